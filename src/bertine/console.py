@@ -1,0 +1,69 @@
+"""What a person sees in the terminal: progress and notes on stderr, results on stdout."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+#: Notes, warnings and progress. Never mixed into the results on stdout.
+console = Console(stderr=True, highlight=False)
+
+
+def say(message: str) -> None:
+    """Print one note to stderr (rich markup is not interpreted)."""
+    console.print(message, markup=False, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Print one warning to stderr."""
+    console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+
+
+def progress(*columns: str) -> Progress:
+    """A live progress display with an estimate of the time left.
+
+    `columns` are extra text fields of the task, e.g. ``"{task.fields[loss]}"``.
+    """
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        *(TextColumn(column) for column in columns),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=False,
+        # Results on stdout stay on stdout, also while a display is live on stderr.
+        redirect_stdout=False,
+    )
+
+
+def human_count(value: float) -> str:
+    """1234567 -> '1.2M'."""
+    for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.1f}{suffix}"
+    return f"{value:.0f}"
+
+
+def human_time(seconds: float) -> str:
+    """75 -> '1 min 15 s'."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"

@@ -1,0 +1,135 @@
+"""Writing so that a crash leaves the old or the new, never half; and reading with clear errors.
+
+Every file or folder that Bertine writes goes through :func:`atomic_file` or :func:`atomic_dir`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+
+
+@contextlib.contextmanager
+def os_errors(path: str | Path, doing: str) -> Iterator[None]:
+    """Turn an :class:`OSError` on `path` into a :class:`BertineError` of one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise BertineError(
+                f"{path}: the disk is full while {doing}; free some space and run again"
+            ) from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BertineError(f"{path}: {reason} while {doing}") from error
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; on success it is synced and renamed to `path`.
+
+    On any exception the temporary file is removed and `path` is what it was before.
+    """
+    path = Path(path)
+    with os_errors(path, "writing it"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path)
+        try:
+            yield temporary
+            with open(temporary, "rb") as handle:
+                os.fsync(handle.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_dir(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield an empty folder beside `path`; on success it is synced and becomes `path`.
+
+    An existing `path` is replaced as a whole (moved aside, then removed) when `overwrite`,
+    else refused. On any exception nothing of the new folder is left.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise BertineError(f"{path}: is a file, but a folder is to be written there")
+    if path.exists() and not overwrite:
+        raise BertineError(f"{path}: already exists; choose another folder or remove it")
+    with os_errors(path, "writing it"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path)
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in sorted(temporary.rglob("*")):
+                if file.is_file():
+                    with open(file, "rb") as handle:
+                        os.fsync(handle.fileno())
+            if path.exists():
+                old = _beside(path)
+                os.replace(path, old)
+                os.replace(temporary, path)
+                shutil.rmtree(old)
+            else:
+                os.replace(temporary, path)
+            _sync_folder(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        BertineError: the file is missing, unreadable or not JSON.
+    """
+    path = Path(path)
+    with os_errors(path, "reading it"):
+        raw = path.read_bytes()
+    try:
+        return json.loads(raw.decode("utf-8"))
+    except ValueError as error:
+        raise BertineError(f"{path}: not valid JSON ({error})") from error
+
+
+def sha256_file(path: str | Path) -> str:
+    """The SHA-256 of a file's bytes, as 64 hex digits, read in blocks."""
+    digest = hashlib.sha256()
+    with os_errors(path, "reading it"), open(path, "rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
