@@ -1,0 +1,52 @@
+"""The one Batch: what loaders make and models take, in pre-training and in fine-tuning.
+
+Shape legend: B sequences in the batch, T tokens of the longest one (the rest is padding).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Batch:
+    """Model inputs, and what the objective or task compares the outputs with.
+
+    Attributes:
+        input_ids: int64 [B, T], padded on the right with the tokenizer's ``[PAD]`` id.
+        attention_mask: bool [B, T], True where there is a real token.
+        token_type_ids: int64 [B, T], 0 for segment A and padding, 1 for segment B.
+        targets: what the loss needs, by name. Pre-training: ``mlm_positions`` int64 [P]
+            (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P],
+            ``next_sentence_label`` int64 [B] (0 = next, 1 = random).
+            Classification: ``labels`` int64 [B].
+        rows: for each sequence, the index of its example in the data set; empty in pre-training.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    targets: dict[str, Tensor] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def num_sequences(self) -> int:
+        return self.input_ids.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        """Real tokens, padding not counted."""
+        return int(self.attention_mask.sum())
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device`."""
+        return Batch(
+            self.input_ids.to(device, non_blocking=True),
+            self.attention_mask.to(device, non_blocking=True),
+            self.token_type_ids.to(device, non_blocking=True),
+            {k: v.to(device, non_blocking=True) for k, v in self.targets.items()},
+            self.rows,
+        )

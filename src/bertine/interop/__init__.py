@@ -1,0 +1,1 @@
+"""Other people's files: weights and configurations under the names they have elsewhere."""

@@ -1,0 +1,144 @@
+"""Read the weights of a model folder, whichever of the usual files they are in.
+
+``model.safetensors``; the shards that ``model.safetensors.index.json`` lists; or the old
+``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from bertine.errors import BertineError
+from bertine.files import os_errors, read_json
+
+SAFETENSORS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+OLD_BIN = "pytorch_model.bin"
+
+#: torch's short names in a safetensors header -> the names people know.
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a weights file says of one tensor without its values."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return math.prod(self.shape)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights of `folder`, safetensors preferred over the old file.
+
+    Raises:
+        BertineError: there are none, or the index of the shards is broken.
+    """
+    if (folder / SAFETENSORS).exists():
+        return [folder / SAFETENSORS]
+    if (folder / INDEX).exists():
+        index = read_json(folder / INDEX)
+        places = index.get("weight_map") if isinstance(index, dict) else None
+        names = list(places.values()) if isinstance(places, dict) else []
+        # A shard is a file of this folder: a path that leads elsewhere is not followed.
+        if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
+            raise BertineError(f"{folder / INDEX}: lists no shards of this folder in weight_map")
+        names = sorted(set(names))
+        for name in names:
+            if not (folder / name).exists():
+                raise BertineError(f"{folder / name}: missing, but {INDEX} lists it")
+        return [folder / name for name in names]
+    if (folder / OLD_BIN).exists():
+        return [folder / OLD_BIN]
+    raise BertineError(
+        f"{folder}: has no weights; expected {SAFETENSORS} (or {INDEX}, or {OLD_BIN})"
+    )
+
+
+def _broken(path: Path, error: Exception) -> BertineError:
+    reason = " ".join(str(error).split())[:200]
+    return BertineError(f"{path}: cannot be read, perhaps cut short ({reason}); copy it again")
+
+
+def _read_bin(path: Path) -> dict[str, Tensor]:
+    with os_errors(path, "reading it"):
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise BertineError(
+                f"{path}: holds more than tensors, or is cut short; Bertine runs no code out of "
+                f"a weights file. Save it again as {SAFETENSORS}"
+            ) from error
+        except (RuntimeError, EOFError, ValueError, KeyError) as error:
+            raise _broken(path, error) from error
+        except OSError as error:
+            # torch seeks to where the rest of the file should be.
+            if error.errno != errno.EINVAL:
+                raise
+            raise _broken(path, error) from error
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
+        raise BertineError(f"{path}: is not a dictionary of tensors by name")
+    return dict(state)
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of `folder` by their names in the file, on the CPU, in the file's dtypes.
+
+    They may share memory with the file or with each other: copy before writing to them.
+
+    Raises:
+        BertineError: no weights, a file cut short, or one that holds anything but tensors.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        if path.name == OLD_BIN:
+            tensors.update(_read_bin(path))
+            continue
+        with os_errors(path, "reading it"):
+            try:
+                with safe_open(path, framework="pt", device="cpu") as file:
+                    tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            except SafetensorError as error:
+                raise _broken(path, error) from error
+    return tensors
+
+
+def read_facts(folder: Path) -> dict[str, TensorFacts]:
+    """Shapes and dtypes of all tensors of `folder`; of a safetensors file only the header is read.
+
+    Raises:
+        BertineError: as :func:`read_weights`.
+    """
+    facts: dict[str, TensorFacts] = {}
+    for path in weight_files(folder):
+        if path.name == OLD_BIN:
+            for name, tensor in _read_bin(path).items():
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                facts[name] = TensorFacts(tuple(tensor.shape), dtype)
+            continue
+        with os_errors(path, "reading it"):
+            try:
+                with safe_open(path, framework="pt", device="cpu") as file:
+                    for name in file.keys():  # noqa: SIM118
+                        part = file.get_slice(name)
+                        dtype = str(part.get_dtype())
+                        facts[name] = TensorFacts(
+                            tuple(part.get_shape()), _DTYPES.get(dtype, dtype)
+                        )
+            except SafetensorError as error:
+                raise _broken(path, error) from error
+    return facts

@@ -1,0 +1,373 @@
+"""Read and write a model directory: a Hugging Face one, plus one file of our own for the task.
+
+``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json`` and
+``tokenizer_config.json`` are as transformers writes them, so it opens what Bertine saves and the
+other way round; ``bertine.json`` says what the model was trained to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bertine import rng
+from bertine.errors import BertineError
+from bertine.files import atomic_dir, write_json
+from bertine.interop.bert_hf import (
+    HEAD_PARTS,
+    canonical_names,
+    from_huggingface,
+    part_of,
+    to_canonical,
+    to_huggingface,
+)
+from bertine.interop.bert_hf_config import ConfigFile, config_to_huggingface, read_config
+from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
+from bertine.models.bert import init_weights
+from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead, MlmHead, NspHead
+from bertine.models.model import Model
+from bertine.taskinfo import TaskInfo
+from bertine.text.tokenizer import Tokenizer
+
+CONFIG = "config.json"
+TASK = "bertine.json"
+
+_HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
+# Heads on the pooled output: without a pooler in the file they need a new one.
+_POOLED = frozenset({"nsp", "classifier"})
+# transformers' classes whose "classifier" is not the one over the pooled output's classes.
+_OTHER_CLASSIFIER = {
+    "BertForTokenClassification": "token classifier",
+    "BertForMultipleChoice": "multiple-choice classifier",
+}
+
+
+@dataclass
+class LoadReport:
+    """What became of the tensors of a file, by their names in Hugging Face's BERT.
+
+    Attributes:
+        loaded: in the file and in the model.
+        new: in the model only: initialized at random.
+        dropped: in the file only; they belong to a part that was not asked for.
+        unexpected: in the file only, and part of nothing known. Loading refuses such a file.
+        notes: part -> what to add to its name in the lines, e.g. "6 labels".
+    """
+
+    loaded: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """The four lines that loading prints."""
+        return [
+            f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}",
+            f"new (random): {_parts(self.new)}",
+            f"dropped: {_parts(self.dropped, self.notes)}",
+            f"unexpected (error): {', '.join(self.unexpected) or 'none'}",
+        ]
+
+
+def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
+    """The parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+    order = ["encoder", "pooler", *HEAD_PARTS.values(), "span head"]
+    parts = sorted({part_of(name) or name for name in names}, key=order.index)
+    return ", ".join((notes or {}).get(part, part) for part in parts) or "none"
+
+
+@dataclass
+class LoadedModel:
+    """What a model directory holds, ready to use.
+
+    Attributes:
+        model: in fp32 on the CPU, in evaluation mode.
+        task: from ``bertine.json``, or made of config.json's labels for a classifier that
+            transformers saved; None when neither says anything.
+        report: what became of the tensors.
+    """
+
+    model: Model
+    config: BertConfig
+    tokenizer: Tokenizer
+    task: TaskInfo | None
+    report: LoadReport
+
+
+def save_model(
+    out: str | Path, model: Model, tokenizer: Tokenizer, *, task: TaskInfo | None = None
+) -> None:
+    """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
+
+    Weights are written in fp32. The classifier's classes in config.json are ``task.labels``.
+
+    Raises:
+        BertineError: the tokenizer has more pieces than the model, the labels are not as many
+            as the classifier's outputs, or the folder cannot be written.
+    """
+    out = Path(out)
+    _check_vocabulary(out, model.config, tokenizer)
+    labels = _class_names(out, model, task)
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in to_huggingface(model.state_dict(), model.config).items()
+    }
+    with atomic_dir(out) as folder:
+        config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
+        values = config_to_huggingface(config, heads=model.heads.keys(), labels=labels)
+        write_json(folder / CONFIG, values)
+        save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
+        tokenizer.save(folder, model_max_length=config.max_position_embeddings)
+        if task is not None:
+            write_json(folder / TASK, task.to_dict())
+
+
+def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
+    """The names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1, ..."""
+    if "classifier" not in model.heads:
+        return ()
+    outputs = to_canonical(model.state_dict(), model.config)["classifier.weight"].shape[0]
+    if task is None or not task.labels:
+        return tuple(f"LABEL_{i}" for i in range(outputs))
+    if len(task.labels) != outputs:
+        raise BertineError(
+            f"{where}: the classifier has {outputs} outputs, but the task has "
+            f"{len(task.labels)} labels ({', '.join(task.labels[:5])})"
+        )
+    return task.labels
+
+
+def load_config(path: str | Path) -> BertConfig:
+    """The architecture of a model directory, from its ``config.json`` alone.
+
+    Raises:
+        BertineError: no such folder or file, or one that is not a BERT we compute.
+    """
+    return read_config(_folder(path) / CONFIG).config
+
+
+def load_model(
+    path: str | Path,
+    *,
+    heads: Mapping[str, nn.Module] | None = None,
+    fresh: Collection[str] = (),
+    seed: int = 0,
+) -> LoadedModel:
+    """Read a model directory that Bertine or transformers wrote.
+
+    Args:
+        path: the folder.
+        heads: the heads that the model is to have, by name. Those that the file holds are
+            loaded; the others are new. A classifier with another number of labels than the
+            file's is new too. None: the heads that the file holds.
+        fresh: names of `heads` to make new even where the file holds them, e.g. the classifier
+            when the labels have changed.
+        seed: of the random weights of what is new.
+
+    Weights in bf16, fp16 or fp64 are converted to fp32.
+
+    Raises:
+        BertineError: a file is missing, broken or cut short; a tensor is missing from a part
+            that the file holds, is of another shape than config.json says, or belongs to no
+            known part; the tokenizer has more pieces than the model.
+    """
+    folder = _folder(path)
+    settings = read_config(folder / CONFIG)
+    tokenizer = _load_tokenizer(folder)
+    _check_vocabulary(folder, settings.config, tokenizer)
+    source = weight_files(folder)[0]
+    tensors = read_weights(folder)
+    try:
+        found = canonical_names(tensors)
+    except BertineError as error:
+        raise BertineError(f"{source}: {error}") from error
+
+    foreign = _OTHER_CLASSIFIER.get(settings.architecture)
+    present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
+    if foreign:
+        present.discard("classifier")
+    task = _task(folder, settings, "classifier" in present)
+    if heads is None:
+        heads = _heads_of_file(source, found, settings, present)
+        fresh = ()
+    unknown = set(fresh) - set(heads)
+    if unknown:
+        raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
+
+    pooler = any(part_of(name) == "pooler" for name in found) or not _POOLED.isdisjoint(heads)
+    with torch.device("meta"):
+        model = Model(settings.config, heads, add_pooler=pooler)
+    renew = {HEAD_PARTS[head] for head in fresh}
+    if foreign:
+        renew.add("classifier")
+    keep, report = _compare(source, found, model, renew, foreign)
+    _fill(model, keep, seed)
+    return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
+
+
+def _folder(path: str | Path) -> Path:
+    folder = Path(path)
+    if not folder.is_dir():
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise BertineError(f"{folder}: {kind}; expected a model directory with {CONFIG}")
+    if not (folder / CONFIG).exists():
+        # The folder of a run holds its model directory.
+        if (folder / "model" / CONFIG).exists():
+            return folder / "model"
+        if (folder / "run.json").exists():
+            raise BertineError(
+                f"{folder}: is a run that has not finished; go on with it by --resume"
+            )
+        raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
+    return folder
+
+
+def _load_tokenizer(folder: Path) -> Tokenizer:
+    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+        raise BertineError(f"{folder}: has no vocabulary; expected tokenizer.json or vocab.txt")
+    return Tokenizer.load(folder)
+
+
+def _check_vocabulary(where: Path, config: BertConfig, tokenizer: Tokenizer) -> None:
+    # The other way round is common: vocabularies padded to a round number.
+    if tokenizer.vocab_size > config.vocab_size:
+        raise BertineError(
+            f"{where}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's "
+            f"vocab_size is {config.vocab_size}; they do not belong together"
+        )
+
+
+def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | None:
+    """The task of ``bertine.json``; else what config.json says of a classifier."""
+    if (folder / TASK).exists():
+        task = TaskInfo.read(folder / TASK)
+        if classifier and settings.labels and task.labels != settings.labels:
+            raise BertineError(
+                f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
+                "one of the two files is from another model"
+            )
+        return task
+    if classifier and settings.labels:
+        return TaskInfo(name="text", labels=settings.labels)
+    return None
+
+
+def _heads_of_file(
+    source: Path, found: Mapping[str, Tensor], settings: ConfigFile, present: Collection[str]
+) -> dict[str, nn.Module]:
+    """Heads without values (on the meta device) for what the file holds."""
+    heads: dict[str, nn.Module] = {}
+    config = settings.config
+    outputs = 0
+    if "classifier" in present:
+        bias = found.get("classifier.bias")
+        outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
+        if bias is not None and bias.shape != (outputs,):
+            raise BertineError(
+                f"{source}: tensor classifier.bias has shape {list(bias.shape)}, but id2label "
+                f"in {CONFIG} has {outputs} labels"
+            )
+    with torch.device("meta"):
+        if "mlm" in present:
+            heads["mlm"] = MlmHead(config)
+        if "nsp" in present:
+            heads["nsp"] = NspHead(config)
+        if "classifier" in present:
+            heads["classifier"] = ClassificationHead(config, outputs)
+    return heads
+
+
+def _compare(
+    source: Path,
+    found: dict[str, Tensor],
+    model: Model,
+    renew: set[str],
+    foreign: str | None,
+) -> tuple[dict[str, Tensor], LoadReport]:
+    """Sort the tensors of a file by what becomes of them; `renew` are parts not to be loaded.
+
+    Returns the tensors to load and the report.
+    """
+    expected = to_canonical(model.state_dict(), model.config)
+    wanted = {part_of(name) for name in expected}
+    report = LoadReport()
+    old, now = found.get("classifier.weight"), expected.get("classifier.weight")
+    if old is not None:
+        labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
+        report.notes["classifier"] = foreign or f"classifier ({labels})"
+        # Another number of classes over the same hidden size: a head for another task.
+        if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
+            renew = renew | ({"classifier"} if old.shape != now.shape else set())
+
+    keep: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        part = part_of(name)
+        if part is None or (part in wanted and part not in renew and name not in expected):
+            report.unexpected.append(name)
+        elif part not in wanted or part in renew:
+            report.dropped.append(name)
+        elif tensor.shape != expected[name].shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
+                f"{list(expected[name].shape)}"
+            )
+        elif not tensor.is_floating_point():
+            raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
+        else:
+            keep[name] = tensor
+            report.loaded.append(name)
+    if report.unexpected:
+        raise BertineError(_unexpected(source, report.unexpected))
+
+    partial = {part_of(name) for name in keep} | {"encoder"}
+    missing = [name for name in expected if name not in keep]
+    for name in missing:
+        if part_of(name) in partial:
+            count = sum(part_of(other) in partial for other in missing)
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            raise BertineError(
+                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
+            )
+    report.new = missing
+    return keep, report
+
+
+def _unexpected(source: Path, names: list[str]) -> str:
+    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    if any(name.startswith("cls.predictions.decoder.") for name in names):
+        return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
+    return (
+        f"{source}: unexpected tensors: {listed}; they are no part of the BERT that {CONFIG} "
+        "describes. Correct that file, or save the encoder alone with transformers' BertModel"
+    )
+
+
+def _fill(model: Model, tensors: Mapping[str, Tensor], seed: int) -> None:
+    """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
+    weights = from_huggingface(tensors, model.config)
+    parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
+    if model.backbone.pooler is not None:
+        parts["backbone.pooler"] = model.backbone.pooler
+    for name, part in parts.items():
+        if any(key.startswith(name + ".") for key in weights):
+            continue
+        if any(parameter.is_meta for parameter in part.parameters()):
+            part.to_empty(device="cpu")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(rng.key(seed, "new weights", name) & 0x7FFF_FFFF_FFFF_FFFF)
+            init_weights(part, model.config.initializer_range)
+        if isinstance(part, MlmHead):
+            nn.init.zeros_(part.bias)
+    # A copy: what was read may share memory with the file or with another tensor.
+    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in weights.items()}
+    model.load_state_dict(copies, strict=False, assign=True)
+    empty = [n for n, t in model.state_dict(keep_vars=True).items() if t.is_meta]
+    if empty:
+        raise RuntimeError(f"weights left without values: {', '.join(empty)}")

@@ -1,0 +1,107 @@
+"""What a model directory holds, in lines for a person: ``bertine inspect MODEL``.
+
+Of a safetensors file only the header is read, so a large model is described at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertine.interop.bert_hf import HEAD_PARTS, part_of
+from bertine.interop.bert_hf_config import ConfigFile, read_config
+from bertine.interop.weights import read_facts, weight_files
+from bertine.modeldir import CONFIG, TASK, TaskInfo
+from bertine.models.config import BertConfig
+from bertine.presets import PRESETS
+from bertine.text.tokenizer import Tokenizer
+
+# Copies and constants that a file may hold besides the parameters.
+_NOT_PARAMETERS = ("position_ids", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+
+
+def _preset_of(config: BertConfig) -> str:
+    for name, known in PRESETS.items():
+        if known.replace(vocab_size=config.vocab_size) == config:
+            return f" ({name})"
+    return ""
+
+
+def _architecture(settings: ConfigFile) -> str:
+    c = settings.config
+    return (
+        f"architecture: BERT{_preset_of(c)}, {c.num_hidden_layers} layers of {c.hidden_size}, "
+        f"{c.num_attention_heads} heads, feed-forward {c.intermediate_size} ({c.hidden_act}), "
+        f"{c.max_position_embeddings} positions, vocabulary {c.vocab_size:,}"
+    )
+
+
+def _weights(folder: Path) -> list[str]:
+    counts: dict[str, int] = {}
+    dtypes: set[str] = set()
+    for found, facts in read_facts(folder).items():
+        name = found.removeprefix("bert.")
+        if name.endswith(_NOT_PARAMETERS):
+            continue
+        part = part_of(name) or "unknown"
+        if name.startswith("embeddings."):
+            part = "embeddings"
+        counts[part] = counts.get(part, 0) + facts.size
+        dtypes.add(facts.dtype)
+    order = ["embeddings", "encoder", "pooler", *HEAD_PARTS.values(), "span head", "unknown"]
+    each = ", ".join(f"{part} {counts[part]:,}" for part in order if part in counts)
+    files = weight_files(folder)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    shards = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return [
+        f"parameters: {sum(counts.values()):,} ({each})",
+        f"weights: {files[0].name}{shards}, {size:.1f} MB, {', '.join(sorted(dtypes))}",
+    ]
+
+
+def _task(folder: Path, settings: ConfigFile) -> list[str]:
+    labels = settings.labels if "Classification" in settings.architecture else ()
+    lines = []
+    if (folder / TASK).exists():
+        task = TaskInfo.read(folder / TASK)
+        labels = task.labels
+        facts = [task.name]
+        if task.text_columns:
+            facts.append(f"text from {' and '.join(task.text_columns)}")
+        if task.label_column:
+            facts.append(f"label from {task.label_column}")
+        if task.max_length:
+            facts.append(f"at most {task.max_length} tokens")
+        lines.append(f"task: {', '.join(facts)}")
+        if task.training:
+            trained = ", ".join(
+                f"{key} {value}"
+                for key, value in task.training.items()
+                if isinstance(value, str | int | float)
+            )
+            lines.append(f"training: {trained or f'see {TASK}'}")
+    if labels:
+        more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
+        lines.append(f"labels ({len(labels)}): {', '.join(labels[:20])}{more}")
+    return lines
+
+
+def describe_model(path: str | Path) -> list[str]:
+    """Lines that say what a model directory is: sizes, parameters, tokenizer, task.
+
+    Raises:
+        BertineError: `path` is not a model directory, or one of its files is broken.
+    """
+    folder = Path(path)
+    settings = read_config(folder / CONFIG)
+    tokenizer = Tokenizer.load(folder)
+    case = "lowercased" if tokenizer.lowercase else "cased"
+    saved_as = f"saved as: {settings.architecture}" if settings.architecture else ""
+    return [
+        f"model: {folder}",
+        _architecture(settings),
+        *([saved_as] if saved_as else []),
+        *_weights(folder),
+        f"tokenizer: WordPiece, {case}, {tokenizer.vocab_size:,} pieces, "
+        f"fingerprint {tokenizer.fingerprint[:12]}",
+        *_task(folder, settings),
+    ]

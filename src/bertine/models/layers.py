@@ -1,0 +1,136 @@
+"""The parts of a post-layer-norm transformer encoder (Vaswani et al. 2017, as BERT uses it).
+
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.models.dropout import dropout_add, stream
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+#: ``hidden_act`` of config.json → function. "gelu" is the exact one, with the error function.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation called `name` in config.json.
+
+    Raises:
+        BertineError: no such activation.
+    """
+    if name not in ACTIVATIONS:
+        raise BertineError(f"hidden_act {name!r} is not known; known: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+class _DropoutAttention(torch.autograd.Function):
+    """softmax(q k' / sqrt(D) + bias) with dropout, times v, for a CPU in training.
+
+    PyTorch's fused CPU attention has no dropout; with a rate above zero its
+    ``scaled_dot_product_attention`` takes an unfused path with the slow Bernoulli generator.
+    The products here are the same batched matrix products; the mask comes from our stream, and
+    the dropped probabilities are made again in the backward pass in place of being kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
+        # q, k, v [B*A, T, D] contiguous; bias [B*A, 1, T] or None
+        scale = q.shape[-1] ** -0.5
+        scores = torch.baddbmm(
+            q.new_empty(1) if bias is None else bias,
+            q,
+            k.transpose(1, 2),
+            beta=0.0 if bias is None else 1.0,
+            alpha=scale,
+        )
+        probs = torch.softmax(scores, -1)
+        mask = stream.keep_mask(probs.shape, p, probs.dtype)
+        ctx.save_for_backward(q, k, v, probs, mask)
+        ctx.scale, ctx.keep = scale, 1.0 / (1.0 - p)
+        return torch.bmm(probs * mask, v).mul_(ctx.keep)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, probs, mask = ctx.saved_tensors
+        grad = grads[0] * ctx.keep
+        grad_v = torch.bmm((probs * mask).transpose(1, 2), grad)
+        grad_probs = torch.bmm(grad, v.transpose(1, 2)).mul_(mask)
+        grad_scores = torch._softmax_backward_data(grad_probs, probs, -1, probs.dtype)
+        grad_q = torch.bmm(grad_scores, k).mul_(ctx.scale)
+        grad_k = torch.bmm(grad_scores.transpose(1, 2), q).mul_(ctx.scale)
+        return grad_q, grad_k, grad_v, None, None
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with one product for queries, keys and values together.
+
+    ``qkv.weight`` is [3H, H]: the rows of the query, then the key, then the value projection.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.head_size = config.head_size
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x [B, T, H]; bias [B, 1, 1, T], 0 at real tokens and -inf at padding, or None.
+
+        Returns [B, T, H], before the output's dropout.
+        """
+        b, t, h = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+        p = self.dropout if self.training else 0.0
+        if p > 0.0 and x.device.type == "cpu":
+            flat = (b * self.heads, t, self.head_size)
+            if bias is not None:
+                bias = bias.expand(b, self.heads, 1, t).reshape(b * self.heads, 1, t)
+            mixed = _DropoutAttention.apply(
+                q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p
+            ).view(b, self.heads, t, self.head_size)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
+        return self.out(mixed.transpose(1, 2).reshape(b, t, h))
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward, each followed by dropout, residual and layer norm."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
+        self.dropout = config.hidden_dropout_prob
+        self.attention = SelfAttention(config)
+        self.attention_norm = nn.LayerNorm(size, eps=eps)
+        self.up = nn.Linear(size, inner)
+        self.down = nn.Linear(inner, size)
+        self.output_norm = nn.LayerNorm(size, eps=eps)
+        self.act = activation(config.hidden_act)
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x [B, T, H]; bias as for :class:`SelfAttention`. Returns [B, T, H]."""
+        attended = self.attention(x, bias)
+        x = self.attention_norm(dropout_add(attended, x, self.dropout, self.training))
+        inner = self.down(self.act(self.up(x)))
+        return self.output_norm(dropout_add(inner, x, self.dropout, self.training))

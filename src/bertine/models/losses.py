@@ -1,0 +1,66 @@
+"""Cross-entropy over a large vocabulary, in few passes over memory.
+
+Shape legend: P targets, V classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class _SumCrossEntropy(torch.autograd.Function):
+    """Sum of cross-entropies; the backward pass reuses one buffer for the gradient.
+
+    The log-sum-exp is computed in fp32 from the (possibly bf16) logits, block by block, so that
+    no fp32 copy of all logits exists: a block of rows stays in the cache.
+    """
+
+    BLOCK = 32
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        total = logits.new_zeros((), dtype=torch.float32)
+        correct = torch.zeros((), dtype=torch.int64, device=logits.device)
+        grad = torch.empty_like(logits)
+        for start in range(0, logits.shape[0], _SumCrossEntropy.BLOCK):
+            rows = slice(start, start + _SumCrossEntropy.BLOCK)
+            target = labels[rows, None]
+            log_probs = torch.log_softmax(logits[rows].float(), -1)
+            picked = log_probs.gather(1, target)
+            total -= picked.sum()
+            correct += (picked[:, 0] >= log_probs.amax(-1)).sum()
+            probs = log_probs.exp_()
+            probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
+            grad[rows] = probs
+        ctx.save_for_backward(grad)
+        ctx.mark_non_differentiable(correct)
+        return total, correct
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        # In place: the buffer is as large as the logits. Autograd frees it after this pass and
+        # refuses a second one.
+        (grad,) = ctx.saved_tensors
+        return grad.mul_(grads[0].to(grad.dtype)), None
+
+
+def sum_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over P of the cross-entropy, and how many targets have the highest logit.
+
+    Args:
+        logits: float [P, V].
+        labels: int64 [P], each in [0, V).
+
+    Returns:
+        The sum (fp32 scalar, differentiable) and the number right (int64 scalar). A tie for the
+        highest logit counts as right.
+    """
+    if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
+        return _SumCrossEntropy.apply(logits, labels)
+    logits = logits.float()
+    total = F.cross_entropy(logits, labels, reduction="sum")
+    return total, (logits.argmax(-1) == labels).sum()

@@ -1,0 +1,34 @@
+"""A model is a backbone and the heads that an objective or task asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.config import BertConfig
+
+
+class Model(nn.Module):
+    """A backbone with named heads.
+
+    Objectives and tasks say how the heads are used; the model only holds the parts, so that one
+    state dict, one optimizer and one checkpoint cover them.
+
+    Attributes:
+        backbone: the encoder.
+        heads: by name: "mlm", "nsp", "classifier", …
+    """
+
+    def __init__(
+        self, config: BertConfig, heads: Mapping[str, nn.Module], add_pooler: bool = True
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = BertBackbone(config, add_pooler)
+        self.heads = nn.ModuleDict(dict(heads))
+
+    def num_parameters(self) -> int:
+        """Parameters, the tied decoder counted once."""
+        return sum(p.numel() for p in self.parameters())

@@ -1,0 +1,42 @@
+"""Which number type to compute in: bf16 where the machine multiplies it fast, fp32 otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+
+import torch
+
+from bertine.errors import BertineError
+
+PRECISIONS = ("auto", "bf16", "fp32")
+
+
+@functools.cache
+def cpu_has_bf16() -> bool:
+    """Whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on Arm)."""
+    with contextlib.suppress(OSError):
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+        return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+    return False
+
+
+def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dtype:
+    """``"auto"``, ``"bf16"`` or ``"fp32"`` → the type to compute in on `device`.
+
+    Raises:
+        BertineError: `name` is none of them.
+    """
+    if name not in PRECISIONS:
+        raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
+    if name != "auto":
+        return torch.bfloat16 if name == "bf16" else torch.float32
+    if torch.device(device).type == "cpu":
+        return torch.bfloat16 if cpu_has_bf16() else torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+
+
+def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.autocast:
+    """A context in which matrix products run in `dtype`; parameters stay fp32."""
+    return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)

@@ -1,0 +1,77 @@
+"""TaskInfo: what a model was trained to do, as ``bertine.json`` in its directory says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import read_json
+
+#: Version of the layout of ``bertine.json``; a reader refuses another one.
+TASK_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a model was trained to do: the contents of ``bertine.json``.
+
+    Attributes:
+        name: the task as the command line calls it, e.g. "text" or "pretraining".
+        labels: the classes in the order of the classifier's outputs; empty when there are none.
+        text_columns: the one or two columns that the texts came from.
+        label_column: the column that the labels came from.
+        max_length: longest input in tokens that the model was trained on; None: not known.
+        training: facts of the training (seed, steps, rates, scores, ...), for the reader only.
+    """
+
+    name: str
+    labels: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+    max_length: int | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``bertine.json`` holds."""
+        return {"format": TASK_FORMAT} | dataclasses.asdict(self)
+
+    @classmethod
+    def read(cls, path: Path) -> TaskInfo:
+        """Read a ``bertine.json``.
+
+        Raises:
+            BertineError: missing, not JSON, of a newer format, an unknown key, a wrong type.
+        """
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise BertineError(f"{path}: must be a JSON object")
+        written = values.pop("format", None)
+        if written != TASK_FORMAT:
+            raise BertineError(
+                f"{path}: has format {written!r}, but this Bertine reads {TASK_FORMAT}; "
+                "use the Bertine that wrote it, or a newer one"
+            )
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                raise BertineError(f"{path}: unknown key {key!r}; did you mean {near!r}?")
+        for key in ("labels", "text_columns"):
+            entries = values.get(key, [])
+            if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
+                raise BertineError(f"{path}: {key} must be a list of strings")
+            values[key] = tuple(entries)
+        kinds = {"name": str, "label_column": str, "max_length": int, "training": dict}
+        for key, kind in kinds.items():
+            value = values.get(key)
+            if (value is None and key in ("name", "training") and key in values) or (
+                value is not None and (not isinstance(value, kind) or isinstance(value, bool))
+            ):
+                raise BertineError(f"{path}: {key} is {value!r}, but must be a {kind.__name__}")
+        if "name" not in values:
+            raise BertineError(f"{path}: has no name of the task")
+        return cls(**values)

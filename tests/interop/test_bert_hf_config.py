@@ -1,0 +1,148 @@
+"""config.json: what transformers writes is read, what we write it reads, the rest is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from bertine.errors import BertineError
+from bertine.interop.bert_hf_config import config_to_huggingface, read_config
+from bertine.models.config import BertConfig
+
+SIZES = {
+    "model_type": "bert",
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+}
+
+
+def write(folder: Path, values: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
+    config = BertConfig(
+        vocab_size=31,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
+        hidden_act="relu",
+        hidden_dropout_prob=0.25,
+        classifier_dropout=0.5,
+        type_vocab_size=3,
+        layer_norm_eps=1e-5,
+        pad_token_id=4,
+    )
+    other = transformers.BertConfig(**config.to_dict(), id2label={0: "no", 1: "yes", 2: "maybe"})
+    other.architectures = ["BertForSequenceClassification"]
+    other.save_pretrained(tmp_path)
+    found = read_config(tmp_path / "config.json")
+    assert found.config == config
+    assert found.architecture == "BertForSequenceClassification"
+    assert found.labels == ("no", "yes", "maybe")
+
+
+def test_every_key_that_transformers_ever_gives_a_bert_is_known(tmp_path: Path) -> None:
+    # to_dict has all keys, the ones at their defaults included.
+    values = json.loads(transformers.BertConfig().to_json_string(use_diff=False))
+    assert read_config(write(tmp_path, values)).config == BertConfig()
+
+
+def test_ours_is_what_transformers_would_write(tmp_path: Path) -> None:
+    config = BertConfig(**{k: v for k, v in SIZES.items() if k != "model_type"})
+    values = config_to_huggingface(config, heads=("classifier",), labels=("good", "bad"))
+    write(tmp_path, values)
+    other = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert isinstance(other, transformers.BertConfig)
+    assert other.id2label == {0: "good", 1: "bad"}
+    assert other.problem_type == "single_label_classification"
+    again = json.loads(other.to_json_string())
+    again.pop("transformers_version")
+    assert {key: values.get(key) for key in again} == again
+
+
+@pytest.mark.parametrize(
+    ("heads", "name"),
+    [
+        ((), "BertModel"),
+        (("mlm", "nsp"), "BertForPreTraining"),
+        (("mlm",), "BertForMaskedLM"),
+        (("nsp",), "BertForNextSentencePrediction"),
+        (("classifier",), "BertForSequenceClassification"),
+    ],
+)
+def test_architecture_says_the_class_with_these_heads(heads: tuple[str, ...], name: str) -> None:
+    assert config_to_huggingface(BertConfig(), heads=heads)["architectures"] == [name]
+    assert hasattr(transformers, name)
+
+
+def test_an_old_file_with_settings_of_other_things_is_read(tmp_path: Path) -> None:
+    old = SIZES | {
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_type": "first_token_transform",
+        "gradient_checkpointing": False,
+        "position_embedding_type": "absolute",
+        "transformers_version": "4.8.2",
+        "torch_dtype": "float16",
+        "num_beams": 1,
+        "pruned_heads": {},
+        "pad_token_id": None,
+        "hidden_dropout_prob": 0,
+    }
+    config = read_config(write(tmp_path, old)).config
+    assert config.pad_token_id == 0
+    assert config.hidden_dropout_prob == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "'roberta' .another architecture."),
+        ({"model_type": None}, "has no model_type"),
+        ({"hidden_sise": 24}, "unknown key 'hidden_sise'; did you mean 'hidden_size'"),
+        ({"position_embedding_type": "relative_key"}, "relative positions"),
+        ({"is_decoder": True}, "a decoder"),
+        ({"add_cross_attention": True}, "cross-attention"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"pruned_heads": {"0": [1]}}, "pruned attention heads"),
+        ({"quantization_config": {"bits": 8}}, "quantized"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish'"),
+        ({"hidden_size": None}, "has no hidden_size"),
+        ({"hidden_size": "12"}, "hidden_size is '12'"),
+        ({"hidden_size": 12.5}, "hidden_size is 12.5"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+        ({"num_attention_heads": 5}, "not a multiple"),
+        ({"layer_norm_eps": "tiny"}, "layer_norm_eps is 'tiny'"),
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label"),
+        ({"id2label": ["a"]}, "id2label"),
+    ],
+)
+def test_what_we_would_compute_wrongly_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    # A None stands for a key that is not there.
+    values = {k: v for k, v in (SIZES | changes).items() if v is not None}
+    path = write(tmp_path, values)
+    with pytest.raises(BertineError, match=message) as caught:
+        read_config(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "null", '{"model_type": "bert"', "\xff\xfe"])
+def test_what_is_not_a_json_object_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(BertineError, match=r"config\.json"):
+        read_config(path)

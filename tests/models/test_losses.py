@@ -1,0 +1,43 @@
+"""The summed cross-entropy equals PyTorch's, gradient included, whatever the number of targets."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertine.models.losses import sum_cross_entropy
+
+
+@pytest.mark.parametrize("targets", [1, 31, 32, 33, 100])
+def test_sum_and_gradient_are_those_of_torch(targets: int) -> None:
+    draw = torch.Generator().manual_seed(targets)
+    ours = (torch.randn(targets, 77, generator=draw) * 4).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    labels = torch.randint(0, 77, (targets,), generator=draw)
+    total, correct = sum_cross_entropy(ours, labels)
+    expected = F.cross_entropy(theirs, labels, reduction="sum")
+    (total * 0.3).backward()
+    (expected * 0.3).backward()
+    torch.testing.assert_close(total, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6)
+    assert int(correct) == int((theirs.argmax(-1) == labels).sum())
+
+
+def test_bf16_logits_are_summed_in_fp32() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits = (torch.randn(500, 300, generator=draw) * 3).bfloat16()
+    labels = torch.randint(0, 300, (500,), generator=draw)
+    total, _ = sum_cross_entropy(logits, labels)
+    expected = F.cross_entropy(logits.float(), labels, reduction="sum")
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total, expected, rtol=1e-5, atol=0)
+
+
+def test_large_logits_stay_finite() -> None:
+    logits = torch.tensor([[1e4, -1e4], [-1e4, 1e4]], requires_grad=True)
+    total, correct = sum_cross_entropy(logits, torch.tensor([0, 0]))
+    total.backward()
+    assert total.item() == pytest.approx(2e4)
+    assert int(correct) == 1
+    assert torch.isfinite(logits.grad).all()
