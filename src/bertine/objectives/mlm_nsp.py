@@ -1,0 +1,48 @@
+"""The paper's pre-training objective: masked LM plus next-sentence prediction (section 3.1)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.models.config import BertConfig
+from bertine.models.heads import MlmHead, NspHead
+from bertine.models.losses import sum_cross_entropy
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+
+
+class MlmNsp:
+    """Mean MLM loss over the masked positions plus mean NSP loss over the sequences.
+
+    Only the masked positions go through the MLM head.
+    """
+
+    name = "mlm-nsp"
+
+    @staticmethod
+    def heads(config: BertConfig) -> dict[str, nn.Module]:
+        """Fresh heads for `config`."""
+        return {"mlm": MlmHead(config), "nsp": NspHead(config)}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"mlm": batch.targets["mlm_labels"].numel(), "nsp": batch.num_sequences}
+
+    def logits(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        """MLM logits [P, V] at ``mlm_positions``, NSP logits [B, 2]."""
+        output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        hidden = output.last_hidden_state.flatten(0, 1)
+        masked = hidden.index_select(0, batch.targets["mlm_positions"])
+        decoder = model.backbone.embeddings.word_embeddings.weight
+        assert output.pooler_output is not None  # MlmNsp models are built with a pooler
+        return model.heads["mlm"](masked, decoder), model.heads["nsp"](output.pooler_output)
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        mlm_logits, nsp_logits = self.logits(model, batch)
+        counts = self.counts(batch)
+        mlm_total, mlm_correct = sum_cross_entropy(mlm_logits, batch.targets["mlm_labels"])
+        nsp_total, nsp_correct = sum_cross_entropy(nsp_logits, batch.targets["next_sentence_label"])
+        return {
+            "mlm": Term(mlm_total, counts["mlm"], mlm_correct),
+            "nsp": Term(nsp_total, counts["nsp"], nsp_correct),
+        }

@@ -1,0 +1,102 @@
+"""Checkpoints: everything a run needs to go on as if nothing had happened.
+
+A checkpoint is a folder ``checkpoints/step-00001200`` written beside and renamed, so that it is
+either whole or absent. Batches, masks and dropout are functions of (seed, step), so weights,
+optimizer moments and the step are all the state there is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bertine.errors import BertineError
+from bertine.files import atomic_dir, read_json
+from bertine.training.optim import AdamW
+
+_FORMAT = 1
+
+
+def _moments(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        for kind, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{kind}:{name}"] = value
+    return tensors
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.data for name, parameter in model.named_parameters()}
+
+
+def save_checkpoint(
+    folder: Path, model: nn.Module, optimizer: AdamW, state: dict[str, Any], keep: int
+) -> Path:
+    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`."""
+    path = folder / f"step-{state['step']:08d}"
+    with atomic_dir(path) as temporary:
+        save_file(_weights(model), temporary / "model.safetensors")
+        save_file(_moments(model, optimizer), temporary / "optimizer.safetensors")
+        # Last and inside the same folder: its absence would tell of a cut even without rename.
+        (temporary / "state.json").write_text(
+            json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
+        )
+    for old in checkpoints(folder)[:-keep] if keep > 0 else []:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The whole checkpoints in `folder`, oldest first."""
+    return sorted(p for p in folder.glob("step-*") if (p / "state.json").is_file())
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed process left half-written."""
+    for path in folder.glob(".*.tmp-*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BertineError(f"{path}: damaged checkpoint ({error}); delete its folder") from error
+
+
+@torch.no_grad()
+def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> dict[str, Any]:
+    """Restore `model` and `optimizer` in place from the folder `path`. Returns its state.
+
+    Raises:
+        BertineError: a file is damaged, or the checkpoint is of another model.
+    """
+    state = read_json(path / "state.json")
+    if state.get("format") != _FORMAT:
+        raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
+    for file, current in (
+        ("model.safetensors", _weights(model)),
+        ("optimizer.safetensors", _moments(model, optimizer)),
+    ):
+        stored = _read(path / file)
+        if stored.keys() != current.keys():
+            name = sorted(stored.keys() ^ current.keys())[0]
+            raise BertineError(f"{path / file}: is of another model (differs in {name})")
+        for name, tensor in current.items():
+            if stored[name].shape != tensor.shape:
+                raise BertineError(
+                    f"{path / file}: {name} is {list(stored[name].shape)}, "
+                    f"but this model has {list(tensor.shape)}"
+                )
+            tensor.copy_(stored[name])
+    return state

@@ -1,0 +1,255 @@
+"""The one training loop, for pre-training and fine-tuning.
+
+A step's batch is a function of the step, dropout is a function of (seed, step), and the schedule
+is a function of the step; so weights, optimizer moments and the step are a run's whole state,
+and a run resumed from a checkpoint is bit for bit the run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertine.data.batch import Batch
+from bertine.data.checks import check_batch
+from bertine.data.micro import split
+from bertine.errors import BertineError
+from bertine.models.dropout import stream
+from bertine.models.model import Model
+from bertine.models.precision import autocast, resolve_precision
+from bertine.objectives.base import Objective, Term
+from bertine.training.checkpoint import load_checkpoint, save_checkpoint
+from bertine.training.display import Display, facts_of
+from bertine.training.memory import keep_freed_memory
+from bertine.training.optim import AdamW
+from bertine.training.run import Run
+from bertine.training.schedule import schedule
+from bertine.training.tracking import Tracker
+
+#: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
+CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 262144
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How to minimize. Rates are those of AdamW with decoupled decay.
+
+    Attributes:
+        steps: updates of the weights.
+        warmup_steps: of them, with a rising rate.
+        adam_epsilon: 1e-6 as in the paper's code.
+        bias_correction: of Adam; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
+            tokens, sequences of like length together; None: by the device. The result is that
+            of the whole batch, whatever the parts.
+        checkpoint_every: steps; None writes none.
+    """
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int = 0
+    schedule: str = "linear"
+    weight_decay: float = 0.01
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-6
+    bias_correction: bool = True
+    max_grad_norm: float = 1.0
+    max_tokens_per_micro_batch: int | None = None
+    precision: str = "auto"
+    seed: int = 0
+    log_every: int = 10
+    checkpoint_every: int | None = None
+    keep_checkpoints: int = 2
+    tensorboard: bool = False
+
+
+@dataclass
+class _Meter:
+    """Sums since the last line of the log."""
+
+    totals: dict[str, Tensor] = field(default_factory=dict)
+    correct: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def add(self, terms: dict[str, Term]) -> None:
+        for name, term in terms.items():
+            self.totals[name] = self.totals.get(name, 0) + term.total.detach()
+            self.counts[name] = self.counts.get(name, 0) + term.count
+            if term.correct is not None:
+                self.correct[name] = self.correct.get(name, 0) + term.correct
+
+    def means(self, weights: dict[str, float]) -> dict[str, float]:
+        losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
+        entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
+        alone = len(losses) == 1
+        if not alone:
+            entry |= {f"{k}_loss": v for k, v in losses.items()}
+        for name, right in self.correct.items():
+            key = "accuracy" if alone else f"{name}_accuracy"
+            entry[key] = float(right) / max(1, self.counts[name])
+        entry["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
+        return entry
+
+
+def accumulate(
+    model: Model, objective: Objective, parts: list[Batch], *, dtype: torch.dtype, seeds: list[int]
+) -> list[dict[str, Term]]:
+    """Add the gradients of one step, computed in `parts`, to the parameters.
+
+    Every term is the mean over all its targets in the step: sums are divided by the count of the
+    whole step, not averaged per part, so any partition gives the large batch's gradient.
+
+    Args:
+        seeds: (seed, step) of the dropout; the part's index is added.
+    """
+    whole: dict[str, int] = {}
+    for part in parts:
+        for name, count in objective.counts(part).items():
+            whole[name] = whole.get(name, 0) + count
+    device = next(model.parameters()).device
+    found = []
+    for index, part in enumerate(parts):
+        stream.seed(*seeds, index)
+        with autocast(dtype, device):
+            terms = objective.terms(model, part.to(device))
+        loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        found.append(terms)
+    return found
+
+
+def fit(
+    model: Model,
+    objective: Objective,
+    batch: Callable[[int], Batch],
+    config: FitConfig,
+    run: Run,
+    *,
+    title: str = "train",
+    facts: dict[str, float] | None = None,
+    evaluate: Callable[[Display], dict[str, float]] | None = None,
+    evaluate_every: int | None = None,
+) -> list[dict[str, Any]]:
+    """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
+
+    Args:
+        model: updated in place; left in evaluation mode.
+        batch: a pure function of the step.
+        run: where the log and the checkpoints go; says what to resume from.
+        facts: constants that every line of the log carries.
+        evaluate: called every `evaluate_every` steps and at the end; its scores go to the log.
+
+    Returns:
+        The entries of evaluations, with their steps.
+
+    Raises:
+        BertineError: the loss is not finite, an id is out of range, the disk is full.
+        KeyboardInterrupt: passed on after a checkpoint has been written.
+    """
+    device = next(model.parameters()).device
+    dtype = resolve_precision(config.precision, device)
+    rate = schedule(config.schedule)
+    limit = config.max_tokens_per_micro_batch or (
+        CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
+    )
+    keep_freed_memory()
+    optimizer = AdamW(
+        model,
+        weight_decay=config.weight_decay,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        bias_correction=config.bias_correction,
+    )
+    start, tokens, elapsed = 0, 0, 0.0
+    if run.checkpoint is not None:
+        state = load_checkpoint(run.checkpoint, model, optimizer)
+        start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
+    tracker = Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
+    scores: list[dict[str, Any]] = []
+    meter, weights, done = _Meter(), {}, start
+
+    def checkpoint() -> None:
+        save_checkpoint(
+            run.checkpoints,
+            model,
+            optimizer,
+            {"step": done, "tokens": tokens, "elapsed": elapsed},
+            config.keep_checkpoints,
+        )
+
+    model.train()
+    with Display.open(title, config.steps, start) as display:
+        if start:
+            display.note(f"resumed from {run.checkpoint}")
+        try:
+            while done < config.steps:
+                began = time.perf_counter()
+                step = done
+                whole = batch(step)
+                check_batch(whole, model.config)
+                parts = split(whole, limit)
+                for terms in accumulate(
+                    model, objective, parts, dtype=dtype, seeds=[config.seed, step]
+                ):
+                    meter.add(terms)
+                    weights = {name: term.weight for name, term in terms.items()}
+                learning_rate = config.learning_rate * rate(step, config.steps, config.warmup_steps)
+                grad_norm = optimizer.clipped_step(learning_rate, config.max_grad_norm)
+                if not math.isfinite(grad_norm):
+                    raise BertineError(
+                        f"step {step + 1}: the gradient is not finite; lower the learning rate "
+                        f"({config.learning_rate:g}) or use --precision fp32, then start again "
+                        "or resume from the last checkpoint"
+                    )
+                optimizer.zero_grad(set_to_none=True)
+                spent = time.perf_counter() - began
+                meter.tokens += whole.num_tokens
+                meter.seconds += spent
+                tokens += whole.num_tokens
+                elapsed += spent
+                done += 1
+                if done % config.log_every == 0 or done == config.steps:
+                    entry = {
+                        "step": done,
+                        **meter.means(weights),
+                        **(facts or {}),
+                        "learning_rate": learning_rate,
+                        "grad_norm": grad_norm,
+                        "tokens": tokens,
+                        "elapsed": elapsed,
+                    }
+                    meter = _Meter()
+                    tracker.log(entry)
+                    display.update(done, facts_of(entry))
+                else:
+                    display.update(done)
+                if config.checkpoint_every and done % config.checkpoint_every == 0:
+                    checkpoint()
+                if evaluate and (
+                    done == config.steps or (evaluate_every and done % evaluate_every == 0)
+                ):
+                    scores.append({"step": done, **evaluate(display)})
+                    tracker.log(
+                        {k if k == "step" else f"eval_{k}": v for k, v in scores[-1].items()}
+                    )
+                    model.train()
+        except KeyboardInterrupt:
+            if config.checkpoint_every and done > start:
+                checkpoint()
+                display.note(f"stopped after step {done}; go on with --resume")
+            raise
+        finally:
+            tracker.close()
+    model.eval()
+    return scores

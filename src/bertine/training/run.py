@@ -1,0 +1,110 @@
+"""The folder of a training run, and whether it may be gone on with.
+
+RUN/
+  run.json        what was asked for, resolved; versions and machine
+  log.jsonl       one object a line
+  checkpoints/    step-00001000/ …, whole or absent
+  model/          the model directory, when the run is done
+  report.html     pre-training: curves
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.errors import BertineError
+from bertine.files import read_json, write_json
+from bertine.training.checkpoint import checkpoints, remove_leftovers
+
+#: Settings that may differ when a run is resumed: they do not change what is computed.
+_FREE = frozenset(
+    {"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "data_path", "model_path"}
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, opened by :meth:`open`.
+
+    Attributes:
+        folder: the run's folder.
+        checkpoint: the checkpoint to go on from, None for a start.
+        finished: whether the run had already reached its end.
+    """
+
+    folder: Path
+    checkpoint: Path | None
+    finished: bool
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @classmethod
+    def open(cls, folder: Path | str, settings: dict[str, Any], resume: bool) -> Run:
+        """Start a run in `folder`, or find where it stopped.
+
+        Args:
+            folder: made if missing.
+            settings: everything that decides the result, as JSON values.
+            resume: go on with the run that is there; without one, start.
+
+        Raises:
+            BertineError: a run is there and `resume` is False; or it was made with other
+                settings than these.
+        """
+        folder = Path(folder)
+        file = folder / "run.json"
+        settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
+        if folder.exists() and not folder.is_dir():
+            raise BertineError(f"{folder}: is a file; choose another folder for the run")
+        known = file.exists()
+        if known and not resume:
+            raise BertineError(
+                f"{folder}: holds a run already; add --resume to go on with it, or choose "
+                "another folder"
+            )
+        if not known and folder.exists() and any(folder.iterdir()):
+            raise BertineError(
+                f"{folder}: is not empty and holds no run; choose another folder for the run"
+            )
+        if known:
+            _compare(file, read_json(file).get("settings", {}), settings)
+            remove_leftovers(folder)
+            remove_leftovers(folder / "checkpoints")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(file, {"settings": settings, "environment": _environment()})
+        found = checkpoints(folder / "checkpoints")
+        return cls(folder, found[-1] if found else None, (folder / "model").exists())
+
+
+def _compare(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    for key in sorted(old.keys() | new.keys()):
+        if key not in _FREE and old.get(key) != new.get(key):
+            raise BertineError(
+                f"{file}: the run was started with {key} = {old.get(key)!r}, not {new.get(key)!r}; "
+                "resume it with the same settings, or choose another folder"
+            )
+
+
+def _environment() -> dict[str, Any]:
+    import bertine
+
+    return {
+        "bertine": bertine.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,71 @@
+"""What a run leaves to read: a JSON-lines log always, TensorBoard files by option."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import os_errors, write_text
+
+
+class Tracker:
+    """Writes one JSON object a line to ``log.jsonl`` in the run's folder.
+
+    A line is written whole and flushed. On resume, lines after the checkpoint's step are cut
+    away, so that the log of a resumed run is that of an undisturbed one.
+    """
+
+    def __init__(self, folder: Path, *, resume_step: int = 0, tensorboard: bool = False) -> None:
+        self.path = folder / "log.jsonl"
+        kept = [line for line in read_log(self.path) if line.get("step", 0) <= resume_step]
+        if self.path.exists() or not resume_step:
+            write_text(self.path, "".join(_line(entry) for entry in kept))
+        with os_errors(self.path, "opening the log"):
+            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        self._board = _tensorboard(folder, resume_step) if tensorboard else None
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Append `entry`, which has a ``step``; floats also go to TensorBoard."""
+        with os_errors(self.path, "writing the log"):
+            self._file.write(_line(entry))
+            self._file.flush()
+        if self._board is not None:
+            for name, value in entry.items():
+                if isinstance(value, int | float) and name != "step":
+                    self._board.add_scalar(name, value, entry["step"])
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def _tensorboard(folder: Path, resume_step: int) -> Any:
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        raise BertineError(
+            "--tensorboard needs the package tensorboard: pip install 'bertine[tensorboard]'"
+        ) from None
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``log.jsonl``; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    entries = []
+    with os_errors(path, "reading the log"):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines:
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            break
+    return entries
