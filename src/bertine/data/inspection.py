@@ -1,0 +1,177 @@
+"""What is in a token store, and what a model will see of it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.data.batch import Batch
+from bertine.data.pretraining import PretrainingData
+from bertine.data.store import TokenStore
+from bertine.text.tokenizer import Tokenizer
+
+#: Documents whose length is looked at; in a larger store, as many evenly spaced ones.
+_SAMPLED_DOCUMENTS = 100_000
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def inspect_store(
+    path: Path | str,
+    *,
+    num_instances: int = 3,
+    seed: int = 0,
+    max_seq_length: int = 128,
+    verify: bool = True,
+) -> list[str]:
+    """Lines that show a store's facts, its lengths and frequent tokens, and some instances.
+
+    A masked token is shown as ``[MASK→word]``, one replaced at random as ``[other→word]``, one
+    chosen but kept as ``[=word]``.
+
+    Args:
+        path: the store's folder.
+        num_instances: pre-training instances shown.
+        seed: of the instances: those of a run with this seed and the default rates.
+        max_seq_length: tokens of an instance.
+        verify: read the whole store and compare it with its checksums and counts first.
+
+    Raises:
+        BertineError: there is no store, or it is damaged.
+    """
+    store = TokenStore.open(path)
+    if verify:
+        store.verify()
+    tokenizer = Tokenizer.load(store.tokenizer_path)
+    store.check_tokenizer(tokenizer)
+    lines = [*_facts(store, verify), *_lengths(store), _frequent(store, tokenizer)]
+    if store.num_documents < 2:
+        return [*lines, "no instances: next-sentence prediction needs at least two documents"]
+    if num_instances < 1:
+        return lines
+    data = PretrainingData(
+        store,
+        tokenizer,
+        batch_size=num_instances,
+        max_seq_length=max_seq_length,
+        seed=seed,
+        max_predictions_per_seq=None,
+    )
+    pairs = data.segments.instances(0, num_instances)
+    batch = data.batch(0)
+    for number, pair in enumerate(pairs):
+        lines += [
+            "",
+            f"instance {number}: A from document {pair.document_a}, B from document "
+            f"{pair.document_b}; next_sentence_label {int(pair.is_random_next)} "
+            f"({'random' if pair.is_random_next else 'next'}); {pair.num_truncated} tokens cut off",
+            *show_sequence(batch, number, tokenizer),
+        ]
+    return lines
+
+
+def show_sequence(batch: Batch, row: int, tokenizer: Tokenizer) -> list[str]:
+    """Sequence number `row` of a pre-training batch as two lines, segment A and segment B."""
+    width = batch.input_ids.shape[1]
+    labels = {
+        position - row * width: label
+        for position, label in zip(
+            batch.targets["mlm_positions"].tolist(),
+            batch.targets["mlm_labels"].tolist(),
+            strict=True,
+        )
+    }
+    segments: list[list[str]] = [[], []]
+    length = int(batch.attention_mask[row].sum())
+    ids, types = batch.input_ids[row].tolist(), batch.token_type_ids[row].tolist()
+    for column in range(length):
+        token = tokenizer.id_to_token(ids[column])
+        if column in labels:
+            word = tokenizer.id_to_token(labels[column])
+            if ids[column] == tokenizer.mask_token_id:
+                token = f"[MASK→{word}]"
+            elif ids[column] == labels[column]:
+                token = f"[={word}]"
+            else:
+                token = f"[{token}→{word}]"
+        segments[types[column]].append(token)
+    return [f"  {name}: {_join(tokens)}" for name, tokens in zip("AB", segments, strict=True)]
+
+
+def _join(tokens: Sequence[str]) -> str:
+    """Tokens as readable text: a continuing piece is joined to the one before."""
+    text = ""
+    for token in tokens:
+        text += token.removeprefix("##") if token.startswith("##") else f" {token}"
+    return text.strip()
+
+
+def _facts(store: TokenStore, verified: bool) -> list[str]:
+    facts = store.manifest
+    size = sum(shard["bytes"] for shard in facts["shards"])
+    corpus: dict[str, Any] = facts.get("corpus", {})
+    lines = [
+        f"token store {store.path} (format version {facts['format_version']}, written by Bertine "
+        f"{facts['bertine_version']}{'; checksums and counts verified' if verified else ''})",
+        f"tokenizer      {facts['tokenizer_fingerprint'][:12]}, {store.vocab_size:,} tokens, ids "
+        f"stored as {facts['token_dtype']}",
+        f"documents      {store.num_documents:,} "
+        f"({facts['single_sentence_documents']:,} of one sentence)",
+        f"sentences      {store.num_sentences:,}",
+        f"tokens         {store.num_tokens:,}",
+        f"size           {size / 1e6:,.1f} MB in {len(facts['shards'])} "
+        f"shard{'' if len(facts['shards']) == 1 else 's'}, "
+        f"{size / store.num_tokens:.2f} bytes a token",
+        f"unigram entropy {store.unigram_entropy:.3f} nats a token: the loss to beat",
+    ]
+    if "names" in corpus:
+        lines.insert(1, f"corpus         {', '.join(corpus['names'])}, {facts['language']}")
+    dropped = facts["dropped"]
+    lines.append(
+        f"dropped        {dropped['documents_without_tokens']:,} documents and "
+        f"{dropped['sentences_without_tokens']:,} sentences without a token; "
+        f"{facts['cut_sentences']:,} sentences cut"
+    )
+    return lines
+
+
+def _lengths(store: TokenStore) -> list[str]:
+    histogram = np.zeros(1 << 16, np.int64)
+    for chunk in store.chunks():
+        histogram += np.bincount(np.asarray(chunk.sentence_lengths), minlength=len(histogram))
+    ranks = np.ceil(np.array(_QUANTILES) * store.num_sentences).astype(np.int64)
+    sentences = np.searchsorted(np.cumsum(histogram), np.maximum(ranks, 1))
+    step = -(-store.num_documents // _SAMPLED_DOCUMENTS)
+    lengths = []
+    for chunk in store.chunks():
+        first = -chunk.first_document % step
+        lengths.append(np.diff(np.asarray(chunk.token_offsets))[first::step])
+    documents = np.quantile(np.concatenate(lengths), _QUANTILES, method="inverted_cdf")
+    names = [f"{q:.0%}" for q in _QUANTILES[:-1]] + ["longest"]
+    return [
+        f"tokens in a sentence: {_quantiles(names, sentences)}",
+        f"tokens in a document: {_quantiles(names, documents)}"
+        + (f" (every {step}th document looked at)" if step > 1 else ""),
+    ]
+
+
+def _quantiles(names: Sequence[str], values: Any) -> str:
+    return ", ".join(f"{name} {int(value):,}" for name, value in zip(names, values, strict=True))
+
+
+def _frequent(store: TokenStore, tokenizer: Tokenizer) -> str:
+    counts = store.unigram_counts
+    top = np.argsort(-counts, kind="stable")[:12]
+    shown = (
+        f"{tokenizer.id_to_token(int(i))} {counts[i] / store.num_tokens:.2%}"
+        for i in top
+        if counts[i]
+    )
+    used = int((counts > 0).sum())
+    return (
+        f"most frequent: {', '.join(shown)}; {used:,} of {store.vocab_size:,} tokens occur, "
+        f"{counts[tokenizer.unk_token_id] / store.num_tokens:.3%} are "
+        f"{tokenizer.id_to_token(tokenizer.unk_token_id)}"
+    )

@@ -1,0 +1,353 @@
+"""Reading the token store: documents as token ids, memory-mapped, any of them found at once.
+
+A store is a folder:
+
+- ``manifest.json``: counts, token type, the tokenizer's fingerprint, sizes and checksums;
+- ``tokens-00000.arrow`` ...: shards in the Arrow IPC file format. One row is one document with
+  three lists: ``input_ids`` (the smallest unsigned integer that holds the vocabulary, no special
+  tokens), ``sentence_lengths`` (uint16, in tokens) and ``sentence_marks`` (uint32: where in the
+  document its sentences 32, 64, 96, ... start, so that a sentence of a very long document is
+  found without adding up all before it);
+- ``unigram_counts.npy``: int64 [V], how often each id occurs;
+- ``tokenizer/``: the tokenizer that made the ids.
+
+Nothing is read into memory but the manifest; ids are NumPy views into the mapped files, and the
+operating system decides what of them stays in memory. :mod:`bertine.data.writer` writes it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bertine.errors import BertineError
+from bertine.files import os_errors, read_json, sha256_file
+
+if TYPE_CHECKING:
+    from bertine.text.tokenizer import Tokenizer
+
+FORMAT = "bertine-token-store"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+UNIGRAM_COUNTS = "unigram_counts.npy"
+TOKENIZER = "tokenizer"
+
+#: A mark is kept for every sentence whose number in its document is a multiple of this.
+SENTENCES_PER_MARK = 32
+
+
+def token_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The smallest unsigned integer type that holds the ids of `vocab_size` tokens."""
+    return np.min_scalar_type(max(vocab_size - 1, 0))
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """One document: views into the mapped store, not copies.
+
+    Attributes:
+        input_ids: uint8, uint16 or uint32 [tokens], no special tokens.
+        sentence_lengths: uint16 [sentences], in tokens; they add up to the tokens.
+    """
+
+    input_ids: npt.NDArray[Any]
+    sentence_lengths: npt.NDArray[np.uint16]
+
+
+class Chunk:
+    """One record batch: some thousands of documents, as flat views.
+
+    Row ``r`` has the tokens ``input_ids[token_offsets[r]:token_offsets[r + 1]]`` and, likewise,
+    the sentences between its two ``sentence_offsets``. The views that are searched one element
+    at a time are memoryviews, which give Python integers several times as fast as NumPy does.
+    """
+
+    __slots__ = (
+        "first_document",
+        "input_ids",
+        "mark_offsets",
+        "marks",
+        "num_documents",
+        "sentence_lengths",
+        "sentence_offsets",
+        "token_offsets",
+    )
+
+    def __init__(self, batch: pa.RecordBatch, first_document: int) -> None:
+        self.first_document = first_document
+        self.num_documents: int = batch.num_rows
+        columns = [batch.column(name) for name in ("input_ids", "sentence_lengths")]
+        marks = batch.column("sentence_marks")
+        self.input_ids: npt.NDArray[Any] = columns[0].values.to_numpy()
+        self.sentence_lengths: memoryview = memoryview(columns[1].values.to_numpy())
+        self.marks: memoryview = memoryview(marks.values.to_numpy())
+        self.token_offsets: memoryview = memoryview(columns[0].offsets.to_numpy())
+        self.sentence_offsets: memoryview = memoryview(columns[1].offsets.to_numpy())
+        self.mark_offsets: memoryview = memoryview(marks.offsets.to_numpy())
+
+    def row_at(self, position: int, padding: int = 0) -> int:
+        """The row that holds `position` when every row is lengthened by `padding` tokens."""
+        offsets = self.token_offsets
+        rows = range(1, self.num_documents)
+        return bisect_right(rows, position, key=lambda row: offsets[row] + row * padding)
+
+    def sentence_start(self, row: int, sentence: int) -> int:
+        """Where in the document of `row` its sentence number `sentence` starts, in tokens."""
+        mark = sentence // SENTENCES_PER_MARK
+        start = self.marks[self.mark_offsets[row] + mark - 1] if mark else 0
+        first = self.sentence_offsets[row]
+        passed = self.sentence_lengths[first + mark * SENTENCES_PER_MARK : first + sentence]
+        return start + sum(passed)
+
+    def sentence_at(self, row: int, offset: int) -> tuple[int, int]:
+        """The sentence of `row` that holds its token `offset`: (its number, where it starts)."""
+        low, high = self.mark_offsets[row], self.mark_offsets[row + 1]
+        mark = bisect_right(self.marks, offset, low, high)
+        start = self.marks[mark - 1] if mark > low else 0
+        first = self.sentence_offsets[row]
+        sentence = first + (mark - low) * SENTENCES_PER_MARK
+        last = self.sentence_offsets[row + 1] - 1
+        while sentence < last and start + self.sentence_lengths[sentence] <= offset:
+            start += self.sentence_lengths[sentence]
+            sentence += 1
+        return sentence - first, start
+
+
+class TokenStore:
+    """A store opened for reading. Cheap to open, safe to pickle (it opens itself again).
+
+    Attributes:
+        path: the folder.
+        manifest: the contents of ``manifest.json``.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.num_documents: int = manifest["num_documents"]
+        self.num_sentences: int = manifest["num_sentences"]
+        self.num_tokens: int = manifest["num_tokens"]
+        self.vocab_size: int = manifest["vocab_size"]
+        batches = [batch for shard in manifest["shards"] for batch in shard["record_batches"]]
+        #: For each record batch, the number of documents and of tokens before it.
+        self.first_documents: list[int] = _starts(documents for documents, _ in batches)
+        self.first_tokens: list[int] = _starts(tokens for _, tokens in batches)
+        self._readers: list[pa.RecordBatchFileReader | None] = [None] * len(manifest["shards"])
+        self._where = [
+            (shard, index)
+            for shard, facts in enumerate(manifest["shards"])
+            for index in range(len(facts["record_batches"]))
+        ]
+        self._chunks: list[Chunk | None] = [None] * len(batches)
+
+    @classmethod
+    def open(cls, path: Path | str, tokenizer: Tokenizer | None = None) -> TokenStore:
+        """Open the store in folder `path`, checking what can be checked without reading it all.
+
+        Raises:
+            BertineError: there is no store, it is of another format version, a shard is missing
+                or not of the size it was written with, or `tokenizer` is not the one that the
+                store was made with.
+        """
+        path = Path(path)
+        if not (path / MANIFEST).is_file():
+            raise BertineError(f"{path}: no token store there; make one with `bertine prepare`")
+        manifest = read_json(path / MANIFEST)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise BertineError(f"{path / MANIFEST}: not the manifest of a Bertine token store")
+        if manifest.get("format_version") != FORMAT_VERSION:
+            raise BertineError(
+                f"{path}: token store of format version {manifest.get('format_version')}, but "
+                f"this Bertine reads version {FORMAT_VERSION}; make it again with `bertine prepare`"
+            )
+        try:
+            for shard in manifest["shards"]:
+                _check_size(path / shard["file"], shard["bytes"])
+            store = cls(path, manifest)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BertineError(
+                f"{path / MANIFEST}: damaged ({error!r}); make the store again"
+            ) from error
+        if tokenizer is not None:
+            store.check_tokenizer(tokenizer)
+        return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (TokenStore.open, (self.path,))
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """The folder of the tokenizer that made the store."""
+        return self.path / TOKENIZER
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer other than the one that made the store.
+
+        Raises:
+            BertineError: its fingerprint is another.
+        """
+        made_with = self.manifest["tokenizer_fingerprint"]
+        if tokenizer.fingerprint != made_with:
+            raise BertineError(
+                f"{self.path}: made with tokenizer {made_with[:12]} "
+                f"({self.vocab_size} tokens), but this one is {tokenizer.fingerprint[:12]} "
+                f"({tokenizer.vocab_size} tokens); use {self.tokenizer_path} or prepare again"
+            )
+
+    @cached_property
+    def unigram_counts(self) -> npt.NDArray[np.int64]:
+        """How often each id occurs in the store: int64 [V]."""
+        file = self.path / UNIGRAM_COUNTS
+        try:
+            with os_errors(file, "reading it"):
+                counts = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise BertineError(f"{file}: damaged ({error}); make the store again") from error
+        if counts.shape != (self.vocab_size,):
+            raise BertineError(
+                f"{file}: has shape {counts.shape}, not ({self.vocab_size},); make the store again"
+            )
+        return counts
+
+    @cached_property
+    def unigram_entropy(self) -> float:
+        """Entropy in nats of the unigram distribution: the loss of a model that knows only how
+        frequent each token is."""
+        counts = self.unigram_counts[self.unigram_counts > 0]
+        p = counts / counts.sum()
+        return float(-(p * np.log(p)).sum())
+
+    def chunk(self, index: int) -> Chunk:
+        """Record batch number `index`, mapped on first use."""
+        chunk = self._chunks[index]
+        if chunk is None:
+            shard, batch = self._where[index]
+            file = self.path / self.manifest["shards"][shard]["file"]
+            try:
+                reader = self._readers[shard]
+                if reader is None:
+                    reader = pa.ipc.open_file(pa.memory_map(str(file)))
+                    self._readers[shard] = reader
+                chunk = Chunk(reader.get_batch(batch), self.first_documents[index])
+            except (OSError, KeyError, IndexError, pa.ArrowException) as error:
+                reason = str(error).splitlines()[0]
+                raise BertineError(
+                    f"{file}: damaged ({reason}); make the store again with `bertine prepare`"
+                ) from error
+            self._chunks[index] = chunk
+        return chunk
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All record batches in order; a batch mapped for this alone is let go again."""
+        for index in range(len(self._chunks)):
+            known = self._chunks[index] is not None
+            yield self.chunk(index)
+            if not known:
+                self._chunks[index] = None
+
+    def row(self, document: int) -> tuple[Chunk, int]:
+        """The record batch of a document, and its row there."""
+        if not 0 <= document < self.num_documents:
+            raise IndexError(f"document {document} of {self.num_documents}")
+        index = bisect_right(self.first_documents, document) - 1
+        return self.chunk(index), document - self.first_documents[index]
+
+    def document(self, index: int) -> StoredDocument:
+        """Document number `index`, as views."""
+        chunk, row = self.row(index)
+        first, last = chunk.sentence_offsets[row], chunk.sentence_offsets[row + 1]
+        return StoredDocument(
+            chunk.input_ids[chunk.token_offsets[row] : chunk.token_offsets[row + 1]],
+            np.asarray(chunk.sentence_lengths[first:last]),
+        )
+
+    def locate(self, token_index: int) -> tuple[int, int]:
+        """Where token number `token_index` of the store is: (document, offset in it).
+
+        Two binary searches: over the record batches, then over the documents of one.
+        """
+        if not 0 <= token_index < self.num_tokens:
+            raise IndexError(f"token {token_index} of {self.num_tokens}")
+        index = bisect_right(self.first_tokens, token_index) - 1
+        chunk = self.chunk(index)
+        position = token_index - self.first_tokens[index]
+        row = chunk.row_at(position)
+        return chunk.first_document + row, position - chunk.token_offsets[row]
+
+    def verify(self) -> None:
+        """Read the whole store and compare it with its manifest.
+
+        Raises:
+            BertineError: a checksum or count differs, sentences do not add up to their document,
+                or a document holds an id outside the vocabulary.
+        """
+        for shard in self.manifest["shards"]:
+            _check_sum(self.path / shard["file"], shard["sha256"])
+        _check_sum(self.path / UNIGRAM_COUNTS, self.manifest["unigram_counts_sha256"])
+        counts = np.zeros(self.vocab_size, np.int64)
+        documents = sentences = 0
+        for chunk in self.chunks():
+            ids = chunk.input_ids
+            if ids.size and ids.max() >= self.vocab_size:
+                bad = int(np.argmax(ids >= self.vocab_size))
+                document = chunk.first_document + chunk.row_at(bad)
+                raise BertineError(
+                    f"{self.path}: document {document} holds the id {ids[bad]}, but the "
+                    f"vocabulary has {self.vocab_size} tokens; prepare it again"
+                )
+            counts += np.bincount(ids, minlength=self.vocab_size)
+            ends = np.concatenate([[0], np.cumsum(np.asarray(chunk.sentence_lengths), dtype=int)])
+            differs = ends[np.asarray(chunk.sentence_offsets)] != np.asarray(chunk.token_offsets)
+            if differs.any():
+                document = chunk.first_document + int(np.argmax(differs)) - 1
+                raise BertineError(
+                    f"{self.path}: the sentences of document {document} do not add up to its "
+                    "tokens; prepare it again"
+                )
+            documents += chunk.num_documents
+            sentences += len(chunk.sentence_lengths)
+        found = {
+            "num_documents": documents,
+            "num_sentences": sentences,
+            "num_tokens": int(counts.sum()),
+        }
+        for name, value in found.items():
+            if value != self.manifest[name]:
+                raise BertineError(
+                    f"{self.path}: {name} is {value}, but the manifest says "
+                    f"{self.manifest[name]}; prepare it again"
+                )
+        if not np.array_equal(counts, self.unigram_counts):
+            raise BertineError(f"{self.path}: {UNIGRAM_COUNTS} does not fit; prepare it again")
+
+
+def _starts(sizes: Iterator[int]) -> list[int]:
+    """Where each of consecutive pieces of these sizes starts."""
+    return list(itertools.accumulate(sizes, initial=0))[:-1]
+
+
+def _check_size(file: Path, expected: int) -> None:
+    if not file.is_file():
+        raise BertineError(f"{file}: missing; make the store again with `bertine prepare`")
+    if (size := file.stat().st_size) != expected:
+        raise BertineError(
+            f"{file}: has {size} bytes, but was written with {expected}; it is truncated or "
+            "changed: make the store again with `bertine prepare`"
+        )
+
+
+def _check_sum(file: Path, expected: str) -> None:
+    if sha256_file(file) != expected:
+        raise BertineError(
+            f"{file}: its checksum is not the manifest's; it is damaged or changed: make the "
+            "store again with `bertine prepare`"
+        )

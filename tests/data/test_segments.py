@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare, kstest
+
+from bertine.data.segments import NspInstance, NspSegments, kept_lengths
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+
+from .conftest import FIRST_ID, MakeStore
+
+SENTENCES = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=50), min_size=2, max_size=12)
+
+
+def spans(pair: NspInstance) -> tuple[int, int, int, int]:
+    """Where A and B stand in the store, having checked that each is in one piece."""
+    a, b = pair.tokens_a.astype(int), pair.tokens_b.astype(int)
+    assert (np.diff(a) == 1).all()
+    assert (np.diff(b) == 1).all()
+    return a[0] - FIRST_ID, a[-1] + 1 - FIRST_ID, b[0] - FIRST_ID, b[-1] + 1 - FIRST_ID
+
+
+def bounds(store: TokenStore) -> np.ndarray:
+    """Where each document starts, and the end of the last."""
+    sizes = [store.document(i).input_ids.size for i in range(store.num_documents)]
+    return np.cumsum([0, *sizes])
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    documents=SENTENCES,
+    max_seq_length=st.integers(8, 200),
+    short=st.sampled_from([0.0, 0.1, 1.0]),
+    seed=st.integers(0, 1000),
+)
+def test_every_pair_is_what_its_label_says(
+    make_store: MakeStore, documents, max_seq_length, short, seed
+):
+    store, _ = make_store(documents, record_batch_tokens=300)
+    segments = NspSegments(store, max_seq_length=max_seq_length, short_seq_prob=short, seed=seed)
+    starts = bounds(store)
+    for pair in segments.instances(0, 60):
+        a, a_end, b, b_end = spans(pair)
+        assert 2 <= (a_end - a) + (b_end - b) <= max_seq_length - 3
+        # Neither segment crosses a document.
+        assert starts[pair.document_a] <= a < a_end <= starts[pair.document_a + 1]
+        assert starts[pair.document_b] <= b < b_end <= starts[pair.document_b + 1]
+        if pair.is_random_next:
+            assert pair.document_a != pair.document_b
+        else:
+            assert pair.document_a == pair.document_b
+            # B follows A; what may be missing between them was cut off to fit.
+            assert 0 <= b - a_end <= pair.num_truncated
+        if len(documents[pair.document_a]) == 1:
+            assert pair.is_random_next
+
+
+def test_uncut_segments_are_whole_sentences_and_true_b_follows_at_once(make_store: MakeStore):
+    store, _ = make_store([[7, 3, 5, 9, 2, 8] * 20] * 6)
+    sentence_starts = set(np.cumsum([0, *[7, 3, 5, 9, 2, 8] * 120]).tolist())
+    uncut = [
+        pair
+        for pair in NspSegments(store, max_seq_length=64).instances(0, 2000)
+        if not pair.num_truncated
+    ]
+    assert len(uncut) > 100
+    for pair in uncut:
+        a, a_end, b, b_end = spans(pair)
+        assert {a, a_end, b, b_end} <= sentence_starts
+        if not pair.is_random_next:
+            assert a_end == b
+
+
+def test_half_of_the_pairs_are_random(make_store: MakeStore):
+    rng = np.random.default_rng(0)
+    # Long sentences, so that one often reaches the target alone; documents of two sentences too.
+    documents = [rng.integers(1, 90, size=rng.integers(2, 40)).tolist() for _ in range(60)]
+    store, _ = make_store(documents)
+    n = 20_000
+    random = [p.is_random_next for p in NspSegments(store, max_seq_length=64).instances(0, n)]
+    assert abs(np.mean(random) - 0.5) < 4 * 0.5 / n**0.5
+
+
+def test_random_segments_come_from_all_other_documents_alike(make_store: MakeStore):
+    store, _ = make_store([[5] * 400, *([[5] * 10] * 9)])
+    segments = NspSegments(store, max_seq_length=33, short_seq_prob=0.0)
+    pairs = segments.instances(0, 20_000)
+    assert not any(p.num_truncated for p in pairs)  # sentences of 5 fill the 30 tokens exactly
+    seen = [p.document_b for p in pairs if p.is_random_next and p.document_a == 0]
+    counts = np.bincount(seen, minlength=10)
+    assert counts[0] == 0
+    assert chisquare(counts[1:]).pvalue > 1e-4
+    # And from any sentence of them.
+    sentences = [
+        (int(p.tokens_b[0]) - FIRST_ID) % 50 // 5
+        for p in pairs
+        if p.is_random_next and p.document_b > 0
+    ]
+    assert chisquare(np.bincount(sentences, minlength=10)).pvalue > 1e-4
+
+
+def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeStore):
+    # With sentences of one token, a true pair has exactly its target length.
+    store, _ = make_store([[1] * 20_000] * 4)
+    window = 125
+    pairs = NspSegments(store, max_seq_length=window + 3).instances(0, 30_000)
+    sizes = np.array([len(p.tokens_a) + len(p.tokens_b) for p in pairs if not p.is_random_next])
+    short = sizes[sizes < window]
+    # One of the window - 1 short targets is the full one.
+    rate = 0.1 * (window - 2) / (window - 1)
+    assert abs(len(short) / len(sizes) - rate) < 4 * (rate * (1 - rate) / len(sizes)) ** 0.5
+    assert (short.min(), short.max()) == (2, window - 1)
+    assert chisquare(np.bincount(short, minlength=window)[2:]).pvalue > 1e-4
+
+
+def test_a_ends_after_a_random_sentence(make_store: MakeStore):
+    store, _ = make_store([[1] * 20_000] * 4)
+    segments = NspSegments(store, max_seq_length=53, short_seq_prob=0.0)
+    sizes = [len(p.tokens_a) for p in segments.instances(0, 20_000)]
+    assert (min(sizes), max(sizes)) == (1, 49)
+    assert chisquare(np.bincount(sizes)[1:]).pvalue > 1e-4
+
+
+@given(a=st.integers(1, 80), b=st.integers(1, 80), limit=st.integers(2, 100))
+def test_tokens_are_taken_from_the_longer_one_by_one(a: int, b: int, limit: int):
+    expected_a, expected_b = a, b
+    while expected_a + expected_b > limit:
+        if expected_a > expected_b:
+            expected_a -= 1
+        else:
+            expected_b -= 1
+    assert kept_lengths(a, b, limit) == (expected_a, expected_b)
+
+
+@pytest.mark.parametrize("sentence", [70, 400])
+def test_tokens_are_cut_from_both_ends_with_a_coin(make_store: MakeStore, sentence: int):
+    store, _ = make_store([[sentence] * 40] * 4)
+    segments = NspSegments(store, max_seq_length=23, short_seq_prob=0.0)
+    for which in ("a", "b"):
+        fronts = []
+        for pair in segments.instances(0, 3000):
+            a, _, b, _ = spans(pair)
+            assert len(pair.tokens_a) == len(pair.tokens_b) == 10
+            fronts.append((a if which == "a" else b) % sentence)
+        cut = sentence - 10
+        deviation = (cut / 4) ** 0.5
+        assert abs(np.mean(fronts) - cut / 2) < 4.5 * deviation / len(fronts) ** 0.5
+        assert 0.9 < np.std(fronts) / deviation < 1.1
+
+
+def test_in_an_epoch_every_document_has_its_share(make_store: MakeStore):
+    rng = np.random.default_rng(1)
+    documents = [[5] * int(n) for n in rng.integers(1, 300, size=200)]
+    store, _ = make_store(documents, record_batch_tokens=5000)
+    segments = NspSegments(store, max_seq_length=67, seed=3)  # a window of 64
+    for epoch in range(3):
+        n = segments.instances_per_epoch
+        counts = np.bincount([p.document_a for p in segments.instances(epoch * n, n)])
+        share = np.array([(sum(d) + 32) / 64 for d in documents])
+        # Windows lie side by side: a document has its share rounded up or down, no chance in it
+        # (but for the window that closes the epoch).
+        assert (np.abs(counts - share) > 1).sum() <= 1
+        assert np.abs(counts - share).max() <= 2
+
+
+def test_every_part_of_a_document_is_covered_about_once_an_epoch(make_store: MakeStore):
+    store, _ = make_store([[8] * 400] * 5)
+    segments = NspSegments(store, max_seq_length=131, short_seq_prob=0.0, seed=5)
+    epochs = 20
+    covered = np.zeros(store.num_tokens)
+    for pair in segments.instances(0, epochs * segments.instances_per_epoch):
+        a, a_end, b, b_end = spans(pair)
+        if pair.is_random_next:  # what A's document would have gone on with
+            b, b_end = a_end, min(a_end + 128 - (a_end - a), (pair.document_a + 1) * 3200)
+        covered[a:a_end] += 1
+        covered[b:b_end] += 1
+    tenths = covered.reshape(5, 10, 320).mean(axis=(0, 2)) / epochs
+    # Both ends are covered by a quarter of a window more, and cutting loses a little.
+    assert (tenths > 0.85).all()
+    assert (tenths < 1.25).all()
+    assert covered.min() > 0
+
+
+def test_a_short_document_is_taken_whole(make_store: MakeStore):
+    store, _ = make_store([[6] * 10] * 50)
+    segments = NspSegments(store, max_seq_length=128, short_seq_prob=0.0)
+    for pair in segments.instances(0, 300):
+        a, _, _, b_end = spans(pair)
+        assert a == pair.document_a * 60
+        if not pair.is_random_next:
+            assert b_end == (pair.document_a + 1) * 60
+
+
+def test_starts_are_not_the_same_in_the_next_epoch(make_store: MakeStore):
+    store, _ = make_store([[1] * 5000] * 4)
+    segments = NspSegments(store, max_seq_length=67, seed=0)
+    n = segments.instances_per_epoch
+    first, second = ([spans(p)[0] for p in segments.instances(epoch * n, n)] for epoch in range(2))
+    assert first != sorted(first)
+    assert len(set(first) & set(second)) < 0.2 * n
+    assert kstest(first, "uniform", args=(0, store.num_tokens)).pvalue > 1e-4
+
+
+def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
+    store, _ = make_store([[4, 9, 30] * 30] * 5, record_batch_tokens=500)
+    segments = NspSegments(store, max_seq_length=48, seed=11)
+    far = 5 * segments.instances_per_epoch + 3
+    together = segments.instances(far, 50)
+    np.random.seed(1)
+    other = NspSegments(TokenStore.open(store.path), max_seq_length=48, seed=11)
+    other.instances(0, 7)
+    for i in reversed(range(50)):
+        alone = other.instance(far + i)
+        assert spans(alone) == spans(together[i])
+        assert alone.is_random_next == together[i].is_random_next
+    changed = NspSegments(store, max_seq_length=48, seed=12).instances(far, 50)
+    assert [spans(p) for p in changed] != [spans(p) for p in together]
+
+
+def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
+    store, _ = make_store([[5, 5]])
+    with pytest.raises(BertineError, match=r"at least two documents.*--document-per-file"):
+        NspSegments(store, max_seq_length=128)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_seq_length": 7}, "max_seq_length"), ({"short_seq_prob": 1.1}, "short_seq_prob")],
+)
+def test_impossible_arguments_are_refused(make_store: MakeStore, options, message: str):
+    store, _ = make_store([[5], [5]])
+    with pytest.raises(BertineError, match=message):
+        NspSegments(store, **{"max_seq_length": 128, **options})
