@@ -1,0 +1,140 @@
+"""Which sequences go into which batch: by length, so that little padding is computed.
+
+Prediction sorts everything and fills batches up to a token budget; training sorts within windows
+of shuffled examples, so that order stays random and an epoch still sees every example once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.rng import generator
+
+#: Batches in a window of :func:`grouped_by_length`: enough that one window's batches are nearly
+#: free of padding, few enough that an epoch's order stays close to a uniform shuffle.
+WINDOW = 50
+
+Value = TypeVar("Value")
+
+
+def token_budget_batches(
+    lengths: Sequence[int], max_tokens: int, max_sequences: int | None = None
+) -> list[list[int]]:
+    """Indices in batches of like length, longest first, each of at most `max_tokens` tokens
+    with its padding (sequences x longest).
+
+    A sequence longer than the budget is a batch of its own. Longest first shows at once whether
+    memory is enough, and makes estimates of the time left err on the safe side. Equal lengths
+    keep their order, so the result depends on nothing but the arguments.
+    """
+    if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
+        raise BertineError("max_tokens and max_sequences of a batch must be at least 1")
+    batches: list[list[int]] = []
+    longest = 0
+    for index in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
+        batch = batches[-1] if batches else None
+        if (
+            batch is None
+            or (len(batch) + 1) * longest > max_tokens
+            or (max_sequences is not None and len(batch) >= max_sequences)
+        ):
+            batches.append([index])
+            longest = lengths[index]
+        else:
+            batch.append(index)
+    return batches
+
+
+def restore_order(
+    batches: Sequence[Sequence[int]], results: Iterable[Sequence[Value]]
+) -> list[Value]:
+    """Results by batch → results in the order of the inputs that the batches index."""
+    placed: dict[int, Value] = {}
+    for batch, values in zip(batches, results, strict=True):
+        placed.update(zip(batch, values, strict=True))
+    return [placed[index] for index in range(len(placed))]
+
+
+def grouped_by_length(
+    lengths: Sequence[int], batch_size: int, seed: int, epoch: int, window: int = WINDOW
+) -> list[list[int]]:
+    """The batches of one epoch of training: every index once, like lengths together.
+
+    The examples are shuffled, sorted by length within windows of `window` batches, cut into
+    batches of `batch_size` (one is smaller when it does not divide), and the batches shuffled.
+    A pure function of its arguments.
+    """
+    if batch_size < 1:
+        raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
+    draw = generator(seed, "order", epoch)
+    order = draw.permutation(len(lengths))
+    sizes = np.asarray(lengths, dtype=np.int64)
+    batches: list[list[int]] = []
+    for start in range(0, len(order), window * batch_size):
+        part = order[start : start + window * batch_size]
+        part = part[np.argsort(sizes[part], kind="stable")]
+        batches.extend(
+            part[first : first + batch_size].tolist() for first in range(0, len(part), batch_size)
+        )
+    return [batches[index] for index in draw.permutation(len(batches))]
+
+
+def batches_per_epoch(num_examples: int, batch_size: int) -> int:
+    """Steps that see every example once; the last one may be smaller."""
+    return -(-num_examples // batch_size)
+
+
+def epoch_and_batch(step: int, num_examples: int, batch_size: int) -> tuple[int, int]:
+    """Step (from 0) → (epoch, index of the batch within the epoch)."""
+    return divmod(step, batches_per_epoch(num_examples, batch_size))
+
+
+class FeatureBatches(Generic[Value]):
+    """The training batches of a task: ``batch(step)`` is a pure function of
+    (features, batch_size, seed, step), so a run can be entered at any step.
+
+    Args:
+        features: of all the examples, anything with ``input_ids``.
+        collate: a task's, closed over the padding id: features → :class:`Batch`.
+        batch_size: sequences a step.
+        seed: of the order.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[Value],
+        collate: Callable[[Sequence[Value]], Batch],
+        *,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        if not features:
+            raise BertineError("there are no examples to train on")
+        if batch_size < 1:
+            raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
+        self._features, self._collate = features, collate
+        self._lengths = [_length(feature) for feature in features]
+        self.batch_size, self.seed = batch_size, seed
+        self._epoch = -1
+        self._order: list[list[int]] = []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return batches_per_epoch(len(self._features), self.batch_size)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of `step`, counted from 0 over all epochs."""
+        epoch, index = epoch_and_batch(step, len(self._features), self.batch_size)
+        if epoch != self._epoch:
+            self._order = grouped_by_length(self._lengths, self.batch_size, self.seed, epoch)
+            self._epoch = epoch
+        return self._collate([self._features[at] for at in self._order[index]])
+
+
+def _length(feature: Any) -> int:
+    return len(feature.input_ids)

@@ -1,0 +1,57 @@
+"""Scoring a model on labelled examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from bertine.inference.running import run_features
+from bertine.models.model import Model
+from bertine.tasks.base import Features, Report, Task, truncation_note
+from bertine.tasks.examples import Examples
+from bertine.text.tokenizer import Tokenizer
+
+Prediction = TypeVar("Prediction")
+
+
+def evaluate_examples(
+    model: Model,
+    task: Task[Prediction],
+    examples: Examples,
+    tokenizer: Tokenizer,
+    *,
+    features: Sequence[Features] | None = None,
+    dtype: torch.dtype = torch.float32,
+    max_tokens: int | None = None,
+    on_batch: Callable[[int], None] | None = None,
+) -> Report:
+    """Score `model` on labelled examples.
+
+    Args:
+        features: of the examples, when they have been made before (an evaluation each epoch);
+            None: they are made here.
+
+    The other arguments are those of :func:`run_features`.
+
+    Raises:
+        BertineError: an unknown label, an input that does not fit the model, or no examples.
+    """
+    if features is None:
+        features = task.featurize(examples, tokenizer)
+    outputs = run_features(
+        model,
+        task,
+        features,
+        pad_id=tokenizer.pad_token_id,
+        dtype=dtype,
+        max_tokens=max_tokens,
+        on_batch=on_batch,
+    )
+    labels = [example.label for example in examples.items if example.label is not None]
+    report = task.report(task.decode(outputs, features), labels)
+    report.source = examples.source
+    cut = truncation_note(features, task.max_length)
+    report.notes.extend([*examples.notes, *([cut] if cut else [])])
+    return report

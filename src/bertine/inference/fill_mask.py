@@ -1,0 +1,131 @@
+"""Fill the masks of a text with a model that has a masked-LM head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bertine.errors import BertineError
+from bertine.modeldir import LoadedModel, load_model
+
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A piece for a mask: its probability there, and the text with this one mask replaced."""
+
+    token: str
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True)
+class FilledMask:
+    """One mask: where it begins in the text (characters), and its candidates, best first."""
+
+    start: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class FilledMasks:
+    """The masks of a text, in their order; a sequence of :class:`FilledMask`."""
+
+    text: str
+    masks: tuple[FilledMask, ...]
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    def __iter__(self) -> Iterator[FilledMask]:
+        return iter(self.masks)
+
+    def __getitem__(self, index: int) -> FilledMask:
+        return self.masks[index]
+
+    def lines(self) -> list[str]:
+        """One line a candidate; with several masks, a heading for each."""
+        lines = []
+        for number, mask in enumerate(self.masks, 1):
+            if len(self.masks) > 1:
+                lines.append(f"mask {number} of {len(self.masks)}")
+            width = max(len(candidate.token) for candidate in mask.candidates)
+            lines.extend(
+                f"{candidate.probability:7.2%}  {candidate.token.ljust(width)}  {candidate.text}"
+                for candidate in mask.candidates
+            )
+        return lines
+
+
+def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> FilledMasks:
+    """The most probable pieces for each ``[MASK]`` of `text`, in their order.
+
+    Each mask is judged with all others still masked, and its candidates' texts keep the other
+    masks. Computed in fp32.
+
+    Args:
+        model: a model directory, or a model loaded from one.
+        text: with one or more ``[MASK]``.
+        top_k: candidates for each mask.
+
+    Raises:
+        BertineError: no mask in the text, a text longer than the model takes, a model without a
+            masked-LM head, `top_k` out of range.
+    """
+    loaded = model if isinstance(model, LoadedModel) else load_model(model)
+    tokenizer, config = loaded.tokenizer, loaded.config
+    if "mlm" not in loaded.model.heads:
+        name = "this model" if isinstance(model, LoadedModel) else str(model)
+        raise BertineError(
+            f"{name}: has no masked-LM head (fine-tuning drops it); use a pre-trained model"
+        )
+    if not 1 <= top_k <= tokenizer.vocab_size:
+        raise BertineError(f"top_k is {top_k}, but must be in 1..{tokenizer.vocab_size}")
+    encoding = tokenizer.encode(text)
+    length = len(encoding.input_ids)
+    positions = [
+        at for at, index in enumerate(encoding.input_ids) if index == tokenizer.mask_token_id
+    ]
+    if not positions:
+        raise BertineError(f"the text has no {MASK}; write it, in capitals, for the word to guess")
+    if length > config.max_position_embeddings:
+        raise BertineError(
+            f"the text has {length} pieces, but the model takes {config.max_position_embeddings}; "
+            "shorten it"
+        )
+    device = next(loaded.model.parameters()).device
+    loaded.model.eval()
+    with torch.inference_mode():
+        backbone = loaded.model.backbone
+        hidden = backbone(
+            torch.tensor([encoding.input_ids], device=device),
+            token_type_ids=torch.tensor([encoding.token_type_ids], device=device),
+        ).last_hidden_state[0]
+        decoder = backbone.embeddings.word_embeddings.weight
+        logits = loaded.model.heads["mlm"](hidden[positions], decoder)
+        # A model may have more rows than its tokenizer has pieces, to reach a round number.
+        probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1)
+        best = probabilities.topk(top_k, dim=-1)
+    filled = []
+    for at, values, indices in zip(
+        positions, best.values.tolist(), best.indices.tolist(), strict=True
+    ):
+        start, end = encoding.offsets[at]
+        candidates = (
+            Candidate(token, value, _put(text, start, end, token))
+            for token, value in zip(map(tokenizer.id_to_token, indices), values, strict=True)
+        )
+        filled.append(FilledMask(start, tuple(candidates)))
+    return FilledMasks(text, tuple(filled))
+
+
+def _put(text: str, start: int, end: int, token: str) -> str:
+    """`text` with `token` for its characters [start, end); ``##s`` joins the word before it."""
+    before, after = text[:start], text[end:]
+    if token.startswith("##") and len(token) > 2:
+        return before.rstrip() + token[2:] + after
+    return before + token + after

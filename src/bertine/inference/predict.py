@@ -1,0 +1,192 @@
+"""Answers for a file of texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.console import human_time, progress
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.inference.predictor import Predictor
+from bertine.tasks.examples import Example, Examples, row_texts
+from bertine.tasks.layout import LINE_COLUMN
+from bertine.tasks.table_writer import TableWriter, open_writer
+from bertine.tasks.tables import Row, Table
+
+#: Rows are predicted in chunks: enough to sort by length, few enough to hold in memory.
+CHUNK_ROWS = 4096
+CHUNK_CHARACTERS = 1 << 22
+
+
+@dataclass
+class PredictReport:
+    """What predicting a file did.
+
+    Attributes:
+        rows: predicted.
+        cut: inputs that were longer than the model's maximum length.
+        pieces_lost: pieces cut off from them.
+        empty: rows without any text; they were predicted all the same.
+        seconds: of wall time.
+        columns: the names of the columns that were added.
+        notes: what was mended in the input.
+        max_length: of the model's inputs, in pieces.
+    """
+
+    rows: int = 0
+    cut: int = 0
+    pieces_lost: int = 0
+    empty: int = 0
+    seconds: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    max_length: int = 0
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        lines = [
+            f"predicted {self.rows} rows in {human_time(self.seconds)} ({rate:.0f} a second); "
+            f"added {', '.join(self.columns)}"
+        ]
+        if self.cut:
+            lines.append(
+                f"{self.cut} of {self.rows} texts were cut at {self.max_length} pieces "
+                f"({self.pieces_lost} pieces lost)"
+            )
+        if self.empty:
+            lines.append(f"{self.empty} of {self.rows} texts are empty")
+        return lines + self.notes
+
+
+def predict(
+    model: Predictor | Path | str,
+    input: Path | str,
+    output: Path | str = "-",
+    *,
+    device: str | None = None,
+    precision: str = "auto",
+    all_probabilities: bool = False,
+    text_columns: Sequence[str] | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    show_progress: bool = True,
+) -> PredictReport:
+    """Predict every row of a table, in its order and its format, in bounded memory.
+
+    The output is the input with the task's columns (``label``, ``probability``) added; a name
+    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
+    tab, probability, tab, text.
+
+    Args:
+        model: a fine-tuned model directory, or a loaded one.
+        input: a csv, tsv, JSON lines or plain-text file, or ``-`` for stdin.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
+            device.
+        all_probabilities: also add ``probability_<label>`` for each label.
+        text_columns: where the texts are; None: where they were in training.
+        format: of the input; None: told as :class:`~bertine.tasks.tables.Table` does.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; a column is missing.
+    """
+    predictor = model if isinstance(model, Predictor) else Predictor.load(model, device, precision)
+    started = time.monotonic()
+    task = predictor.task
+    columns = tuple(text_columns or task.text_columns)
+    report = PredictReport(max_length=task.max_length)
+    with Table(input, format=format, wanted=columns, quotes=quotes, strict=strict) as table:
+        if table.layout.kind == "text":
+            if len(columns) != 1:
+                raise BertineError(
+                    f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
+                    "the model takes pairs; give csv, tsv or jsonl"
+                )
+            columns = (LINE_COLUMN,)
+        report.columns = [
+            _unused(name, table.columns) for name in task.output_columns(all_probabilities)
+        ]
+        bar = progress()
+        bar.disable = not show_progress or str(output) == "-"
+        total = None if bar.disable else _count_lines(input)
+        names = [*table.columns, *report.columns]
+        with open_writer(output, table.layout, names) as writer, bar:
+            job = bar.add_task("predict", total=total)
+            for rows in _chunks(table, columns):
+                _answer(predictor, table, rows, columns, all_probabilities, writer, report)
+                bar.update(job, completed=rows[-1].line)
+            bar.update(job, completed=total or report.rows, total=total or report.rows)
+        report.notes = table.stats.notes(table.name)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _answer(
+    predictor: Predictor,
+    table: Table,
+    rows: Sequence[Row],
+    columns: tuple[str, ...],
+    all_probabilities: bool,
+    writer: TableWriter,
+    report: PredictReport,
+) -> None:
+    """Predict and write one chunk, and count it in `report`."""
+    items = [Example(row_texts(table, row, columns), line=row.line) for row in rows]
+    predictions, features = predictor.run(Examples(table.name, columns, None, items))
+    for row, prediction in zip(rows, predictions, strict=True):
+        values = predictor.task.output_values(prediction, all_probabilities)
+        writer.write(_joined(table.name, row, report.columns, values))
+    report.rows += len(rows)
+    report.cut += sum(1 for feature in features if feature.num_truncated)
+    report.pieces_lost += sum(feature.num_truncated for feature in features)
+    report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
+
+
+def _chunks(table: Table, columns: Sequence[str]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    characters = 0
+    for row in table:
+        chunk.append(row)
+        characters += sum(map(len, row_texts(table, row, columns)))
+        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _joined(name: str, row: Row, added: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    for column in added:
+        if column in row.values:  # JSON lines may change their keys from row to row
+            raise BertineError(
+                f"{name}:{row.line}: has a key {column!r}, but the first row has none, so it is "
+                "the name of a column to add; rename it"
+            )
+    return {**row.values, **dict(zip(added, values, strict=True))}
+
+
+def _unused(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def _count_lines(path: str | Path) -> int | None:
+    """Lines of a file, for the estimate of the time left; None for what can be read but once."""
+    if not Path(path).is_file():
+        return None
+    count = 0
+    with os_errors(path, "reading it"), open(path, "rb") as handle:
+        while block := handle.read(1 << 20):
+            count += block.count(b"\n")
+    return count

@@ -1,0 +1,195 @@
+"""A model directory, ready to answer; and its scores on labelled data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.console import progress
+from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate_examples
+from bertine.inference.running import run_features
+from bertine.modeldir import load_model
+from bertine.models.model import Model
+from bertine.models.precision import resolve_precision
+from bertine.tasks import TASKS, task_class
+from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.classification import Prediction
+from bertine.tasks.examples import Example, Examples, find_splits, read_examples
+from bertine.text.tokenizer import Tokenizer
+
+Text = str | tuple[str, str]
+
+
+class Predictor:
+    """A fine-tuned model, its tokenizer and its task, ready to answer. Holds no state between
+    calls, so threads may share it.
+
+    Attributes:
+        model: in evaluation mode, on `device`.
+        tokenizer: of the model.
+        task: what the model was trained to do.
+        dtype: the type it computes in, torch.float32 or torch.bfloat16.
+        load_lines: the four lines about the tensors that were loaded (none when it was made of
+            parts in memory).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        task: Task[Any],
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.model = model.eval()
+        self.tokenizer, self.task, self.dtype = tokenizer, task, dtype
+        self.load_lines: list[str] = []
+
+    @classmethod
+    def load(
+        cls, model_dir: str | Path, device: str | None = None, precision: str = "auto"
+    ) -> Predictor:
+        """Read a model directory that ``bertine finetune``, or transformers for sequence
+        classification, has written.
+
+        Args:
+            model_dir: the folder.
+            device: as PyTorch calls it; None: the GPU if there is one.
+            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
+
+        Raises:
+            BertineError: not a model directory, no task in it, an unknown device or precision.
+        """
+        where = _device(device)
+        dtype = resolve_precision(precision, where)
+        loaded = load_model(model_dir)
+        if loaded.task is None or loaded.task.name not in TASKS:
+            name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
+            raise BertineError(
+                f"{model_dir}: the model {name}, so it has no labels to predict; "
+                "fine-tune it first (bertine finetune)"
+            )
+        task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
+        missing = set(task.heads(loaded.config)) - set(loaded.model.heads)
+        if missing:
+            raise BertineError(
+                f"{model_dir}: bertine.json names the task {task.name!r}, but the weights lack "
+                f"its head ({', '.join(sorted(missing))})"
+            )
+        predictor = cls(loaded.model.to(where), loaded.tokenizer, task, dtype=dtype)
+        predictor.load_lines = loaded.report.lines()
+        return predictor
+
+    def __call__(self, texts: Sequence[Text]) -> list[Prediction]:
+        """The same as :meth:`predict`."""
+        return self.predict(texts)
+
+    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """Answer for each text, or each pair of texts, in their order.
+
+        Texts longer than the model's maximum length are cut.
+
+        Raises:
+            BertineError: one string instead of a list; pairs for a model of single texts, or the
+                other way round.
+        """
+        if isinstance(texts, str):
+            raise BertineError("predict takes a list of texts; put the one text in a list")
+        items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
+        return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
+
+    def run(self, examples: Examples) -> tuple[list[Any], list[Features]]:
+        """Predictions for `examples`, and the features they were made of (which know what was
+        cut)."""
+        features = self.task.featurize(examples, self.tokenizer)
+        outputs = run_features(
+            self.model,
+            self.task,
+            features,
+            pad_id=self.tokenizer.pad_token_id,
+            dtype=self.dtype,
+        )
+        return self.task.decode(outputs, features), features
+
+
+def evaluate(
+    model: Predictor | Path | str,
+    data: Path | str,
+    *,
+    device: str | None = None,
+    precision: str = "auto",
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    show_progress: bool = True,
+) -> Report:
+    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
+    folder.
+
+    Args:
+        model: a model directory, or a loaded one.
+        data: the file or folder.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
+            device.
+        text_columns: where the texts are; None: where they were in training.
+        label_column: where the labels are; None: where they were in training.
+        format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        show_progress: on stderr.
+
+    Raises:
+        BertineError: no such model or data, a missing column, a label that the model does not
+            know.
+    """
+    predictor = model if isinstance(model, Predictor) else Predictor.load(model, device, precision)
+    splits = find_splits(data)
+    path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
+    if path is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    examples = read_examples(
+        path,
+        text_columns=text_columns or predictor.task.text_columns,
+        label_column=label_column or predictor.task.label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+    )
+    bar = progress()
+    bar.disable = not show_progress
+    with bar:
+        job = bar.add_task("evaluate", total=len(examples))
+        return evaluate_examples(
+            predictor.model,
+            predictor.task,
+            examples,
+            predictor.tokenizer,
+            dtype=predictor.dtype,
+            on_batch=lambda done: bar.advance(job, done),
+        )
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BertineError(f"unknown device {name!r}; try cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BertineError(f"device {name!r}: this machine has no GPU that PyTorch can use")
+    return device
+
+
+def _numbered(items: Sequence[Example]) -> list[Example]:
+    return [replace(item, line=number) for number, item in enumerate(items, 1)]

@@ -1,0 +1,28 @@
+"""Fine-tuning tasks, by the name that the command line and ``bertine.json`` use."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.tasks.base import Task
+from bertine.tasks.classification import TextClassification
+
+#: Every task there is. A new one is one file and one line here.
+TASKS: dict[str, type[Task[Any]]] = {
+    TextClassification.name: TextClassification,
+}
+
+
+def task_class(name: str) -> type[Task[Any]]:
+    """The class of the task called `name`.
+
+    Raises:
+        BertineError: there is no such task.
+    """
+    if name not in TASKS:
+        near = difflib.get_close_matches(name, TASKS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(TASKS)}"
+        raise BertineError(f"unknown task {name!r}; {hint}")
+    return TASKS[name]

@@ -1,0 +1,184 @@
+"""What a fine-tuning task is.
+
+A task owns its heads, the way from examples to features to a batch, its loss, and the way from
+the model's outputs to predictions and metrics. Training, evaluation, the command line and a
+server all go through `featurize` and `decode`: nothing is tokenized or decided in two ways.
+
+Shape legend: B sequences in a batch, T tokens of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.examples import Examples
+from bertine.text.tokenizer import Tokenizer
+
+Prediction = TypeVar("Prediction")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """One input sequence, ready to be padded into a batch.
+
+    Attributes:
+        input_ids: int32 [n], with the special tokens.
+        token_type_ids: int8 [n].
+        row: index of the example it was made from.
+        label: the target's id; None when unknown.
+        num_truncated: pieces that were cut off to keep to the maximum length.
+    """
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    row: int
+    label: int | None = None
+    num_truncated: int = 0
+
+
+class Report(Protocol):
+    """The result of an evaluation.
+
+    Attributes:
+        source: the file of the examples.
+        notes: what else a person should know, e.g. how many texts were cut.
+    """
+
+    source: str
+    notes: list[str]
+
+    @property
+    def metrics(self) -> dict[str, float]: ...
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a program reads; only JSON types."""
+        ...
+
+
+class Task(Protocol[Prediction]):
+    """A fine-tuning task; see the module's text.
+
+    Attributes:
+        name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
+        primary_metric: the metric (higher is better) by which models are chosen.
+        text_columns: the columns that hold an example's texts.
+        label_column: the column that holds the label, None when not known.
+        max_length: longest input in pieces, special tokens included.
+    """
+
+    name: ClassVar[str]
+    primary_metric: ClassVar[str]
+
+    @property
+    def text_columns(self) -> tuple[str, ...]: ...
+    @property
+    def label_column(self) -> str | None: ...
+    @property
+    def max_length(self) -> int: ...
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> Task[Prediction]:
+        """The task that the training examples describe."""
+        ...
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: BertConfig) -> Task[Prediction]:
+        """The task of a model directory."""
+        ...
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        """What a model directory says about the task; `training` are facts for the reader."""
+        ...
+
+    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+        """Fresh heads by name for a backbone of `config`."""
+        ...
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Examples → features, in their order. Truncation is counted in each feature."""
+        ...
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        """Features → one padded batch, with targets when all features have one."""
+        ...
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The number of targets of each term that `terms` will return."""
+        ...
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """The parts of the loss, by name."""
+        ...
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """What `decode` needs of the model: [B, ...], one entry a sequence."""
+        ...
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> list[Prediction]:
+        """One fp32 output for each feature → predictions, one an example, in their order."""
+        ...
+
+    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
+        """Scores by name; `primary_metric` is among them."""
+        ...
+
+    def report(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> Report:
+        """The metrics and what helps to understand them."""
+        ...
+
+    def output_columns(self, details: bool) -> list[str]:
+        """Names of the columns that a file of predictions gets; more of them with `details`."""
+        ...
+
+    def output_values(self, prediction: Prediction, details: bool) -> list[Any]:
+        """The values of `output_columns` for one prediction."""
+        ...
+
+
+def pad_features(features: Sequence[Features], pad_id: int) -> Batch:
+    """Pad features on the right to the longest: a :class:`Batch` without targets."""
+    shape = (len(features), max(len(feature.input_ids) for feature in features))
+    input_ids = np.full(shape, pad_id, dtype=np.int64)
+    token_type_ids = np.zeros(shape, dtype=np.int64)
+    attention_mask = np.zeros(shape, dtype=bool)
+    for at, feature in enumerate(features):
+        length = len(feature.input_ids)
+        input_ids[at, :length] = feature.input_ids
+        token_type_ids[at, :length] = feature.token_type_ids
+        attention_mask[at, :length] = True
+    return Batch(
+        torch.from_numpy(input_ids),
+        torch.from_numpy(attention_mask),
+        torch.from_numpy(token_type_ids),
+        rows=[feature.row for feature in features],
+    )
+
+
+def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
+    """ "17 of 2000 texts were cut at 128 pieces (…)", or None when none was."""
+    cut = [feature.num_truncated for feature in features if feature.num_truncated]
+    if not cut:
+        return None
+    return (
+        f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
+        f"({sum(cut)} pieces lost)"
+    )

@@ -1,0 +1,313 @@
+"""Classification of texts and of pairs of texts (Devlin et al. 2018, section 4.1).
+
+Shape legend: B sequences in a batch, K labels.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.base import Features, pad_features
+from bertine.tasks.examples import Examples
+from bertine.tasks.report import ClassificationReport
+from bertine.text.tokenizer import Tokenizer
+
+#: Texts given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+#: From this many examples on, a label for every single one means that the column is wrong.
+_SUSPICIOUS = 50
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable label, and the probability of each (they sum to 1)."""
+
+    label: str
+    probabilities: dict[str, float]
+
+    @property
+    def probability(self) -> float:
+        """Of `label`."""
+        return self.probabilities[self.label]
+
+
+@dataclass(frozen=True)
+class TextClassification:
+    """Which of two or more classes a text, or a pair of texts, belongs to.
+
+    The head is a dropout and a linear layer on the pooled output, as in the paper and in
+    ``BertForSequenceClassification``.
+
+    Attributes:
+        labels: the classes, in the order of the head's outputs.
+        text_columns: one column, or two for pairs.
+        label_column: the column of the label, None when not known.
+        max_length: longest input in pieces, special tokens included; longer ones are cut.
+
+    Raises:
+        BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
+            maximum length that leaves no room for text.
+    """
+
+    name: ClassVar[str] = "text"
+    primary_metric: ClassVar[str] = "accuracy"
+    head: ClassVar[str] = "classifier"
+
+    labels: tuple[str, ...]
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    max_length: int = 128
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids = {label: index for index, label in enumerate(self.labels)}
+        if len(ids) < 2:
+            raise BertineError(f"classification needs at least two labels, but got {sorted(ids)}")
+        if len(ids) < len(self.labels):
+            twice = next(name for name, n in Counter(self.labels).items() if n > 1)
+            raise BertineError(f"the label {twice!r} is given twice")
+        if len(self.text_columns) not in (1, 2):
+            raise BertineError(
+                f"classification takes one or two text columns, not {len(self.text_columns)}"
+            )
+        if self.max_length < 2 + 2 * len(self.text_columns):
+            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+        object.__setattr__(self, "_ids", ids)
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> TextClassification:
+        """The task of labelled training examples.
+
+        The labels are those that occur, sorted (as numbers when all are integers), unless given.
+
+        Raises:
+            BertineError: fewer than two labels occur, every row has a label of its own, or one
+                is not among the given `labels`.
+        """
+        found = {example.label for example in examples.items if example.label is not None}
+        if len(found) < 2 and labels is None:
+            raise BertineError(
+                f"{examples.source}: the column {examples.label_column!r} holds only the label "
+                f"{next(iter(found), '')!r}; classification needs at least two"
+            )
+        if len(found) == len(examples) >= _SUSPICIOUS:
+            raise BertineError(
+                f"{examples.source}: every row has its own value in the column "
+                f"{examples.label_column!r}; is that the label column?"
+            )
+        task = cls(
+            tuple(_sorted_labels(found) if labels is None else labels),
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+        )
+        for example in examples.items:
+            task.label_id(example.label, examples.source, example.line)
+        return task
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: BertConfig) -> TextClassification:
+        """The task of a model directory; what its file leaves open is one column ``text`` and
+        the longest input that the model takes."""
+        longest = config.max_position_embeddings
+        return cls(
+            info.labels,
+            info.text_columns or ("text",),
+            info.label_column,
+            min(info.max_length or longest, longest),
+        )
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        return TaskInfo(
+            name=self.name,
+            labels=self.labels,
+            text_columns=self.text_columns,
+            label_column=self.label_column,
+            max_length=self.max_length,
+            training=training or {},
+        )
+
+    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+        """A fresh classifier.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`.
+        """
+        if self.max_length > config.max_position_embeddings:
+            raise BertineError(
+                f"max_length is {self.max_length}, but the model has positions for "
+                f"{config.max_position_embeddings}"
+            )
+        return {self.head: ClassificationHead(config, len(self.labels))}
+
+    def label_id(self, label: str | None, source: str, line: int) -> int | None:
+        """The index of `label`, or None for None.
+
+        Raises:
+            BertineError: it is none of the labels; names file, line, label and the known ones.
+        """
+        if label is None:
+            return None
+        if label not in self._ids:
+            near = difflib.get_close_matches(label, self.labels, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            known = ", ".join(self.labels[:20]) + (", …" if len(self.labels) > 20 else "")
+            raise BertineError(
+                f"{source}:{line}: unknown label {label!r}{hint}; the known ones are {known}"
+            )
+        return self._ids[label]
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first.
+
+        Raises:
+            BertineError: an unknown label, or an example with another number of texts.
+        """
+        width = len(self.text_columns)
+        features: list[Features] = []
+        for start in range(0, len(examples), _TOKENIZE):
+            part = examples.items[start : start + _TOKENIZE]
+            for example in part:
+                if len(example.texts) != width:
+                    raise BertineError(
+                        f"{examples.source}:{example.line}: {len(example.texts)} texts, but the "
+                        f"model takes {width} ({', '.join(self.text_columns)})"
+                    )
+            encodings = tokenizer.encode_batch(
+                [example.texts[0] for example in part],
+                [example.texts[1] for example in part] if width == 2 else None,
+                max_length=self.max_length,
+            )
+            features.extend(
+                Features(
+                    np.asarray(encoding.input_ids, dtype=np.int32),
+                    np.asarray(encoding.token_type_ids, dtype=np.int8),
+                    row=start + at,
+                    label=self.label_id(example.label, examples.source, example.line),
+                    num_truncated=encoding.num_truncated,
+                )
+                for at, (example, encoding) in enumerate(zip(part, encodings, strict=True))
+            )
+        return features
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""
+        batch = pad_features(features, pad_id)
+        labels = [feature.label for feature in features if feature.label is not None]
+        if len(labels) == len(features):
+            batch.targets["labels"] = torch.tensor(labels, dtype=torch.int64)
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.head: batch.num_sequences}
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """Logits [B, K]."""
+        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        logits: Tensor = model.heads[self.head](hidden.pooler_output)
+        return logits
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """Cross-entropy, summed over the sequences, in fp32."""
+        logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
+        total = F.cross_entropy(logits, labels, reduction="sum")
+        correct = (logits.argmax(-1) == labels).sum()
+        return {self.head: Term(total, batch.num_sequences, correct)}
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> list[Prediction]:
+        """Logits [K] of each feature → softmax (in fp64) and its maximum."""
+        if not outputs:
+            return []
+        logits = np.stack(outputs).astype(np.float64)
+        exp = np.exp(logits - logits.max(-1, keepdims=True))
+        table = exp / exp.sum(-1, keepdims=True)
+        return [
+            Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
+            for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
+        ]
+
+    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
+        """accuracy, macro_f1 and loss (mean cross-entropy in nats); with two labels also f1 (of
+        the second one) and matthews."""
+        from sklearn import metrics as sk
+
+        guesses = [prediction.label for prediction in predictions]
+        given = [
+            prediction.probabilities[label] for prediction, label in _pairs(predictions, labels)
+        ]
+        scores = {
+            "accuracy": float(sk.accuracy_score(labels, guesses)),
+            "macro_f1": float(sk.f1_score(labels, guesses, average="macro", zero_division=0)),
+            "loss": float(-np.log(np.maximum(given, np.finfo(np.float64).tiny)).mean()),
+        }
+        if len(self.labels) == 2:
+            # With one class in truth and answers alike scikit-learn refuses the one score and
+            # warns of the other, which is 0 by definition.
+            seen = {*labels, *guesses}
+            positive = self.labels[1]
+            f1 = (
+                sk.f1_score(labels, guesses, pos_label=positive, zero_division=0)
+                if positive in seen
+                else 0.0
+            )
+            scores["f1"] = float(f1)
+            scores["matthews"] = (
+                float(sk.matthews_corrcoef(labels, guesses)) if len(seen) == 2 else 0.0
+            )
+        return scores
+
+    def report(
+        self, predictions: Sequence[Prediction], labels: Sequence[str]
+    ) -> ClassificationReport:
+        """Metrics, confusion matrix, and whether the model fell for a single class."""
+        if not predictions:
+            raise BertineError("there are no examples to evaluate on")
+        confusion = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
+        for prediction, label in _pairs(predictions, labels):
+            confusion[self._ids[label], self._ids[prediction.label]] += 1
+        return ClassificationReport(
+            self.labels, self.metrics(predictions, labels), confusion.tolist()
+        )
+
+    def output_columns(self, details: bool) -> list[str]:
+        """``label``, ``probability``; with `details` also the probability of each label."""
+        each = [f"probability_{label}" for label in self.labels] if details else []
+        return ["label", "probability", *each]
+
+    def output_values(self, prediction: Prediction, details: bool) -> list[Any]:
+        each = list(prediction.probabilities.values()) if details else []
+        return [prediction.label, *(round(p, 6) for p in (prediction.probability, *each))]
+
+
+def _pairs(
+    predictions: Sequence[Prediction], labels: Sequence[str]
+) -> list[tuple[Prediction, str]]:
+    return list(zip(predictions, labels, strict=True))
+
+
+def _sorted_labels(labels: set[str]) -> list[str]:
+    """By number when all are whole numbers (so that 10 comes after 9), else by text."""
+    try:
+        return sorted(labels, key=lambda label: (int(label), label))
+    except ValueError:
+        return sorted(labels)

@@ -1,0 +1,188 @@
+"""Labelled examples: which columns of a table hold them, and the files of a data folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertine.errors import BertineError
+from bertine.rng import generator
+from bertine.tasks.tables import Row, Table, require_columns
+
+#: Usual names of the text columns and of the label column, tried in this order.
+TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text",),
+    ("sentence",),
+)
+LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
+
+_TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
+_SPLIT_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text, or a pair of texts, with its label (None when unknown).
+
+    `line` is the line of the source file, for messages.
+    """
+
+    texts: tuple[str, ...]
+    label: str | None = None
+    line: int = 0
+
+
+@dataclass
+class Examples:
+    """The examples of one file in their order, the columns they came from, and what was mended."""
+
+    source: str
+    text_columns: tuple[str, ...]
+    label_column: str | None
+    items: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def hold_out(self, share: float, seed: int) -> tuple[Examples, Examples]:
+        """Split off a random `share` of the examples (at least one); both parts keep the order.
+
+        The same examples, share and seed give the same parts.
+        """
+        if not 0 < share < 1 or len(self) < 2:
+            raise BertineError(
+                f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
+                "the share must be between 0 and 1, and at least 2 examples are needed"
+            )
+        count = min(max(1, round(share * len(self))), len(self) - 1)
+        chosen = set(generator(seed, "hold-out").permutation(len(self))[:count].tolist())
+        kept = [item for index, item in enumerate(self.items) if index not in chosen]
+        held = [item for index, item in enumerate(self.items) if index in chosen]
+        columns = (self.text_columns, self.label_column)
+        return (
+            Examples(self.source, *columns, kept, self.notes),
+            Examples(f"{self.source} (held out)", *columns, held),
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The files of a data set; None where there is none."""
+
+    train: Path | None = None
+    validation: Path | None = None
+    test: Path | None = None
+
+
+def find_splits(path: str | Path) -> Splits:
+    """The files of a data set: one file is the training set; in a folder, ``train``,
+    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
+
+    Raises:
+        BertineError: the path is missing, has none of these files, or two for the same part.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise BertineError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        return Splits(train=path)
+    found: dict[str, Path | None] = {}
+    for part, names in _SPLIT_NAMES.items():
+        files = [
+            path / f"{name}{suffix}"
+            for name in names
+            for suffix in _TABLE_SUFFIXES
+            if (path / f"{name}{suffix}").is_file()
+        ]
+        if len(files) > 1:
+            raise BertineError(
+                f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
+                "name the file itself"
+            )
+        found[part] = files[0] if files else None
+    if not any(found.values()):
+        raise BertineError(
+            f"{path}: found no train, validation or test file (.csv, .tsv, .jsonl, .txt) in it"
+        )
+    return Splits(**found)
+
+
+def resolve_text_columns(table: Table, text_columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The asked-for text columns, which must be there, or else the usual ones that are there."""
+    if text_columns:
+        require_columns(table.name, table.columns, text_columns)
+        return tuple(text_columns)
+    for names in TEXT_COLUMNS:
+        if set(names) <= set(table.columns):
+            return names
+    raise BertineError(
+        f"{table.name}: cannot tell which column holds the text; name it with text_columns "
+        f"(--text-columns); the columns are {', '.join(map(repr, table.columns))}"
+    )
+
+
+def resolve_label_column(table: Table, label_column: str | None) -> str:
+    """The asked-for label column, which must be there, or else the usual one that is there."""
+    if label_column:
+        require_columns(table.name, table.columns, [label_column])
+        return label_column
+    for name in LABEL_COLUMNS:
+        if name in table.columns:
+            return name
+    raise BertineError(
+        f"{table.name}: cannot tell which column holds the label; name it with label_column "
+        f"(--label-column); the columns are {', '.join(map(repr, table.columns))}"
+    )
+
+
+def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
+    """The texts of a row, in the order of `text_columns`."""
+    return tuple(table.text(row, column) for column in text_columns)
+
+
+def read_examples(
+    path: str | Path,
+    *,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> Examples:
+    """Read a labelled table whole. Columns that are not named are told from the header.
+
+    Raises:
+        BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column is missing or
+            cannot be told; a row has no label; there is no row.
+    """
+    wanted = [*(text_columns or ()), *([label_column] if label_column else [])]
+    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+        if table.layout.kind == "text":
+            raise BertineError(
+                f"{table.name}: its first line is not a header with columns for text and label; "
+                "add one, name the columns, or give the format (csv, tsv or jsonl)"
+            )
+        texts = resolve_text_columns(table, text_columns)
+        label = resolve_label_column(table, label_column)
+        examples = Examples(table.name, texts, label)
+        for row in table:
+            examples.items.append(
+                Example(row_texts(table, row, texts), table.label(row, label), row.line)
+            )
+        if not examples.items:
+            raise BertineError(f"{table.name}: has a header, but no rows")
+        examples.notes = table.stats.notes(table.name)
+    empty = sum(1 for item in examples.items if not any(text.strip() for text in item.texts))
+    if empty:
+        examples.notes.append(f"{examples.source}: {empty} of {len(examples)} texts are empty")
+    return examples

@@ -1,0 +1,119 @@
+"""Which format a table has: told by its name, or by its first line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from bertine.errors import BertineError
+
+Kind = Literal["csv", "tsv", "jsonl", "text"]
+
+#: The column that the lines of a plain-text file make.
+LINE_COLUMN = "text"
+
+_SUFFIXES: dict[str, Kind] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+# Names that tell a header line from a line of text when nobody says which columns to expect.
+_KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
+_KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
+_COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is written: its kind, and for csv and tsv the delimiter and the use of quotes."""
+
+    kind: Kind
+    delimiter: str = ""
+    quotes: bool = False
+
+
+def detect_layout(
+    path: str | Path,
+    first: str,
+    format: str | None,
+    wanted: Sequence[str],
+    quotes: bool | None,
+) -> Layout:
+    """The layout of `path`, whose first line is `first`; see :class:`bertine.tasks.tables.Table`.
+
+    Raises:
+        BertineError: `format` is not a kind of table.
+    """
+    if format is not None and format not in get_args(Kind):
+        raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
+    kind = format or _SUFFIXES.get(Path(path).suffix.lower())
+    if kind is None:
+        if _is_json_object(first):
+            kind = "jsonl"
+        else:
+            delimiter = _header_delimiter(first, wanted)
+            if delimiter is None:
+                return Layout("text")
+            return _delimited(delimiter, quotes)
+    if kind == "csv":
+        return Layout("csv", _csv_delimiter(first, wanted), quotes is not False)
+    if kind == "tsv":
+        return Layout("tsv", "\t", bool(quotes))
+    return Layout("jsonl") if kind == "jsonl" else Layout("text")
+
+
+def _delimited(delimiter: str, quotes: bool | None) -> Layout:
+    kind: Kind = "tsv" if delimiter == "\t" else "csv"
+    return Layout(kind, delimiter, kind == "csv" if quotes is None else quotes)
+
+
+def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
+    """The delimiter when a first line is surely a header, else None.
+
+    Every cell must look like a name, and what is wanted or a usual name must be among them: a
+    sentence with commas in it has spaces after them.
+    """
+    for delimiter in (";", "\t", ","):
+        cells = [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
+        if len(cells) < 2 or not all(_COLUMN_NAME.fullmatch(cell) for cell in cells):
+            continue
+        if (wanted and set(wanted) <= set(cells)) or _KNOWN_COLUMNS & set(cells):
+            return delimiter
+    return None
+
+
+def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
+    """``,`` unless the header speaks for ``;`` or tab, as some spreadsheets write csv."""
+    split = {
+        delimiter: [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
+        for delimiter in (",", ";", "\t")
+    }
+    for delimiter, cells in split.items():
+        if wanted and len(cells) > 1 and set(wanted) <= set(cells):
+            return delimiter
+    return next((delimiter for delimiter, cells in split.items() if len(cells) > 1), ",")
+
+
+def _is_json_object(line: str) -> bool:
+    if not line.lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def strip_newline(line: str) -> str:
+    """Without the line's own ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def _unquoted(cell: str) -> str:
+    return cell.removeprefix('"').removesuffix('"')

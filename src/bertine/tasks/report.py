@@ -1,0 +1,117 @@
+"""The result of evaluating a classifier, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
+_MATRIX_LIMIT = 10
+_WORST = 10
+
+
+@dataclass
+class ClassificationReport:
+    """Scores of a classifier on labelled examples.
+
+    Attributes:
+        labels: the classes, in the order of the rows and columns of `confusion`.
+        metrics: scores by name, as fractions of 1; ``loss`` in nats.
+        confusion: [K][K] counts, true class by row, predicted class by column.
+        notes: what else to know, e.g. how many texts were cut.
+        source: the file of the examples.
+    """
+
+    labels: tuple[str, ...]
+    metrics: dict[str, float]
+    confusion: list[list[int]]
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+
+    @property
+    def num_examples(self) -> int:
+        return sum(map(sum, self.confusion))
+
+    @property
+    def majority_label(self) -> str:
+        """The most frequent true class (the first of equals)."""
+        sizes = [sum(row) for row in self.confusion]
+        return self.labels[sizes.index(max(sizes))]
+
+    @property
+    def majority_share(self) -> float:
+        """The accuracy of always answering `majority_label`: what a model must beat."""
+        return max(sum(row) for row in self.confusion) / max(1, self.num_examples)
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether all predictions are one class although several classes were there."""
+        predicted = sum(any(column) for column in zip(*self.confusion, strict=True))
+        return predicted == 1 and sum(any(row) for row in self.confusion) > 1
+
+    def lines(self) -> list[str]:
+        """Scores beside the majority class, the warning of a collapse, the confusion matrix."""
+        scores = [
+            f"{name} {value:.4f}" if name in ("loss", "matthews") else f"{name} {value:.2%}"
+            for name, value in self.metrics.items()
+        ]
+        origin = f" of {self.source}" if self.source else ""
+        lines = [
+            f"{self.num_examples} examples{origin}: {', '.join(scores)}",
+            f"majority class {self.majority_label!r}: {self.majority_share:.2%}",
+        ]
+        if self.collapsed:
+            only = next(
+                label
+                for label, column in zip(
+                    self.labels, zip(*self.confusion, strict=True), strict=True
+                )
+                if any(column)
+            )
+            lines.append(
+                f"collapsed: every prediction is {only!r}; train again with another seed, a lower "
+                "learning rate or more epochs"
+            )
+        lines.extend(self.notes)
+        return lines + self._confusion_lines()
+
+    def _confusion_lines(self) -> list[str]:
+        if len(self.labels) > _MATRIX_LIMIT:
+            wrong = sorted(
+                (
+                    (count, true, guess)
+                    for true, row in zip(self.labels, self.confusion, strict=True)
+                    for guess, count in zip(self.labels, row, strict=True)
+                    if true != guess and count
+                ),
+                key=lambda entry: -entry[0],
+            )
+            return [
+                f"{count} times {true!r} was taken for {guess!r}"
+                for count, true, guess in wrong[:_WORST]
+            ]
+        rows = [["true \\ predicted", *self.labels]]
+        rows += [
+            [label, *map(str, row)] for label, row in zip(self.labels, self.confusion, strict=True)
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return [
+            "  ".join(
+                [row[0].ljust(widths[0])]
+                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+            )
+            for row in rows
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "num_examples": self.num_examples,
+            "metrics": self.metrics,
+            "majority_label": self.majority_label,
+            "majority_share": self.majority_share,
+            "collapsed": self.collapsed,
+            "labels": list(self.labels),
+            "confusion": self.confusion,
+            "notes": self.notes,
+        }

@@ -1,0 +1,73 @@
+"""Writing a table row by row, in the layout of the one that was read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertine.errors import BertineError
+from bertine.files import atomic_file
+from bertine.tasks.layout import LINE_COLUMN, Layout
+from bertine.tasks.tables import encodable
+
+
+class TableWriter:
+    """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
+    other columns and tabs, so that it can be cut apart again whatever the text holds."""
+
+    def __init__(self, handle: TextIO, layout: Layout, columns: Sequence[str]) -> None:
+        self._handle, self.layout, self.columns = handle, layout, list(columns)
+        if layout.kind in ("csv", "tsv"):
+            self._write_cells(self.columns)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Write one row; csv and tsv need a value for every column."""
+        if self.layout.kind == "jsonl":
+            line = json.dumps(values, ensure_ascii=False)
+            if not encodable(line):
+                line = json.dumps(values)
+            self._handle.write(line + "\n")
+        elif self.layout.kind == "text":
+            added = [str(values[name]) for name in self.columns if name != LINE_COLUMN]
+            self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
+        else:
+            self._write_cells([str(values[name]) for name in self.columns])
+
+    def _write_cells(self, cells: Sequence[str]) -> None:
+        delimiter = self.layout.delimiter
+        if self.layout.quotes:
+            # A lone empty cell would be a blank line, which readers skip.
+            alone = len(cells) == 1
+            cells = [_quoted(cell, delimiter, force=alone and not cell) for cell in cells]
+        else:
+            for cell in cells:
+                if delimiter in cell or "\n" in cell or cell.endswith("\r"):
+                    raise BertineError(
+                        f"{cell[:40]!r} cannot be written without quotes, because it holds the "
+                        "separator or a line break; use csv or jsonl"
+                    )
+        self._handle.write(delimiter.join(cells) + "\n")
+
+
+@contextlib.contextmanager
+def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
+    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``."""
+    if str(path) == "-":
+        yield TableWriter(sys.stdout, layout, columns)
+        sys.stdout.flush()
+        return
+    with (
+        atomic_file(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as handle,
+    ):
+        yield TableWriter(handle, layout, columns)
+
+
+def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
+    if force or any(character in cell for character in (delimiter, '"', "\n", "\r")):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell

@@ -1,0 +1,344 @@
+"""Tables of text: csv, tsv, JSON lines and plain lines, read one row at a time.
+
+Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
+RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
+on the way (invalid UTF-8, NUL bytes, blank lines) is counted in :class:`TableStats`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.tasks.layout import LINE_COLUMN, detect_layout, strip_newline
+
+#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
+MAX_LINE_BYTES = 16 * 2**20
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
+
+    Values are strings, except in JSON lines, where they are what the JSON says.
+    """
+
+    line: int
+    values: dict[str, Any]
+
+
+@dataclass
+class TableStats:
+    """What was met and mended while reading."""
+
+    rows: int = 0
+    blank_lines: int = 0
+    invalid_utf8: int = 0
+    nul_bytes: int = 0
+
+    def notes(self, name: str) -> list[str]:
+        """One line for each thing that a user should know about the table `name`."""
+        notes = []
+        if self.invalid_utf8:
+            notes.append(
+                f"{name}: {self.invalid_utf8} invalid UTF-8 sequences were replaced by U+FFFD"
+            )
+        if self.nul_bytes:
+            notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
+        if self.blank_lines:
+            notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
+        return notes
+
+
+class _Lines:
+    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
+
+    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
+        self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
+        self.number = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        with os_errors(self._name, "reading it"):
+            raw = self._handle.readline(MAX_LINE_BYTES + 1)
+        if not raw:
+            raise StopIteration
+        self.number += 1
+        where = f"{self._name}:{self.number}"
+        if len(raw) > MAX_LINE_BYTES:
+            raise BertineError(
+                f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
+            )
+        if self.number == 1:
+            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if b"\0" in raw:
+            if self._strict:
+                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
+            self._stats.nul_bytes += raw.count(b"\0")
+            raw = raw.replace(b"\0", b"")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self._strict:
+                raise BertineError(
+                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
+                ) from error
+            text = raw.decode("utf-8", errors="replace")
+            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
+            return text
+
+
+class Table:
+    """A table opened for reading: iterate once over its :class:`Row`; use it in ``with``.
+
+    Args:
+        path: a file, or ``-`` for stdin.
+        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise told by the suffix, and for
+            other suffixes and stdin by the first line: a JSON object, or a header that holds
+            `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
+            plain text, one text a line, in the column ``text``.
+        wanted: columns that must be there, except in plain text, which has but one. They also
+            help to tell a header and its delimiter.
+        quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+
+    Attributes:
+        name: the path as given, or ``<stdin>``.
+        layout: what was told about the format.
+        columns: the column names, in order (of a JSON lines table: the keys of its first row).
+        stats: counts so far; complete after the last row.
+
+    Raises:
+        BertineError: the file is missing, empty or not readable, a wanted column is not there;
+            while iterating, a row has the wrong number of cells, broken quotes or broken JSON.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        wanted: Sequence[str] = (),
+        quotes: bool | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.name = "<stdin>" if str(path) == "-" else str(path)
+        self.stats = TableStats()
+        self._stack = contextlib.ExitStack()
+        self._wanted = tuple(wanted)
+        handle: BinaryIO
+        if str(path) == "-":
+            handle = sys.stdin.buffer
+        else:
+            with os_errors(path, "reading it"):
+                handle = self._stack.enter_context(open(path, "rb"))  # noqa: SIM115
+        try:
+            self._lines = _Lines(handle, self.name, strict, self.stats)
+            self._strict = strict
+            first = next(self._lines, None)
+            if not first:
+                raise BertineError(f"{self.name}: the file is empty")
+            self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            self.columns: list[str] = []
+            self._rows = self._start(first)
+            if self.layout.kind != "text":
+                require_columns(self.name, self.columns, self._wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.stats.rows += 1
+            yield row
+
+    def text(self, row: Row, column: str) -> str:
+        """The value of `column`, which must be there and be a string."""
+        value = self._value(row, column)
+        if not isinstance(value, str):
+            raise BertineError(
+                f"{self.name}:{row.line}: {column!r} is {_json_kind(value)}, but must be a text"
+            )
+        return value
+
+    def label(self, row: Row, column: str) -> str:
+        """The value of `column` as a label: a string (without surrounding space),
+        number or truth value; not empty."""
+        value = self._value(row, column)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (int, float)):
+            return str(value)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        what = "empty" if isinstance(value, str) else _json_kind(value)
+        raise BertineError(
+            f"{self.name}:{row.line}: the label {column!r} is {what}; every row needs one"
+        )
+
+    def _value(self, row: Row, column: str) -> Any:
+        if column not in row.values:
+            raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
+        return row.values[column]
+
+    # One reader for each kind. Each sets `columns` at once and yields rows later.
+
+    def _start(self, first: str) -> Iterator[Row]:
+        if self.layout.kind == "text":
+            self.columns = [LINE_COLUMN]
+            return self._plain_rows(first)
+        if self.layout.kind == "jsonl":
+            rows = self._json_rows(first)
+            head = next(rows, None)
+            if head is None:
+                raise BertineError(f"{self.name}: the file is empty")
+            self.columns = list(head.values)
+            return chain([head], rows)
+        cells = self._cells(first)
+        _, header = next(cells, (1, []))
+        if not header:
+            raise BertineError(f"{self.name}: the file is empty")
+        repeated = sorted({name for name in header if header.count(name) > 1})
+        if repeated:
+            raise BertineError(f"{self.name}:1: two columns are called {repeated[0]!r}; rename one")
+        self.columns = header
+        return self._cell_rows(cells)
+
+    def _plain_rows(self, first: str) -> Iterator[Row]:
+        for line in chain([first], self._lines):
+            yield Row(self._lines.number, {LINE_COLUMN: strip_newline(line)})
+
+    def _json_rows(self, first: str) -> Iterator[Row]:
+        for line in chain([first], self._lines):
+            number = self._lines.number
+            if not line.strip():
+                self.stats.blank_lines += 1
+                continue
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
+            if not isinstance(values, dict):
+                raise BertineError(
+                    f"{self.name}:{number}: {_json_kind(values)}, but JSON lines have one object "
+                    '({"text": ...}) on each line'
+                )
+            for key, value in values.items():
+                if isinstance(value, str) and not encodable(value):
+                    values[key] = self._mend_surrogates(value, number)
+            yield Row(number, values)
+
+    def _mend_surrogates(self, value: str, number: int) -> str:
+        # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
+        if self._strict:
+            raise BertineError(f"{self.name}:{number}: half a surrogate pair (\\udXXX) in a text")
+        self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
+        return re.sub("[\ud800-\udfff]", "�", value)
+
+    def _cells(self, first: str) -> Iterator[tuple[int, list[str]]]:
+        """(line number, cells) of the header and of every row that is not blank."""
+        if not self.layout.quotes:
+            for line in chain([first], self._lines):
+                line = strip_newline(line)
+                if line:
+                    yield self._lines.number, line.split(self.layout.delimiter)
+                else:
+                    self.stats.blank_lines += 1
+            return
+        reader = csv.reader(
+            chain([first], self._lines),
+            delimiter=self.layout.delimiter,
+            doublequote=True,
+            strict=True,
+        )
+        while True:
+            start = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise BertineError(
+                    f"{self.name}:{start}: not valid csv ({error}); double the quotes inside a "
+                    'cell, or read with quotes=False (--no-quotes) if " is an ordinary character'
+                ) from error
+            if cells:
+                yield start, cells
+            else:
+                self.stats.blank_lines += 1
+
+    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+        width = len(self.columns)
+        for line, values in cells:
+            if len(values) != width:
+                hint = "; quote the cells that hold it" if self.layout.quotes else ""
+                raise BertineError(
+                    f"{self.name}:{line}: {len(values)} cells where the header has {width} "
+                    f"(separator {self.layout.delimiter!r}{hint})"
+                )
+            yield Row(line, dict(zip(self.columns, values, strict=True)))
+
+
+def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
+    """The rows of a table, streamed; see :class:`Table` for formats and errors."""
+    with Table(path, format=format) as table:
+        yield from table
+
+
+def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise a :class:`BertineError` that names the first of `wanted` that `columns` lacks."""
+    for column in wanted:
+        if column not in columns:
+            raise BertineError(missing_column(name, columns, column))
+
+
+def missing_column(name: str, columns: Sequence[str], column: str) -> str:
+    """The message for a column that is not there: names the nearest one and all there are."""
+    near = difflib.get_close_matches(column, columns, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    has = ", ".join(repr(name) for name in columns) or "no columns"
+    return f"{name}: there is no column {column!r}{hint}; it has {has}"
+
+
+def encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json_kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a text" if isinstance(value, str) else "a number")

@@ -1,0 +1,71 @@
+"""Tiny random models in model directories: a classifier, a classifier of pairs, an MLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertine.modeldir import save_model
+from bertine.models.config import BertConfig
+from bertine.models.heads import MlmHead, NspHead
+from bertine.models.model import Model
+from bertine.tasks.classification import TextClassification
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "ran", "good", "bad"]
+WORDS += ["very", "film", "##s", "##ing", ".", ","]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_vocab([*SPECIAL_TOKENS, *WORDS])
+
+
+@pytest.fixture(scope="session")
+def config(tokenizer: Tokenizer) -> BertConfig:
+    # More rows than pieces, as in vocabularies padded to a round number; and weights large enough
+    # that answers differ clearly.
+    return BertConfig(
+        vocab_size=tokenizer.vocab_size + 11,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        initializer_range=0.5,
+    )
+
+
+def _save(path: Path, config: BertConfig, tokenizer: Tokenizer, task: TextClassification) -> Path:
+    torch.manual_seed(1)
+    save_model(path, Model(config, task.heads(config)), tokenizer, task=task.task_info())
+    return path
+
+
+@pytest.fixture(scope="session")
+def classifier(
+    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
+) -> Path:
+    task = TextClassification(("fear", "joy", "love"), ("text",), "label", 24)
+    return _save(tmp_path_factory.mktemp("models") / "single", config, tokenizer, task)
+
+
+@pytest.fixture(scope="session")
+def pair_classifier(
+    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
+) -> Path:
+    task = TextClassification(("no", "yes"), ("premise", "hypothesis"), "label", 24)
+    return _save(tmp_path_factory.mktemp("models") / "pair", config, tokenizer, task)
+
+
+@pytest.fixture(scope="session")
+def pretrained(
+    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
+) -> Path:
+    torch.manual_seed(2)
+    heads = {"mlm": MlmHead(config), "nsp": NspHead(config)}
+    path = tmp_path_factory.mktemp("models") / "pretrained"
+    save_model(path, Model(config, heads), tokenizer)
+    return path

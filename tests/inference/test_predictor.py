@@ -1,0 +1,234 @@
+"""A saved model answers the same for one text, for many, for files of every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertine.inference.predict as predict_module
+from bertine.errors import BertineError
+from bertine.inference.predict import predict
+from bertine.inference.predictor import Predictor, evaluate
+from bertine.modeldir import load_model, save_model
+from bertine.text.tokenizer import Tokenizer
+
+from .conftest import WORDS
+
+
+def random_texts(count: int, seed: int = 0) -> list[str]:
+    draw = np.random.default_rng(seed)
+    words = [word for word in WORDS if not word.startswith("##")]
+    return [" ".join(draw.choice(words, size=draw.integers(0, 18)).tolist()) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def predictor(classifier: Path) -> Predictor:
+    return Predictor.load(classifier, "cpu", "fp32")
+
+
+def test_one_by_one_equals_batched_and_the_saved_model(
+    predictor: Predictor, classifier: Path
+) -> None:
+    texts = random_texts(60)
+    together = predictor.predict(texts)
+    assert len({p.label for p in together}) > 1  # or the comparison would say little
+    again = Predictor.load(classifier, "cpu", "fp32")
+    model = load_model(classifier).model
+    for text, expected in zip(texts, together, strict=True):
+        (alone,) = again([text])
+        assert alone.label == expected.label
+        values = list(expected.probabilities.values())
+        assert list(alone.probabilities.values()) == pytest.approx(values, abs=1e-5)
+        encoding = predictor.tokenizer.encode(text, max_length=24)
+        with torch.no_grad():
+            pooled = model.backbone(torch.tensor([encoding.input_ids])).pooler_output
+            logits = model.heads["classifier"](pooled)
+        assert logits.softmax(-1)[0].tolist() == pytest.approx(values, abs=1e-5)
+    assert predictor.predict([]) == []
+
+
+def test_the_model_is_left_in_the_mode_it_was_in(predictor: Predictor) -> None:
+    predictor.model.train()
+    with_dropout_off = predictor.predict(["a cat sat"])
+    assert predictor.model.training
+    predictor.model.eval()
+    assert predictor.predict(["a cat sat"]) == with_dropout_off
+
+
+def test_pairs(pair_classifier: Path) -> None:
+    predictor = Predictor.load(pair_classifier, "cpu", "fp32")
+    forth = predictor.predict([("a cat sat", "the dog ran"), ("very good", "bad")])
+    back = predictor.predict([("the dog ran", "a cat sat")])
+    assert forth[0].probabilities != pytest.approx(back[0].probabilities, abs=1e-4)
+    with pytest.raises(BertineError, match="input:1: 1 texts, but the model takes 2"):
+        predictor.predict(["a cat sat"])
+
+
+def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: Path) -> None:
+    with pytest.raises(BertineError, match="predict takes a list"):
+        predictor.predict("a cat sat")
+    with pytest.raises(BertineError, match="input:2: 2 texts, but the model takes 1"):
+        predictor.predict(["a", ("a", "b")])
+    with pytest.raises(BertineError, match="was not fine-tuned"):
+        Predictor.load(pretrained)
+    with pytest.raises(BertineError, match="unknown device 'gpu9'"):
+        Predictor.load(classifier, "gpu9")
+    with pytest.raises(BertineError, match="precision 'fp17'"):
+        Predictor.load(classifier, "cpu", "fp17")
+
+
+def test_bf16_gives_nearly_the_same(predictor: Predictor, classifier: Path) -> None:
+    texts = random_texts(20, seed=3)
+    rough = Predictor.load(classifier, "cpu", "bf16")
+    assert rough.dtype == torch.bfloat16
+    for exact, near in zip(predictor.predict(texts), rough.predict(texts), strict=True):
+        assert list(near.probabilities.values()) == pytest.approx(
+            list(exact.probabilities.values()), abs=0.2
+        )
+
+
+def test_a_csv_keeps_its_order_and_columns(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 7)  # several chunks
+    texts = [f'{text}, "quoted"\nline' for text in random_texts(30)]
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    with open(source, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["id", "text"])
+        writer.writerows(enumerate(texts))
+    report = predict(predictor, source, out, all_probabilities=True)
+    with open(out, encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    expected = predictor.predict(texts)
+    assert [int(row["id"]) for row in rows] == list(range(30))
+    assert [row["text"] for row in rows] == texts
+    assert [row["label"] for row in rows] == [p.label for p in expected]
+    for row, answer in zip(rows, expected, strict=True):
+        assert float(row["probability"]) == pytest.approx(answer.probability, abs=1e-5)
+        for label, value in answer.probabilities.items():
+            assert float(row[f"probability_{label}"]) == pytest.approx(value, abs=1e-5)
+    assert report.rows == 30
+
+
+def test_json_lines_keep_their_other_values(predictor: Predictor, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": "good cat", "label": ["x"], "n": 1}\n\n{"text": "bad"}\n')
+    report = predict(predictor, source, out)
+    first, second = map(json.loads, out.read_text().splitlines())
+    good, bad = predictor.predict(["good cat", "bad"])
+    assert first == {
+        "text": "good cat",
+        "label": ["x"],
+        "n": 1,
+        "predicted_label": good.label,
+        "probability": pytest.approx(good.probability, abs=1e-5),
+    }
+    assert second["predicted_label"] == bad.label
+    assert report.columns == ["predicted_label", "probability"]
+    assert any("1 blank lines were skipped" in line for line in report.lines())
+
+
+def test_plain_text_to_stdout(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("good cat\n\n" + "very " * 30 + "bad\n")
+    report = predict(predictor, source)
+    lines = [line.split("\t", 2) for line in capsys.readouterr().out.splitlines()]
+    assert [line[2] for line in lines] == source.read_text().splitlines()
+    assert [line[0] for line in lines] == [
+        p.label for p in predictor.predict(source.read_text().splitlines())
+    ]
+    text = "\n".join(report.lines())
+    assert "1 of 3 texts were cut at 24 pieces (9 pieces lost)" in text
+    assert "1 of 3 texts are empty" in text
+
+
+def test_files_that_do_not_fit_leave_nothing(
+    predictor: Predictor, pair_classifier: Path, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("txt\na\n")
+    with pytest.raises(BertineError, match=r"no column 'text' \(did you mean 'txt'\?\)"):
+        predict(predictor, source, out)
+    source.write_text("text,id\na,1\nb\n")
+    with pytest.raises(BertineError, match=r"in\.csv:3: 1 cells"):
+        predict(predictor, source, out)
+    plain = tmp_path / "in.txt"
+    plain.write_text("hello\n")
+    with pytest.raises(BertineError, match="takes pairs; give csv, tsv or jsonl"):
+        predict(pair_classifier, plain, out)
+    assert not out.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "in.txt"]
+
+
+def test_the_text_column_of_a_plain_file_need_not_be_named(
+    classifier: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "body"
+    shutil.copytree(classifier, path)
+    info = json.loads((path / "bertine.json").read_text())
+    (path / "bertine.json").write_text(json.dumps(info | {"text_columns": ["body"]}))
+    plain, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    plain.write_text("good cat\nbad dog\n")
+    assert predict(path, plain, out, device="cpu").rows == 2
+    table = tmp_path / "in.csv"
+    table.write_text("text\ngood cat\n")
+    with pytest.raises(BertineError, match="no column 'body'"):
+        predict(path, table, out, device="cpu")
+    assert predict(path, table, out, text_columns=["text"], device="cpu").rows == 1
+
+
+def test_evaluate_a_file_and_a_folder(predictor: Predictor, tmp_path: Path) -> None:
+    texts = random_texts(40, seed=5)
+    guesses = [p.label for p in predictor.predict(texts)]
+    truth = [("fear", "joy", "love")[i % 3] if i % 2 else g for i, g in enumerate(guesses)]
+    path = tmp_path / "val.tsv"
+    rows = [f"{text}\t{label}\n" for text, label in zip(texts, truth, strict=True)]
+    path.write_text("text\tlabel\n" + "".join(rows))
+    report = evaluate(predictor, tmp_path)
+    right = sum(g == t for g, t in zip(guesses, truth, strict=True))
+    assert report.metrics["accuracy"] == pytest.approx(right / 40)
+    assert str(path) in report.lines()[0]
+    assert evaluate(predictor, path).metrics == report.metrics
+
+
+def test_evaluate_mistakes(predictor: Predictor, tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,label\ngood,joy\nbad,hate\n")
+    with pytest.raises(BertineError, match=r"data\.csv:3: unknown label 'hate'"):
+        evaluate(predictor, path)
+    path.write_text("text,mood\ngood,joy\n")
+    with pytest.raises(BertineError, match=r"data\.csv: there is no column 'label'"):
+        evaluate(predictor, path)
+    assert evaluate(predictor, path, label_column="mood").metrics["accuracy"] in (0.0, 1.0)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\ngood,joy\n")
+    with pytest.raises(BertineError, match="holds only training data"):
+        evaluate(predictor, folder)
+
+
+def test_ids_outside_the_vocabulary_name_the_row(predictor: Predictor) -> None:
+    larger = Tokenizer.from_vocab([*predictor.tokenizer.tokens, *(f"new{i}" for i in range(12))])
+    broken = Predictor(predictor.model, larger, predictor.task)
+    with pytest.raises(BertineError, match="row 1: token id 32 is outside the vocabulary of 32"):
+        broken.predict(["good cat", "a new11"])
+
+
+def test_a_model_that_was_saved_again_answers_the_same(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    save_model(
+        tmp_path / "copy", predictor.model, predictor.tokenizer, task=predictor.task.task_info()
+    )
+    texts = random_texts(10, seed=9)
+    copy = Predictor.load(tmp_path / "copy", "cpu", "fp32")
+    assert copy.predict(texts) == predictor.predict(texts)
