@@ -1,0 +1,399 @@
+"""Plots as SVG, made to lie inside an HTML page: light or dark, at any width.
+
+Colours are written as CSS variables with a fallback (``var(--ink, #22262e)``), so a page that
+defines ``--ink``, ``--muted``, ``--grid``, ``--accent`` and ``--second`` themes the plots, and a
+plot opened on its own still looks right. Text stays text (searchable, in the page's font).
+Each plot is small, 300 to 350 units wide: a page sets several side by side, a phone one per row,
+and in neither is the lettering scaled out of reading size.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from bertine.reports.log import LogRow, series
+
+# Stand-ins that matplotlib draws with; `_svg` puts the CSS variables in their place.
+_INK, _MUTED, _GRID, _ACCENT, _SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
+_CSS = {
+    _INK: "var(--ink, #22262e)",
+    _MUTED: "var(--muted, #667085)",
+    _GRID: "var(--grid, #d9dde4)",
+    _ACCENT: "var(--accent, #2b62c4)",
+    _SECOND: "var(--second, #c2571a)",
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "text.color": _INK,
+    "text.parse_math": False,  # a "$" in a label is a dollar sign
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": _GRID,
+    "ytick.color": _GRID,
+    "xtick.labelcolor": _MUTED,
+    "ytick.labelcolor": _MUTED,
+    "figure.constrained_layout.use": True,
+}
+_NARROW, _WIDE = 4.3, 4.9  # inches of 72 units
+#: With more points than this a curve is drawn faint, with its running mean over it.
+_SMOOTH_FROM = 30
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a comparison. All numbers are shares from 0 to 1.
+
+    `low` and `high` bound the 95% interval; None for a value that has none.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    highlight: bool = False
+
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """The 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1, and
+    sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
+    if not 0 <= correct <= total:
+        raise ValueError(f"{correct} of {total} is no share")
+    if total == 0:
+        return 0.0, 1.0
+    z = 1.959963984540054
+    share = correct / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = (z / (1 + z * z / total)) * math.sqrt(
+        share * (1 - share) / total + z * z / (4 * total * total)
+    )
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def curve(
+    steps: Sequence[float],
+    values: Sequence[float],
+    *,
+    percent: bool = False,
+    reference: float | None = None,
+    reference_label: str = "",
+    from_zero: bool = False,
+    noisy: bool = True,
+) -> bytes:
+    """One quantity over the training steps, as SVG.
+
+    Args:
+        steps: step numbers, ascending.
+        values: the quantity at each step; a share from 0 to 1 if `percent`.
+        percent: letter the axis in percent.
+        reference: a value to compare with, drawn as a dashed line.
+        reference_label: what the dashed line is.
+        from_zero: start the axis at zero.
+        noisy: draw many points faint, with their running mean over them, whose end is the number
+            beside the plot; otherwise draw every point and letter the last.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _axes(_NARROW, 2.7)
+        if not values:
+            return _nothing(figure, axes)
+        name = f"{len(values)} points, the last {values[-1]}"
+        axes.grid(axis="y", color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        last = values[-1]
+        if len(values) == 1:
+            axes.plot(steps, values, "o", color=_ACCENT, markersize=6)
+        elif not noisy or len(values) < _SMOOTH_FROM:
+            axes.plot(steps, values, color=_ACCENT, linewidth=2)
+        else:
+            mean = _running_mean(values)
+            last = float(mean[-1])
+            axes.plot(steps, values, color=_ACCENT, linewidth=0.9, alpha=0.35)
+            axes.plot(steps, mean, color=_ACCENT, linewidth=2.2)
+        low, high = axes.get_ylim()
+        if from_zero:
+            low = min(0.0, low)
+        if reference is not None:
+            span = high - low
+            low, high = min(low, reference - 0.08 * span), max(high, reference + 0.14 * span)
+        axes.set_ylim(low, high)
+        if len(values) == 1:
+            axes.set_xlim(steps[0] - 1, steps[0] + 1)
+        else:
+            axes.set_xlim(steps[0], steps[-1])
+        if reference is not None:
+            axes.axhline(reference, color=_SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+            axes.annotate(
+                reference_label,
+                (1, reference),
+                xycoords=axes.get_yaxis_transform(),
+                xytext=(-2, 4),
+                textcoords="offset points",
+                ha="right",
+                color=_SECOND,
+                fontsize=10.5,
+            )
+        # The last value stands outside the axes, at its height, where no line can cross it.
+        axes.annotate(
+            _number(last, percent),
+            (1, min(max(last, low), high)),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=_ACCENT,
+            fontsize=10.5,
+            fontweight="bold",
+            annotation_clip=False,
+        )
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, percent)))
+        return _svg(figure, salt=name)
+
+
+def comparison(bars: Sequence[Bar]) -> bytes:
+    """Accuracies side by side as horizontal bars with their 95% intervals, as SVG."""
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _axes(_WIDE, 0.75 + 0.62 * max(1, len(bars)))
+        if not bars:
+            return _nothing(figure, axes)
+        rows = np.arange(len(bars))
+        for row, bar in zip(rows, bars, strict=True):
+            colour = _ACCENT if bar.highlight else _MUTED
+            axes.barh(
+                row, bar.value, height=0.56, color=colour, alpha=0.9 if bar.highlight else 0.55
+            )
+            edge = bar.value
+            if bar.low is not None and bar.high is not None:
+                axes.plot([bar.low, bar.high], [row, row], color=_INK, linewidth=1.4)
+                for end in (bar.low, bar.high):
+                    axes.plot([end, end], [row - 0.1, row + 0.1], color=_INK, linewidth=1.4)
+                edge = max(edge, bar.high)
+            axes.annotate(
+                f"{100 * bar.value:.1f}%",
+                (edge, row),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=11,
+                fontweight="bold",
+                color=_ACCENT if bar.highlight else _INK,
+            )
+        axes.set_yticks(rows, [_wrapped(bar.name, 20) for bar in bars])
+        axes.tick_params(axis="y", length=0, labelcolor=_INK)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.12)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, True)))
+        axes.grid(axis="x", color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines["left"].set_visible(False)
+        return _svg(figure, salt=repr(bars))
+
+
+def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
+    """The confusion matrix as SVG: a row for each true label, a column for each prediction,
+    counts in the cells, shade by the share of the row.
+
+    Args:
+        labels: C names.
+        matrix: C rows of C counts; ``matrix[true][predicted]``.
+    """
+    counts = np.asarray(matrix, dtype=np.int64).reshape(len(labels), -1)
+    if counts.shape != (len(labels), len(labels)):
+        raise ValueError(f"{len(labels)} labels, but a matrix of {counts.shape}")
+    with matplotlib.rc_context(_STYLE):
+        size = len(labels)
+        figure, axes = _axes(_WIDE, 1.6 + 0.5 * max(size, 1))
+        if not size:
+            return _nothing(figure, axes)
+        totals = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        shares = counts / totals
+        letters = 9.5 if size <= 8 else max(4.5, 9.5 * 8 / size)
+        for row in range(size):
+            for column in range(size):
+                hit = row == column
+                axes.add_patch(
+                    Rectangle(
+                        (column - 0.47, row - 0.47),
+                        0.94,
+                        0.94,
+                        facecolor=_ACCENT if hit else _SECOND,
+                        # Never so dense that the ink on it is hard to read, in light or dark.
+                        alpha=0.05 + 0.55 * float(shares[row, column]),
+                        linewidth=0,
+                    )
+                )
+                axes.text(
+                    column,
+                    row,
+                    f"{counts[row, column]:,}",
+                    ha="center",
+                    va="center",
+                    fontsize=letters,
+                    fontweight="bold" if hit else "normal",
+                    color=_INK if counts[row, column] else _MUTED,
+                )
+        axes.set_xlim(-0.5, size - 0.5)
+        axes.set_ylim(size - 0.5, -0.5)
+        names = [_wrapped(label, 14) for label in labels]
+        axes.set_xticks(range(size), names, rotation=40, ha="right", rotation_mode="anchor")
+        axes.set_yticks(range(size), names)
+        axes.tick_params(length=0, labelcolor=_INK, labelsize=letters)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        return _svg(figure, salt=repr((labels, counts.tolist())))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A plot of the training log with its caption."""
+
+    title: str
+    caption: str
+    svg: bytes
+
+
+def training_curves(log: Sequence[LogRow], *, unigram_entropy: float | None) -> list[Curve]:
+    """The curves of a pre-training log: MLM loss and accuracy, NSP accuracy, learning rate,
+    speed. A curve whose key no line has is left out (NSP of an MLM-only run), except the first.
+
+    Args:
+        log: lines as :func:`bertine.reports.log.read_log` gives them.
+        unigram_entropy: entropy of the corpus's token frequencies in nats: the loss of a model
+            that knows how common every token is and nothing else. None when unknown.
+    """
+    curves = []
+    steps, values = series(log, "mlm_loss")
+    caption = "Mean cross-entropy of the masked tokens, in nats."
+    if unigram_entropy is not None:
+        caption += (
+            " The dashed line is the entropy of the token frequencies: below it, the model uses "
+            "the context."
+        )
+    curves.append(
+        Curve(
+            "MLM loss",
+            caption,
+            curve(
+                steps,
+                values,
+                reference=unigram_entropy,
+                reference_label=f"unigram entropy {unigram_entropy or 0:.2f}",
+            ),
+        )
+    )
+    steps, values = series(log, "mlm_accuracy")
+    if values:
+        svg = curve(steps, values, percent=True, from_zero=True)
+        curves.append(Curve("MLM accuracy", "Masked tokens whose best guess is right.", svg))
+    steps, values = series(log, "nsp_accuracy")
+    if values:
+        svg = curve(steps, values, percent=True, reference=0.5, reference_label="guessing 50%")
+        curves.append(
+            Curve("NSP accuracy", "Does the second segment follow the first, or not?", svg)
+        )
+    steps, values = series(log, "learning_rate")
+    if values:
+        svg = curve(steps, values, from_zero=True, noisy=False)
+        curves.append(Curve("Learning rate", "Linear warm-up, then linear decay.", svg))
+    steps, values = series(log, "tokens_per_second")
+    if values:
+        svg = curve(steps, values, from_zero=True)
+        curves.append(Curve("Speed", "Real tokens a second, padding not counted.", svg))
+    return curves
+
+
+def _axes(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height))
+    FigureCanvasSVG(figure)
+    return figure, figure.subplots()
+
+
+def _nothing(figure: Figure, axes: Any) -> bytes:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "nothing logged yet", ha="center", va="center", color=_MUTED)
+    return _svg(figure, salt="nothing")
+
+
+def _running_mean(values: Sequence[float]) -> np.ndarray:
+    """Mean over a window centred on each point, narrower at the ends (so that it lags nowhere)."""
+    array = np.asarray(values, dtype=np.float64)
+    half = max(1, len(array) // 25)
+    sums = np.concatenate(([0.0], np.cumsum(array)))
+    index = np.arange(len(array))
+    reach = np.minimum(half, np.minimum(index, len(array) - 1 - index) + half // 2)
+    start = np.maximum(index - reach, 0)
+    stop = np.minimum(index + reach + 1, len(array))
+    return np.asarray((sums[stop] - sums[start]) / (stop - start))
+
+
+def _number(value: float, percent: bool) -> str:
+    if percent:
+        share = 100 * value
+        return f"{share:.0f}%" if abs(share - round(share)) < 0.05 else f"{share:.1f}%"
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.01:
+        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    if size >= 10_000:
+        return f"{value / 1000:.0f}k"
+    return f"{value:,.0f}" if size >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _wrapped(label: str, width: int) -> str:
+    """At most two lines of about `width` characters; what is longer ends with an ellipsis."""
+    label = _printable(label)
+    if len(label) <= width:
+        return label
+    cut = label.rfind(" ", 0, width + 1)
+    first, rest = (label[:width], label[width:]) if cut < 1 else (label[:cut], label[cut + 1 :])
+    return f"{first}\n{rest if len(rest) <= width else rest[: width - 1] + '…'}"
+
+
+def _printable(text: str) -> str:
+    """Without the characters that XML cannot hold."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)
+
+
+def _svg(figure: Figure, salt: str) -> bytes:
+    """The figure as SVG without prolog; the same figure gives the same bytes.
+
+    `salt` goes into the ids, so that several plots on one page do not share them.
+    """
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
+        # The letters are the page's business: only their width is guessed with this font.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
+    text = buffer.getvalue().decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
+    for stand_in, variable in _CSS.items():
+        text = text.replace(stand_in, variable)
+    # Ids that matplotlib counts up in every figure ("axes_1") would repeat on the page.
+    text = re.sub(r' id="(?:figure|axes|patch|line2d|matplotlib|text|xtick|ytick)[\w.]*"', "", text)
+    return text.strip().encode("utf-8")

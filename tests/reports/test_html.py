@@ -1,0 +1,201 @@
+"""The report: one file, everything in it escaped, every number that was given shown."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from bertine.errors import BertineError
+from bertine.reports import plots
+from bertine.reports.html import (
+    Candidate,
+    Classified,
+    ClassifiedTexts,
+    Fact,
+    Facts,
+    Figure,
+    Figures,
+    FilledMask,
+    FilledMasks,
+    Note,
+    Report,
+    Section,
+    Table,
+    render_report,
+    report_html,
+)
+
+HOSTILE = '<script>alert("x")</script>\'&"><img src=x onerror=y> $x^{ {{ 7*7 }} \x00\x1b \ud800'
+PNG = b"\x89PNG\r\n\x1a\n" + b"not looked into"
+VOID = {"meta", "img", "br", "path", "use", "rect"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails on tags that do not match."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+    def ids(self) -> list[str]:
+        return [str(a["id"]) for _, a in self.tags if "id" in a]
+
+
+def whole_report(text: str = "some text") -> Report:
+    """A report with every kind of block, `text` wherever text can be."""
+    log = [{"step": s, "mlm_loss": 8 - s / 50, "nsp_accuracy": 0.5} for s in range(1, 60)]
+    return Report(
+        text,
+        text,
+        [Fact(text, text, text)],
+        [
+            Section(text, [Facts([Fact(text, text, text)]), Note(text, "good")], text),
+            Section(
+                text,
+                [
+                    Figures.of_curves(plots.training_curves(log, unigram_entropy=6.25)),
+                    Figures([Figure(text, plots.confusion([text, "b"], [[1, 2], [3, 4]]), text)]),
+                    Figures([Figure(text, plots.comparison([plots.Bar(text, 0.5)]), text, text)]),
+                    Figures([Figure(text, PNG, text)]),
+                ],
+            ),
+            Section(text, [Table([text, text], [[text, text]], [1], text)]),
+            Section(text, [FilledMasks([FilledMask(text, text, [Candidate(text, 0.5)], text)])]),
+            Section(
+                text,
+                [
+                    ClassifiedTexts(
+                        [
+                            Classified(text, text, 0.875, text, text),
+                            Classified(text, "other", 0.5, text),
+                            Classified(text, text, 0.5),
+                        ]
+                    )
+                ],
+            ),
+        ],
+        text,
+    )
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    render_report(out, whole_report(HOSTILE))
+    page = Page(out.read_text(encoding="utf-8"))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
+    assert [a["alt"][:8] for tag, a in page.tags if tag == "img" and a["alt"]] == ["<script>"]
+    assert "{{ 7*7 }}" in page.words
+    assert '<script>alert("x")</script>' in page.words
+
+
+def test_the_page_is_well_formed_and_loads_nothing() -> None:
+    html = report_html(whole_report())
+    page = Page(html)
+    for _, attributes in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            target = attributes.get(name)
+            assert target is None or target.startswith(("#", "data:")), target
+    assert "@import" not in html
+    assert "<link" not in html
+
+
+def test_ids_are_unique_although_many_plots_share_the_page() -> None:
+    ids = Page(report_html(whole_report())).ids()
+    assert len(ids) > 5
+    assert sorted(set(ids)) == sorted(ids)
+
+
+def test_references_inside_the_plots_find_their_targets() -> None:
+    page = Page(report_html(whole_report()))
+    wanted = {str(a["xlink:href"])[1:] for _, a in page.tags if "xlink:href" in a}
+    assert wanted
+    assert wanted <= set(page.ids())
+
+
+def test_given_numbers_are_shown() -> None:
+    log = [{"step": s, "mlm_loss": 4.25, "mlm_accuracy": 0.123} for s in range(1, 5)]
+    bars = [plots.Bar("before", 0.4321, *plots.wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
+    report = Report(
+        "t",
+        headline=[Fact("Accuracy", "71.9%", "of 1,234")],
+        sections=[
+            Section(
+                "s",
+                [
+                    Figures.of_curves(plots.training_curves(log, unigram_entropy=6.324)),
+                    Figures([Figure("f", plots.comparison(bars), "a")]),
+                    Figures([Figure("g", plots.confusion(["x", "y"], [[5071, 2], [3, 914]]), "a")]),
+                    FilledMasks([FilledMask("a ", " b", [Candidate("wife", 0.0423)], "wife")]),
+                    ClassifiedTexts([Classified("text", "Austen", 0.876, "Wells")]),
+                ],
+            )
+        ],
+    )
+    words = Page(report_html(report)).words
+    for shown in (
+        *("71.9%", "of 1,234", "4.25", "12.3%", "unigram entropy 6.32", "43.2%", "70.0%"),
+        *("5,071", "914", "wife ✓", "4.2%", "88% sure", "in truth Wells", "✗ Austen"),
+    ):
+        assert shown in words, shown
+
+
+@pytest.mark.parametrize("points", [0, 1, 2])
+def test_an_empty_and_a_very_short_log_give_a_page(points: int, tmp_path: Path) -> None:
+    log = [
+        {"step": s, "mlm_loss": 5.0, "nsp_accuracy": 0.5, "learning_rate": 0.0}
+        for s in range(points)
+    ]
+    curves = plots.training_curves(log, unigram_entropy=None)
+    report = Report("t", sections=[Section("Pre-training", [Figures.of_curves(curves)])])
+    render_report(tmp_path / "r.html", report)
+    words = Page((tmp_path / "r.html").read_text(encoding="utf-8")).words
+    assert ("nothing logged yet" in words) == (points == 0)
+    assert ("NSP accuracy" in words) == (points > 0)
+
+
+def test_an_empty_report_is_a_page() -> None:
+    assert "only a title" in Page(report_html(Report("only a title"))).words
+
+
+def test_writing_where_one_cannot_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BertineError, match="file"):
+        render_report(tmp_path / "file" / "report.html", Report("t"))
+
+
+def test_a_table_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="row 2 has 1 of 2"):
+        Table(["a", "b"], [["1", "2"], ["1"]])
+
+
+def test_only_svg_and_png_are_let_into_the_page() -> None:
+    with pytest.raises(ValueError, match="neither SVG nor PNG"):
+        report_html(
+            Report("t", sections=[Section("s", [Figures([Figure("f", b"<script>", "a")])])])
+        )

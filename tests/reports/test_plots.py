@@ -1,0 +1,110 @@
+"""Plots: SVG that is valid, themed, the same every time, and the interval beside an accuracy."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from bertine.reports import plots
+
+
+def text_of(svg: bytes) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_labels_are_text_and_hostile_ones_are_escaped() -> None:
+    names = ["<b>&\"'", "$\\frac{", "a\x00b\x1b", "日本"]
+    svg = plots.confusion(names, np.eye(4, dtype=int).tolist())
+    shown = " ".join(text_of(svg))
+    for expected in ("<b>&\"'", "$\\frac{", "a�b�", "日本"):
+        assert expected in shown
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_matplotlib_has_no_font_for_are_no_reason_to_warn() -> None:
+    assert "日本" in text_of(plots.comparison([plots.Bar("日本", 0.5)]))
+
+
+def test_a_long_label_is_wrapped_and_cut_visibly() -> None:
+    svg = plots.comparison([plots.Bar("without any pre-training on any text whatsoever", 0.5)])
+    shown = " ".join(text_of(svg))
+    assert "without any" in shown
+    assert "…" in shown
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    values = [5.0, 4.0, 3.5]
+    assert plots.curve([1, 2, 3], values) == plots.curve([1, 2, 3], values)
+
+
+def test_colours_are_left_to_the_page() -> None:
+    svg = plots.curve(range(40), range(40), reference=3, reference_label="r").decode()
+    assert "var(--accent, " in svg
+    assert "var(--second, " in svg
+    assert "#0101" not in svg
+    assert "#0404" not in svg
+
+
+def test_a_reference_outside_the_values_is_still_in_the_picture() -> None:
+    """The line to beat must be seen before the loss has come near it."""
+    svg = plots.curve([1, 2, 3], [9.0, 8.9, 8.8], reference=2.0, reference_label="to beat")
+    shown = text_of(svg)
+    assert "to beat" in shown
+    assert any(tick.isdigit() and int(tick) <= 3 for tick in shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "percent", "expected"),
+    [
+        (0.5, True, "50%"),
+        (0.4567, True, "45.7%"),
+        (0.001, False, "1e-3"),
+        (0.00025, False, "2.5e-4"),
+        (4.2499, False, "4.25"),
+        (21_499.0, False, "21k"),
+        (640.0, False, "640"),
+    ],
+)
+def test_the_last_value_is_lettered(value: float, percent: bool, expected: str) -> None:
+    assert expected in text_of(plots.curve([1, 2], [value, value], percent=percent))
+
+
+def test_values_that_are_not_numbers_leave_a_gap_not_an_error() -> None:
+    log = [{"step": 1, "mlm_loss": float("nan")}, {"step": 2, "mlm_loss": 3.5}, {"step": 3}]
+    curves = plots.training_curves(log, unigram_entropy=6.0)
+    assert [c.title for c in curves] == ["MLM loss"]
+    assert "3.5" in text_of(curves[0].svg)
+
+
+def test_confusion_refuses_a_matrix_of_another_size() -> None:
+    with pytest.raises(ValueError, match="2 labels"):
+        plots.confusion(["a", "b"], [[1, 2, 3], [1, 2, 3]])
+
+
+def test_confusion_letters_the_rows_as_true_labels() -> None:
+    """Counts come row by row: 7 of true "a" were predicted "b"."""
+    shown = text_of(plots.confusion(["a", "b"], [[11, 7], [0, 13]]))
+    counts = [word for word in shown if word.isdigit()]
+    assert counts == ["11", "7", "0", "13"]
+
+
+def test_wilson_interval() -> None:
+    # Published example: 10 of 20 is 0.299 to 0.701; with 0 of 20 the upper end is z²/(n + z²).
+    assert plots.wilson_interval(10, 20) == pytest.approx((0.2993, 0.7007), abs=1e-4)
+    assert plots.wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert plots.wilson_interval(20, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)
+    assert plots.wilson_interval(0, 0) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="no share"):
+        plots.wilson_interval(3, 2)
+
+
+def test_wilson_interval_covers_the_truth_in_95_of_100_cases() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for correct in generator.binomial(200, 0.7, size=4000):
+        low, high = plots.wilson_interval(int(correct), 200)
+        covered += low <= 0.7 <= high
+    assert 0.935 < covered / 4000 < 0.965
