@@ -1,0 +1,61 @@
+# Bertine. `make` alone shows what there is.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# More words for pip, for example an index with another build of PyTorch:
+#   make setup PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_ARGS ?=
+OUT    ?= bertine-demo
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format wheel bench clean distclean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
+	  | awk 'BEGIN {FS = ":.*## "} {printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Create .venv and install Bertine and its development tools in it
+
+# Done once, and again whenever a dependency or a pinned version changes.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Bertine needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "no venv module; on Debian: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup ## From raw text to a model that answers, on the bundled books (under 6 minutes)
+	$(BIN)/bertine demo --out $(OUT)
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## Mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: setup ## Build dist/bertine-*.whl
+	rm -f dist/bertine-*.whl
+	$(BIN)/python -m build --wheel
+	@ls -l dist/bertine-*.whl
+
+bench: setup ## Measure against transformers: a pre-training step, a fine-tuning run
+	$(BIN)/python benchmarks/pretrain.py
+	$(BIN)/python benchmarks/finetune.py
+
+clean: ## Remove what builds, tests and the demo leave
+	rm -rf build dist bertine-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## Remove .venv as well
+	rm -rf $(VENV)

@@ -1,0 +1,87 @@
+"""Bertine: from raw text to a BERT that answers.
+
+The verbs of the command line, as functions, and the few classes a program needs:
+
+    >>> import bertine
+    >>> predictor = bertine.Predictor.load("my-model")
+
+Everything is imported on first use, so ``import bertine`` itself costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bertine.errors import BertineError
+
+if TYPE_CHECKING:
+    from bertine.data.prepare import prepare
+    from bertine.data.store import TokenStore
+    from bertine.demo.run import run_demo
+    from bertine.inference.fill_mask import fill_mask
+    from bertine.inference.predict import predict
+    from bertine.inference.predictor import Predictor, evaluate
+    from bertine.inspection import inspect
+    from bertine.modeldir import load_model, save_model
+    from bertine.models.config import BertConfig
+    from bertine.presets import preset
+    from bertine.text.tokenizer import Tokenizer
+    from bertine.text.vocab import train_vocab
+    from bertine.training.finetune import finetune
+    from bertine.training.pretrain import pretrain
+
+__version__ = "0.1.0"
+
+#: Where each public name lives. `run_demo` is not called `demo` because that is its package.
+_HOME = {
+    "BertConfig": "bertine.models.config",
+    "Predictor": "bertine.inference.predictor",
+    "TokenStore": "bertine.data.store",
+    "Tokenizer": "bertine.text.tokenizer",
+    "evaluate": "bertine.inference.predictor",
+    "fill_mask": "bertine.inference.fill_mask",
+    "finetune": "bertine.training.finetune",
+    "inspect": "bertine.inspection",
+    "load_model": "bertine.modeldir",
+    "predict": "bertine.inference.predict",
+    "prepare": "bertine.data.prepare",
+    "preset": "bertine.presets",
+    "pretrain": "bertine.training.pretrain",
+    "run_demo": "bertine.demo.run",
+    "save_model": "bertine.modeldir",
+    "train_vocab": "bertine.text.vocab",
+}
+
+__all__ = [
+    "BertConfig",
+    "BertineError",
+    "Predictor",
+    "TokenStore",
+    "Tokenizer",
+    "__version__",
+    "evaluate",
+    "fill_mask",
+    "finetune",
+    "inspect",
+    "load_model",
+    "predict",
+    "prepare",
+    "preset",
+    "pretrain",
+    "run_demo",
+    "save_model",
+    "train_vocab",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bertine' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,28 @@
+"""The commands of ``bertine``, in the order in which they are used. A new one is a file and a line
+here."""
+
+from bertine.commands.command import Command
+from bertine.commands.demo import DEMO
+from bertine.commands.evaluate import EVALUATE
+from bertine.commands.fill_mask import FILL_MASK
+from bertine.commands.finetune import FINETUNE
+from bertine.commands.inspect import INSPECT
+from bertine.commands.predict import PREDICT
+from bertine.commands.prepare import PREPARE
+from bertine.commands.pretrain import PRETRAIN
+from bertine.commands.vocab import VOCAB
+
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        DEMO,
+        VOCAB,
+        PREPARE,
+        INSPECT,
+        PRETRAIN,
+        FINETUNE,
+        EVALUATE,
+        PREDICT,
+        FILL_MASK,
+    )
+}

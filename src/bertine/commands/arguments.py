@@ -1,0 +1,167 @@
+"""What the commands' arguments are made of: a parser that ends a mistake in one line, switches,
+and the kinds of value.
+
+The standard library's argparse and not jsonargparse: every command is flat, a list of scalars
+that one function takes, so that what jsonargparse adds (nested data classes, signatures) would
+have to import PyTorch to answer ``--help``; and its messages take several lines, name Python
+types, and let a ``--config`` that stands last override the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from bertine.errors import BertineError
+
+Kind = Callable[[str], Any]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``" (did you mean 'x'?)"`` for the known word most like `word`, or nothing."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{found[0]}'?)" if found else ""
+
+
+def whole(minimum: int = 0) -> Kind:
+    """Whole numbers from `minimum` on, also written 1_000_000 or 1e6."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            try:
+                real = float(text)
+            except ValueError:
+                real = float("nan")
+            if not real.is_integer():  # false for nan and the infinities too
+                raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+            number = int(real)
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"{text} is below {minimum}, the least it can be")
+        return number
+
+    return parse
+
+
+def real(minimum: float = 0.0, maximum: float = float("inf")) -> Kind:
+    """Finite numbers from `minimum` to `maximum`, both included."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+        if not minimum <= number <= maximum or number == float("inf"):
+            upper = "" if maximum == float("inf") else f" to {maximum:g}"
+            raise argparse.ArgumentTypeError(
+                f"{text} is not in the range {minimum:g}{upper or ' on'}"
+            )
+        return number
+
+    return parse
+
+
+#: A probability or a share of a whole.
+share = real(0.0, 1.0)
+
+
+class Switch(argparse.Action):
+    """A truth value: its first option says yes; the others, if any, say no. None: not said."""
+
+    def __init__(
+        self,
+        option_strings: Sequence[str],
+        dest: str,
+        default: bool | None = False,
+        required: bool = False,
+        help: str | None = None,
+    ) -> None:
+        super().__init__(
+            option_strings, dest, nargs=0, default=default, required=required, help=help
+        )
+
+    def format_usage(self) -> str:
+        return " | ".join(self.option_strings)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, option_string == self.option_strings[0])
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help with the default beside each option, and descriptions kept as they are written."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=96)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in text.strip().splitlines())
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = (action.help or "").replace("%", "%%")
+        if isinstance(action, Switch):
+            if len(action.option_strings) > 1 and action.default is not None:
+                text += f" (default: {action.option_strings[0 if action.default else 1]})"
+        elif action.option_strings and action.default not in (None, argparse.SUPPRESS):
+            text += " (default: %(default)s)"
+        return text
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose every complaint is a :class:`BertineError` of one line.
+
+    Options are never abbreviated, so a script written today means the same when options are
+    added; an unknown one is answered with the nearest known.
+    """
+
+    def __init__(self, prog: str, description: str, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=HelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument ", "", message)
+        message = re.sub(r"^the following arguments are required: ", "missing: ", message)
+        raise BertineError(f"{message}; see '{self.prog} --help'")
+
+    def options(self) -> list[argparse.Action]:
+        """Every argument a value can be given to, on the command line or in a config file."""
+        return [a for a in self._actions if a.dest not in ("help", "config")]
+
+    def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """The value of every argument, by its name with underscores.
+
+        Raises:
+            BertineError: an option is unknown, a value is missing or is none of its kind.
+        """
+        self._refuse_unknown(arguments)
+        namespace, unexpected = self.parse_known_args(arguments)
+        if unexpected:
+            self.error(f"unexpected argument '{unexpected[0]}'")
+        return vars(namespace)
+
+    def _refuse_unknown(self, arguments: Sequence[str]) -> None:
+        # Before argparse looks: it would speak of the option that is missing, not of the
+        # misspelled one that was meant to be it.
+        known = self._option_string_actions
+        for argument in arguments:
+            if argument == "--":
+                return
+            name = argument.partition("=")[0]
+            is_option = re.fullmatch(r"-[^\W\d][^\s]*|--\S+", name) is not None
+            if is_option and name not in known:
+                hint = nearest(name, [option for option in known if option.startswith("--")])
+                self.error(f"unknown option '{name}'{hint}")

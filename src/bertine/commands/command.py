@@ -1,0 +1,42 @@
+"""One command: its name, its arguments, and the one function it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bertine.commands.arguments import Parser
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand of ``bertine``.
+
+    Attributes:
+        name: the word after ``bertine``.
+        summary: what it does, in a line of ``bertine --help``.
+        description: what ``--help`` says under the usage.
+        add_arguments: declares the arguments. Their names, with underscores, and their defaults
+            are those of the function the command stands for; a test holds that.
+        run: imports that function (and not before), calls it with the values of the arguments,
+            by name, and prints the ``lines()`` of what it returns.
+    """
+
+    name: str
+    summary: str
+    description: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[dict[str, Any]], None]
+
+    def parser(self) -> Parser:
+        """A fresh parser of this command's arguments, ``--config`` among them."""
+        parser = Parser(f"bertine {self.name}", self.description)
+        self.add_arguments(parser)
+        parser.add_argument(
+            "--config",
+            metavar="FILE",
+            action="append",
+            help="YAML file with arguments under the same names; the command line wins",
+        )
+        return parser

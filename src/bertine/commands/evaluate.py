@@ -1,0 +1,41 @@
+"""``bertine evaluate``: score a fine-tuned model on labelled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser
+from bertine.commands.command import Command
+from bertine.commands.run_arguments import add_precision_argument
+from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="a file with the columns the model was trained with, or a folder with dev.*, val.* "
+        "or validation.*",
+    )
+    add_column_arguments(parser, otherwise="as in training", label=True)
+    add_table_arguments(parser)
+    add_precision_argument(parser)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import evaluate
+
+    print("\n".join(evaluate(**values).lines()))
+
+
+EVALUATE = Command(
+    name="evaluate",
+    summary="score a fine-tuned model on labelled examples",
+    description="Score a fine-tuned model on labelled examples, beside the majority class.",
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,73 @@
+"""``bertine finetune``: a model, a task, labelled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser, real, share, whole
+from bertine.commands.command import Command
+from bertine.commands.run_arguments import add_run_arguments
+from bertine.commands.table_arguments import add_column_arguments
+
+#: The names in `bertine.tasks.TASKS`, which imports PyTorch; a test holds them equal.
+TASK_NAMES = ("text",)
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "task", metavar="TASK", choices=TASK_NAMES, help="text: one label for a text or a pair"
+    )
+    parser.add_argument(
+        "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="a file (.csv, .tsv, .jsonl, .txt), or a folder with train.* and dev.*, val.* or "
+        "validation.*",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
+    )
+    add_column_arguments(parser, otherwise="the usual names", label=True)
+    recipe = parser.add_argument_group("recipe")
+    recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
+    recipe.add_argument(
+        "--batch-size", metavar="N", type=whole(1), default=32, help="examples in an update"
+    )
+    recipe.add_argument(
+        "--max-length",
+        metavar="N",
+        type=whole(3),
+        default=128,
+        help="tokens of an example; longer ones are cut, and counted",
+    )
+    recipe.add_argument(
+        "--learning-rate", metavar="X", type=real(), default=5e-5, help="its highest value"
+    )
+    recipe.add_argument(
+        "--warmup-ratio", metavar="P", type=share, default=0.1, help="share of all steps"
+    )
+    recipe.add_argument(
+        "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"
+    )
+    add_run_arguments(parser, checkpoint_every=None)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import finetune
+
+    print("\n".join(finetune(**values).lines()))
+
+
+FINETUNE = Command(
+    name="finetune",
+    summary="train a model for a task on labelled examples",
+    description="Train a model for a task on labelled examples, and write it as a model directory\n"
+    "that 'bertine evaluate' and 'bertine predict' take.",
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,52 @@
+"""``bertine predict``: answers for a file of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser, Switch
+from bertine.commands.command import Command
+from bertine.commands.run_arguments import add_precision_argument
+from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        required=True,
+        help="csv, tsv, jsonl, or plain text with one text a line; - is standard input",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        default="-",
+        help="where the answers go, in the format of the input; - is standard output",
+    )
+    parser.add_argument(
+        "--all-probabilities", action=Switch, help="of every label, not of the best alone"
+    )
+    add_column_arguments(parser, otherwise="as in training", label=False)
+    add_table_arguments(parser)
+    add_precision_argument(parser)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import predict
+    from bertine.console import say
+
+    # The answers are the result; what was done to get them is a note.
+    for line in predict(**values, show_progress=True).lines():
+        say(line)
+
+
+PREDICT = Command(
+    name="predict",
+    summary="label the texts of a file",
+    description="Label the texts of a file with a fine-tuned model. The answers come in the order\n"
+    "and the format of the input, its columns kept.",
+    add_arguments=_add_arguments,
+    run=_run,
+)

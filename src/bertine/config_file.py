@@ -1,0 +1,114 @@
+"""``--config FILE``: the arguments of a command in a YAML file, under the same names.
+
+A file is checked as the command line is: an unknown key, a key given twice and a value of the
+wrong kind are errors that name the file and the key. Dashes and underscores are the same in a
+key. What stands on the command line wins, wherever ``--config`` stands in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bertine.commands.arguments import Parser, Switch, nearest
+from bertine.errors import BertineError
+from bertine.files import os_errors
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe subset; a key that is given twice is an error, not the last one's gain."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"'{key}' is given twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file, dashes in keys turned to underscores.
+
+    Raises:
+        BertineError: the file cannot be read, is not YAML, or is not keys with values.
+    """
+    with os_errors(path, "reading the configuration"):
+        raw = Path(path).read_bytes()
+    try:
+        content = yaml.load(raw, _Loader)  # _Loader is safe: plain values only
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}, line {mark.line + 1}" if mark else f"{path}"
+        problem = getattr(error, "problem", None) or "it is not text"
+        raise BertineError(f"{where}: not valid YAML: {problem}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise BertineError(f"{path}: expected lines such as 'batch_size: 32'")
+    config: dict[str, Any] = {}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name in config:
+            raise BertineError(f"{path}: '{key}' is given twice, with dashes and underscores")
+        config[name] = value
+    return config
+
+
+def apply_config(path: str | Path, parser: Parser) -> None:
+    """Make the values of the file `path` the defaults of `parser`.
+
+    Raises:
+        BertineError: a key is no argument of the command, or a value is none of its kind.
+    """
+    arguments = {action.dest: action for action in parser.options()}
+    for key, value in read_config(path).items():
+        if key not in arguments:
+            hint = nearest(key, arguments) or f"; the keys are {', '.join(arguments)}"
+            raise BertineError(f"{path}: unknown key '{key}' for '{parser.prog}'{hint}")
+        action = arguments[key]
+        if value is None:
+            if action.default is not None:
+                raise BertineError(f"{path}: {key} has no value; give one or remove the line")
+            continue
+        action.default = _convert(path, key, value, action)
+        action.required = False
+        if not action.option_strings:
+            # A positional argument may now be left out; if it is, its default counts.
+            action.nargs = "*" if action.nargs == "+" else "?"
+
+
+def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
+    if isinstance(action, Switch):
+        if not isinstance(value, bool):
+            raise BertineError(f"{path}: {key} is {value!r}, but must be true or false")
+        return value
+    if action.nargs in ("+", "*"):
+        items = value if isinstance(value, list) else [value]
+        if not items:
+            raise BertineError(f"{path}: {key} is an empty list")
+        return [_convert_one(path, key, item, action) for item in items]
+    return _convert_one(path, key, value, action)
+
+
+def _convert_one(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
+    if isinstance(value, list | dict | bool) or value is None:
+        raise BertineError(f"{path}: {key} is {value!r}, but must be one number or text")
+    # Through text: YAML reads 1e-4 as text and 7 as a number, whichever the argument wants.
+    text = str(value)
+    try:
+        converted = action.type(text) if callable(action.type) else text
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise BertineError(f"{path}: {key}: {error}") from error
+    if action.choices is not None and converted not in action.choices:
+        choices = ", ".join(str(choice) for choice in action.choices)
+        raise BertineError(f"{path}: {key} is '{text}', but must be one of {choices}")
+    return converted

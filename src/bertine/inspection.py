@@ -1,0 +1,54 @@
+"""``inspect``: what the model will see (of a token store), or what a model is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertine.errors import BertineError
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found in `path`, as text."""
+
+    path: Path
+    text: str
+
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def inspect(
+    path: Path | str, *, num_instances: int = 3, max_seq_length: int = 128, seed: int = 0
+) -> Inspection:
+    """Describe the token store or the model directory `path`.
+
+    Args:
+        path: a folder that ``prepare`` wrote, or a model directory.
+        num_instances: for a store, how many pre-training instances to show.
+        max_seq_length: for a store, tokens in these instances.
+        seed: for a store, of these instances; the same as in ``pretrain`` shows its first ones.
+
+    Raises:
+        BertineError: `path` is neither, or is damaged.
+    """
+    path = Path(path)
+    if (path / "manifest.json").is_file():
+        from bertine.data.inspection import inspect_store
+
+        found = inspect_store(
+            path, num_instances=num_instances, max_seq_length=max_seq_length, seed=seed
+        )
+    elif (path / "config.json").is_file() or (path / "run.json").is_file():
+        from bertine.models.inspection import describe_model
+
+        found = describe_model(path)
+    elif not path.exists():
+        raise BertineError(f"{path}: no such folder")
+    else:
+        raise BertineError(
+            f"{path}: neither a token store (it has no manifest.json) nor a model directory "
+            "(it has no config.json)"
+        )
+    return Inspection(path, "\n".join(found))

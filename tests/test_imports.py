@@ -1,0 +1,187 @@
+"""Imports point one way, nothing heavy is imported early, and peers and pickles never."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import bertine
+
+SOURCE = Path(bertine.__file__).parent
+
+#: Rooms from the ground up: modules, and the rooms they may import besides themselves.
+#: Where a module stands in two rooms, the longer name counts.
+BASE = {"errors", "files", "rng", "console", "taskinfo"}
+MODEL = {"models", "presets", "interop", "modeldir"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "files": {"errors"},
+    "rng": set(),
+    "console": set(),
+    "taskinfo": {"errors", "files"},
+    "text": BASE,
+    "data": {*BASE, "text"},
+    "models": BASE,
+    "presets": {*BASE, "models"},
+    "interop": {*BASE, "models"},
+    "modeldir": {*BASE, "text", "models", "presets", "interop"},
+    "models.inspection": {*BASE, "text", *MODEL},
+    "inspection": {*BASE, "text", "data", *MODEL, "models.inspection"},
+    "objectives": {*BASE, "text", "data", *MODEL},
+    "tasks": {*BASE, "text", "data", *MODEL, "objectives"},
+    "inference": {*BASE, "text", "data", *MODEL, "objectives", "tasks"},
+    "reports": {*BASE, "text"},
+    "training": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference"},
+    "serving": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
+    "demo": {*BASE, "text", "data", *MODEL, "tasks", "inference", "training", "reports"},
+    # The command line: it reaches the rooms through the verbs of `bertine` itself.
+    "commands": {"errors", "console"},
+    "config_file": {"errors", "files", "commands"},
+    "cli": {"errors", "commands", "config_file"},
+    "__main__": {"cli"},
+}
+
+
+def room_of(module: str) -> str | None:
+    """``"bertine.data.store"`` → ``"data"``; None for ``bertine`` itself."""
+    parts = module.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        if ".".join(parts[:length]) in MAY_IMPORT:
+            return ".".join(parts[:length])
+    if parts:
+        raise AssertionError(f"{module} stands in no room; give it one in {__file__}")
+    return None
+
+
+def module_name(file: Path) -> str:
+    parts = ("bertine", *file.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports_of(file: Path) -> tuple[tuple[str, str, int], ...]:
+    """Every import in a file, late and type-checking ones too: module, name (or ""), line."""
+
+    def found() -> Iterator[tuple[str, str, int]]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, "", node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{file}: imports are written in full"
+                yield from ((node.module or "", alias.name, node.lineno) for alias in node.names)
+
+    return tuple(found())
+
+
+def attributes_of(module: str, file: Path) -> set[str]:
+    """What a file uses of an imported module: ``{"load"}`` for ``pickle.load(handle)``."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == module
+    }
+
+
+def is_module(name: str) -> bool:
+    path = SOURCE.joinpath(*name.split(".")[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+MODULES = [file for file in FILES if file != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=module_name)
+def test_imports_point_one_way(file: Path) -> None:
+    room = room_of(module_name(file))
+    assert room is not None
+    for module, name, line in imports_of(file):
+        if module.split(".")[0] != "bertine":
+            continue
+        if module == "bertine" and (name in bertine.__all__ or not name):
+            # The verbs, which `bertine` imports lazily, are for the command line alone; the
+            # version is for whoever writes it down.
+            used = {name} if name else attributes_of("bertine", file)
+            assert used <= {"__version__"} or room in ("cli", "commands"), f"{file}:{line}"
+            continue
+        target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+        other = room_of(target)
+        assert other == room or other in MAY_IMPORT[room], (
+            f"{file}:{line}: {room} may not import {target}"
+        )
+
+
+def test_rooms_have_an_order() -> None:
+    """The table above has no circle, so that a reader may begin at the ground."""
+    built: set[str] = set()
+    while ready := {room for room, below in MAY_IMPORT.items() if below <= built} - built:
+        built |= ready
+    assert built == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_no_peers_no_pickles(file: Path) -> None:
+    forbidden = {"transformers", "sentence_transformers", "dill", "cloudpickle", "joblib"}
+    for module, name, line in imports_of(file):
+        assert module.split(".")[0] not in forbidden, f"{file}:{line}: imports {module}"
+        if module == "pickle":  # its error may be caught: torch.load raises it
+            used = {name} if name else attributes_of("pickle", file)
+            assert used <= {"UnpicklingError"}, f"{file}:{line}: uses pickle"
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_torch_load_reads_weights_only(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert keywords.get("weights_only") == "True", f"{file}:{node.lineno}"
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules that a fresh Python has imported after `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import bertine",
+        "import bertine.cli",
+        "from bertine.cli import main\nmain(['pretrain', '--help'])",
+        "from bertine.cli import main\nmain(['finetune', '--help'])",
+        "from bertine.cli import main\nmain(['pretrain', '--no-such-option'])",
+    ],
+)
+def test_nothing_heavy_until_it_is_needed(code: str) -> None:
+    heavy = {"torch", "numpy", "pyarrow", "sklearn", "scipy", "matplotlib", "tokenizers", "jinja2"}
+    assert not heavy & modules_after(code)
+
+
+@pytest.mark.parametrize("name", sorted(set(bertine.__all__) - {"__version__"}))
+def test_public_names_are_there(name: str) -> None:
+    value = getattr(bertine, name)
+    assert callable(value)
+    assert value.__name__ == name
+    assert value.__doc__
+    assert name in dir(bertine)
+
+
+def test_public_names_are_spelled_once() -> None:
+    assert set(bertine.__all__) == {*bertine._HOME, "BertineError", "__version__"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
+        _ = bertine.pretrian

@@ -1,0 +1,224 @@
+"""What the documents tell a reader to type is what the program takes.
+
+Every ``bertine`` line in a ```bash block must parse: a real command, real options, values of the
+right kind. Every ``make`` line must name a target. ```python blocks must compile. A block marked
+``run`` (```bash run, ```python run) is also run, those of a document one after the other in one
+empty folder. A ```yaml block marked with a command (```yaml pretrain) must be a configuration
+file for it. Relative links must lead somewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bertine.cli import parse_arguments
+from bertine.commands import COMMANDS
+from bertine.config_file import apply_config
+from bertine.errors import BertineError
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its first word, the words after it, its text, the line it begins at."""
+
+    language: str
+    words: tuple[str, ...]
+    text: str
+    line: int
+
+
+def blocks(document: str) -> Iterator[Block]:
+    fence = re.compile(r"^```([^\n`]+)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+    for match in fence.finditer(document):
+        language, *words = match[1].split()
+        yield Block(language, tuple(words), match[2], document.count("\n", 0, match.start()) + 1)
+
+
+def commands(script: str, program: str) -> Iterator[list[str]]:
+    """The arguments of every call of `program` in a shell script, also in pipes and lists."""
+    for line in script.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;()<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set("|&;()"):
+                yield from _call(words, program)
+                words = []
+            else:
+                words.append(word)
+
+
+def _call(words: list[str], program: str) -> Iterator[list[str]]:
+    while words and re.fullmatch(r"\w+=.*", words[0]):  # VARIABLE=value before the program
+        words = words[1:]
+    if words and Path(words[0]).name == program:
+        end = next((i for i, word in enumerate(words) if set(word) <= set("<>")), len(words))
+        yield words[1:end]
+
+
+def check_bertine(arguments: list[str]) -> None:
+    """Raise unless `bertine` takes these arguments; configuration files need not exist."""
+    if arguments in (["--help"], ["--version"]):
+        return
+    if not arguments or arguments[0] not in COMMANDS:
+        raise BertineError(f"no such command: bertine {' '.join(arguments)}")
+    command = COMMANDS[arguments[0]]
+    rest = arguments[1:]
+    if rest == ["--help"]:
+        return
+    if "--config" in rest:
+        # What the file would give is not known here, so nothing is missing.
+        at = rest.index("--config")
+        parser = command.parser()
+        for action in parser.options():
+            action.required = False
+            if not action.option_strings:
+                action.nargs = "*" if action.nargs == "+" else "?"
+        parser.parse([*rest[:at], *rest[at + 2 :]])
+    else:
+        parse_arguments(command, rest)
+
+
+def targets() -> set[str]:
+    found = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return set(found)
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_commands_in_documents_are_real(path: Path) -> None:
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.language not in ("bash", "sh", "shell", "console"):
+            continue
+        where = f"{relative(path)}:{block.line}"
+        for arguments in commands(block.text, "bertine"):
+            try:
+                check_bertine(arguments)
+            except BertineError as error:
+                pytest.fail(f"{where}: bertine {shlex.join(arguments)}: {error}")
+        for arguments in commands(block.text, "make"):
+            named = {word for word in arguments if "=" not in word and not word.startswith("-")}
+            assert named <= targets(), where
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_python_and_configurations_in_documents_are_real(path: Path, tmp_path: Path) -> None:
+    for block in blocks(path.read_text(encoding="utf-8")):
+        where = f"{relative(path)}:{block.line}"
+        if block.language == "python":
+            compile(block.text, where, "exec")
+        elif block.language == "yaml" and block.words and block.words[0] in COMMANDS:
+            file = tmp_path / "config.yaml"
+            file.write_text(block.text, encoding="utf-8")
+            apply_config(file, COMMANDS[block.words[0]].parser())
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_marked_blocks_run(path: Path, tmp_path: Path) -> None:
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if "run" not in block.words:
+            continue
+        assert block.language in ("bash", "python")
+        shell = ["bash", "-euo", "pipefail", "-c"]
+        command = [*shell, block.text] if block.language == "bash" else [sys.executable, "-c"]
+        done = subprocess.run(
+            command if block.language == "bash" else [*command, block.text],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": search},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{relative(path)}:{block.line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"[a-z]+:|#", link):
+            target = path.parent / link.partition("#")[0]
+            assert target.exists(), f"{relative(path)}: {link}"
+
+
+def test_the_readme_shows_the_two_commands_and_the_verbs() -> None:
+    found = list(blocks((ROOT / "README.md").read_text(encoding="utf-8")))
+    typed = [arguments for block in found for arguments in commands(block.text, "make")]
+    assert ["demo"] in typed
+    assert ["test"] in typed
+    verbs = {call[0] for block in found for call in commands(block.text, "bertine") if call}
+    assert verbs >= {"vocab", "prepare", "pretrain", "finetune", "predict"}
+
+
+# The checks themselves
+
+SAMPLE = r"""
+Text.
+
+```bash
+# a comment with `bertine nonsense` in it
+$ bertine vocab books/ --out vocab   # trailing
+OMP_NUM_THREADS=2 .venv/bin/bertine predict m --input - < in.csv | sort > out.csv
+bertine pretrain store \
+    --model bert-mini --out run && make test
+echo "bertine in a string"
+```
+
+```text
+bertine not a command
+```
+"""
+
+
+def test_calls_are_found_and_nothing_else() -> None:
+    first, second = blocks(SAMPLE)
+    assert (first.language, first.words, first.line) == ("bash", (), 4)
+    assert second.language == "text"
+    assert list(commands(first.text, "bertine")) == [
+        ["vocab", "books/", "--out", "vocab"],
+        ["predict", "m", "--input", "-"],
+        ["pretrain", "store", "--model", "bert-mini", "--out", "run"],
+    ]
+    assert list(commands(first.text, "make")) == [["test"]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vocabulary books --out v",
+        "vocab books --output v",
+        "vocab books --out v --vocab-size many",
+        "vocab books",
+        "pretrain --config c.yaml --sizes 3",
+    ],
+)
+def test_a_wrong_line_is_noticed(line: str) -> None:
+    with pytest.raises(BertineError):
+        check_bertine(shlex.split(line))
+
+
+@pytest.mark.parametrize("line", ["--help", "pretrain --help", "pretrain --config c.yaml"])
+def test_a_right_line_passes(line: str) -> None:
+    check_bertine(shlex.split(line))
