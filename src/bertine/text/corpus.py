@@ -1,0 +1,361 @@
+"""Documents out of files: plain text, JSON lines, Parquet, compressed or not, one at a time.
+
+The corpus is streamed: at any time one document is held in memory, and a document larger than
+`max_document_bytes` is split, so memory stays bounded whatever the size of a file. (A line of a
+JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.text.streams import (
+    COMPRESSIONS,
+    Place,
+    Repairs,
+    blocks,
+    clean,
+    decode,
+    open_stream,
+    reading,
+    without_bom,
+)
+
+#: Suffix (before that of a compression) -> format.
+FORMATS = {
+    "": "plain",
+    ".txt": "plain",
+    ".text": "plain",
+    ".md": "plain",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+#: The longest line of a JSON-lines file that is read, in bytes.
+MAX_JSON_LINE = 1 << 30
+
+#: Rows of a Parquet file decoded at a time.
+_PARQUET_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document.
+
+    Attributes:
+        text: not empty; lines end in ``\\n``; no NULs and no lone surrogates.
+        source: the file it stands in.
+        row: the line it begins at (plain text), its line (JSON lines) or its row (Parquet), from 1.
+    """
+
+    text: str
+    source: str
+    row: int
+
+
+@dataclass
+class CorpusStats(Repairs):
+    """What one pass over a corpus met. (`invalid_utf8` and `nul` are those of `Repairs`.)
+
+    Attributes:
+        files: files read to their end.
+        documents: documents given out.
+        text_bytes: their size in UTF-8.
+        empty_documents: documents without text (or null), skipped.
+        split_documents: documents larger than `max_document_bytes`, given out in parts.
+        skipped_files: files in a given folder that are of no known format.
+    """
+
+    files: int = 0
+    documents: int = 0
+    text_bytes: int = 0
+    empty_documents: int = 0
+    split_documents: int = 0
+    skipped_files: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A summary for people; a line for each thing that was mended or skipped."""
+        lines = [
+            f"{self.documents:,} documents, {self.text_bytes / 1e6:,.1f} MB of text, "
+            f"from {self.files:,} file{'' if self.files == 1 else 's'}"
+        ]
+        if self.empty_documents:
+            lines.append(f"{self.empty_documents:,} documents without text skipped")
+        if self.split_documents:
+            lines.append(f"{self.split_documents:,} very large documents split into parts")
+        if self.invalid_utf8:
+            lines.append(f"{self.invalid_utf8:,} invalid UTF-8 sequences replaced by U+FFFD")
+        if self.nul:
+            lines.append(f"{self.nul:,} NUL characters removed")
+        if self.skipped_files:
+            lines.append(
+                f"{len(self.skipped_files):,} files of no known format skipped, "
+                f"the first: {self.skipped_files[0]}"
+            )
+        return lines
+
+
+def format_of(path: Path) -> str | None:
+    """``"plain"``, ``"jsonl"`` or ``"parquet"`` by the file's name; None for any other."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return FORMATS.get(name.suffix.lower())
+
+
+class Corpus:
+    """The documents of files and folders, in order; can be iterated any number of times.
+
+    Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
+    `document_per_file`. JSON lines (.jsonl, .ndjson, .json) have an object a line, Parquet
+    (.parquet, .pq) a column, with the text under `text_field`. Each may be compressed as a whole
+    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths; hidden
+    files and files of other formats in them are skipped and counted.
+
+    Args:
+        paths: files and folders.
+        document_per_file: a plain-text file is one document.
+        text_field: the key or column that holds the text.
+        strict: refuse invalid UTF-8 and NULs, instead of mending and counting them.
+        max_document_bytes: a larger document is split at line ends (a larger line at a space), and
+            counted. Two to three times this is what a pass holds in memory.
+
+    Raises:
+        BertineError: a path is missing or of no known format, or a folder holds no file to read.
+            While iterating: a file is damaged, a line is not JSON, the text field is missing or
+            not text, or there is no document with text at all.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path | str] | Path | str,
+        *,
+        document_per_file: bool = False,
+        text_field: str = "text",
+        strict: bool = False,
+        max_document_bytes: int = 64 << 20,
+    ) -> None:
+        if isinstance(paths, str | Path):
+            paths = [paths]
+        if not paths:
+            raise BertineError("no corpus given; name at least one file or folder of text")
+        if max_document_bytes < 16:
+            raise BertineError(f"max_document_bytes is {max_document_bytes}; give at least 16")
+        self.document_per_file = document_per_file
+        self.text_field = text_field
+        self.strict = strict
+        self.max_document_bytes = max_document_bytes
+        self.paths = [Path(path) for path in paths]
+        self._skipped: list[str] = []
+        self.files = [file for path in self.paths for file in self._expand(path)]
+        with os_errors(self.files[0], "looking at the corpus"):
+            #: Bytes of all files on disk (compressed), for progress; see `position`.
+            self.size_on_disk = sum(os.path.getsize(file) for file in self.files)
+        self.stats = CorpusStats(skipped_files=self._skipped)
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """How many of `size_on_disk` bytes the latest iteration has read."""
+        return self._position
+
+    def __iter__(self) -> Iterator[Document]:
+        """Stream the documents. `stats` is begun anew, and complete at the end."""
+        stats = self.stats = CorpusStats(skipped_files=self._skipped)
+        done = self._position = 0
+        for path in self.files:
+            readers = {"plain": self._plain, "jsonl": self._json_lines, "parquet": self._parquet}
+            for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
+                self._position = done + base
+                if raw_text.isspace() or not raw_text:
+                    stats.empty_documents += 1
+                    continue
+                stats.documents += 1
+                stats.text_bytes += len(raw_text.encode())
+                yield Document(raw_text, str(path), row)
+            stats.files += 1
+            with os_errors(path, "reading it"):
+                done += os.path.getsize(path)
+            self._position = done
+        if not stats.documents:
+            names = ", ".join(str(path) for path in self.paths[:3])
+            raise BertineError(
+                f"{names}: no document with text in it; give a corpus with some text"
+            )
+
+    def _expand(self, path: Path) -> list[Path]:
+        with os_errors(path, "looking at the corpus"):
+            path.stat()
+            if not path.is_dir():
+                if format_of(path) is None:
+                    raise BertineError(
+                        f"{path}: unknown kind of file; give .txt, .md, .jsonl, .json or .parquet, "
+                        "optionally with .gz, .zst or .xz after it"
+                    )
+                return [path]
+            found: list[Path] = []
+            skipped: list[str] = []
+            for folder, folders, names in os.walk(path):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                for name in names:
+                    file = Path(folder) / name
+                    if name.startswith(".") or format_of(file) is None or not file.is_file():
+                        skipped.append(str(file))
+                    else:
+                        found.append(file)
+        if not found:
+            raise BertineError(
+                f"{path}: no file of text in this folder; give .txt, .md, .jsonl, .json or "
+                ".parquet files, optionally compressed (.gz, .zst, .xz)"
+            )
+        self._skipped += sorted(skipped)
+        return sorted(found)
+
+    # Each reader yields (text, row, bytes of the file on disk that have been read).
+
+    def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        with open_stream(path) as stream:
+            documents = blocks(
+                stream.reader,
+                self.max_document_bytes,
+                blank_line_ends=not self.document_per_file,
+                path=path,
+            )
+            for raw, line, part in documents:
+                stats.split_documents += part == 1
+                place = Place(path, line)
+                text = decode(raw, place, strict=self.strict, repairs=stats)
+                yield text.strip("\n"), line, stream.position
+
+    def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        with open_stream(path) as stream:
+            number = 0
+            while raw := stream.reader.readline(MAX_JSON_LINE):
+                number += 1
+                place = Place(path, number)
+                if len(raw) == MAX_JSON_LINE and not raw.endswith(b"\n"):
+                    raise BertineError(
+                        f"{place}: a line of more than {MAX_JSON_LINE >> 20} MiB; "
+                        "write one document a line"
+                    )
+                if number == 1:
+                    raw = without_bom(raw, path)
+                line = decode(raw, place, strict=self.strict, repairs=stats)
+                del raw
+                if not line or line.isspace():
+                    continue
+                text = clean(
+                    self._text_of(line, place), place, strict=self.strict, repairs=stats
+                ).strip("\n")
+                del line
+                for part in self._parts(text, stats):
+                    yield part, number, stream.position
+
+    def _text_of(self, line: str, place: Place) -> str:
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BertineError(
+                f"{place}: not valid JSON ({error}); each line must be one object such as "
+                f'{{"{self.text_field}": "..."}}'
+            ) from error
+        if not isinstance(value, dict):
+            raise BertineError(
+                f"{place}: a JSON {_json_kind(value)}; each line must be one object such as "
+                f'{{"{self.text_field}": "..."}}'
+            )
+        if self.text_field not in value:
+            raise BertineError(f"{place}: {_no_field(self.text_field, list(value))}")
+        text = value[self.text_field]
+        if text is None:
+            return ""
+        if not isinstance(text, str):
+            raise BertineError(
+                f'{place}: field "{self.text_field}" is a {_json_kind(text)}; it must be a string'
+            )
+        return text
+
+    def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(reading(path))
+            size = os.path.getsize(path)
+            source: Any = path
+            if path.suffix.lower() in COMPRESSIONS:
+                # The index of a Parquet file is at its end: it cannot be read as a stream.
+                source = stack.enter_context(tempfile.TemporaryFile(prefix="bertine-"))
+                with open_stream(path) as stream:
+                    shutil.copyfileobj(stream.reader, source, 1 << 20)
+                source.seek(0)
+            try:
+                file = stack.enter_context(pq.ParquetFile(source, pre_buffer=False))
+                names = file.schema_arrow.names
+                if self.text_field not in names:
+                    raise BertineError(f"{path}: {_no_field(self.text_field, names)}")
+                kind = file.schema_arrow.field(self.text_field).type
+                value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+                if not (pa.types.is_string(value_kind) or pa.types.is_large_string(value_kind)):
+                    raise BertineError(
+                        f'{path}: column "{self.text_field}" is of type {kind}; it must be string'
+                    )
+                row = 0
+                batches = file.iter_batches(batch_size=_PARQUET_ROWS, columns=[self.text_field])
+                for batch in batches:
+                    column = batch.column(0)
+                    if pa.types.is_dictionary(kind):
+                        column = column.dictionary_decode()
+                    # As bytes: a writer may have put what is not UTF-8 into a string column.
+                    for value in column.cast(pa.large_binary()):
+                        row += 1
+                        place = Place(path, row, "row")
+                        raw = value.as_py() or b""
+                        text = decode(raw, place, strict=self.strict, repairs=stats).strip("\n")
+                        for part in self._parts(text, stats):
+                            yield part, row, size * row // max(file.metadata.num_rows, 1)
+            except pa.ArrowException as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise BertineError(
+                    f"{path}: damaged or not Parquet ({reason}); write the file again"
+                ) from error
+
+    def _parts(self, text: str, stats: CorpusStats) -> Iterator[str]:
+        """`text`, in parts where it is larger than a document may be."""
+        if len(text) * 4 <= self.max_document_bytes:  # four bytes a character at the most
+            yield text
+            return
+        raw = text.encode()
+        if len(raw) <= self.max_document_bytes:
+            yield text
+            return
+        del text
+        pieces = blocks(io.BytesIO(raw), self.max_document_bytes, blank_line_ends=False)
+        for block, _, part in pieces:
+            stats.split_documents += part == 1
+            yield block.decode().strip("\n")
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list"}
+    return "null" if value is None else kinds.get(type(value), "object")
+
+
+def _no_field(wanted: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else "name the one that holds the text:"
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f'no field "{wanted}"; {hint} (--text-field; there are: {shown or "none"})'

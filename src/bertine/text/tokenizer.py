@@ -1,0 +1,355 @@
+"""WordPiece: text to ids and back, as in BERT's published code.
+
+Normalization (control characters removed, Chinese characters set apart, for uncased vocabularies
+lower case and no accents), splitting at white space and punctuation, then the longest piece first
+(Devlin et al. 2018, section 3; google-research/bert, ``tokenization.py``). The work is done by
+Hugging Face's `tokenizers`, so that ids equal those of `transformers`, and of all that is written
+for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import write_json, write_text
+from bertine.text import wordpiece
+from bertine.text.wordpiece import SPECIAL_TOKENS
+
+# Imported after `wordpiece`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+from tokenizers import decoders, processors  # isort: skip
+
+# What is given to `tokenizers` at a time. It takes some hundred bytes of memory a character.
+_TEXTS_AT_A_TIME = 4096
+_CHARS_AT_A_TIME = 1 << 20
+_CHARS_OF_A_PART = 1 << 16
+
+# Where a text can be cut without a change to its pieces: after a space or a mark, which are never
+# part of a word (brackets are, of special tokens), and after a Chinese character if they are set
+# apart.
+_CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
+_CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
+# Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
+_ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+#: Ids and offsets.
+_Pieces = tuple[list[int], list[tuple[int, int]]]
+
+
+@dataclass(slots=True)
+class Encoding:
+    """One text, or pair of texts, as the model takes it: ``[CLS] text [SEP] (pair [SEP])``.
+
+    Attributes:
+        input_ids: T ids.
+        token_type_ids: T times 0 (through the first [SEP]) or 1 (the pair and its [SEP]).
+        offsets: T pairs (begin, end) of character positions in the text that a token comes from
+            (the pair where the type is 1), end exclusive; (0, 0) for the [CLS] and [SEP] added.
+        special_tokens_mask: T times 1 for the [CLS] and [SEP] added, else 0.
+        num_truncated: pieces cut off to meet `max_length`.
+    """
+
+    input_ids: list[int]
+    token_type_ids: list[int]
+    offsets: list[tuple[int, int]]
+    special_tokens_mask: list[int]
+    num_truncated: int = 0
+
+
+class Tokenizer:
+    """A WordPiece tokenizer. Make one with :meth:`from_vocab` or :meth:`load`.
+
+    As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
+
+    Attributes:
+        backend: the object of the `tokenizers` library; not to be changed.
+        lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
+        tokens: the vocabulary; positions are ids.
+        vocab_size: how many there are.
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special
+            tokens; `special_ids` holds all five.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, source: str) -> None:
+        """Wrap WordPiece with BERT's normalizer; `source` names it in messages."""
+        self.backend = backend
+        self.lowercase: bool = backend.normalizer.lowercase
+        self.strip_accents: bool | None = backend.normalizer.strip_accents
+        self.split_chinese: bool = backend.normalizer.handle_chinese_chars
+        self._cut = _CUT_CHINESE if self.split_chinese else _CUT
+
+        ids = backend.get_vocab(with_added_tokens=True)
+        wordpiece.check_special_tokens(ids, source)
+        self.tokens: list[str] = sorted(ids, key=ids.__getitem__)
+        if ids[self.tokens[-1]] != len(ids) - 1:
+            raise BertineError(f"{source}: the ids of the vocabulary are not 0..{len(ids) - 1}")
+        self.vocab_size = len(self.tokens)
+        self.pad_token_id, self.unk_token_id = ids["[PAD]"], ids["[UNK]"]
+        self.cls_token_id, self.sep_token_id = ids["[CLS]"], ids["[SEP]"]
+        self.mask_token_id = ids["[MASK]"]
+        self.special_ids = frozenset(ids[token] for token in SPECIAL_TOKENS)
+
+        # Files that others have saved may truncate, pad or lack these parts.
+        backend.no_truncation()
+        backend.no_padding()
+        backend.add_special_tokens(list(SPECIAL_TOKENS))
+        backend.decoder = decoders.WordPiece(prefix="##")
+        backend.post_processor = processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", self.cls_token_id), ("[SEP]", self.sep_token_id)],
+        )
+
+    @classmethod
+    def from_vocab(
+        cls,
+        tokens: Sequence[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+    ) -> Tokenizer:
+        """A tokenizer over `tokens`, whose positions are their ids.
+
+        Args:
+            tokens: the vocabulary, ``##`` before pieces inside words; holds `SPECIAL_TOKENS`.
+            lowercase: lower-case the text (uncased vocabularies).
+            strip_accents: remove accents; None: if `lowercase`.
+            split_chinese: make every Chinese character a word.
+
+        Raises:
+            BertineError: a token is there twice, or a special token is missing.
+        """
+        backend = wordpiece.build(
+            tokens,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            split_chinese=split_chinese,
+            source="vocabulary",
+        )
+        return cls(backend, "vocabulary")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Tokenizer:
+        """Read a folder with tokenizer.json or vocab.txt, or a vocab.txt itself.
+
+        What tokenizer_config.json says of lower case, accents and Chinese characters goes before
+        what tokenizer.json says, as in `transformers`. Where there is only a vocabulary, it is
+        uncased if no token but those in brackets has a capital letter A-Z.
+
+        Raises:
+            BertineError: nothing there to read, not a WordPiece tokenizer of BERT's kind, a token
+                twice, or a special token missing.
+        """
+        return cls(*wordpiece.read(Path(path)))
+
+    def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
+        """Write vocab.txt, tokenizer.json and tokenizer_config.json into the existing `folder`.
+
+        `model_max_length`, the number of positions of the model, tells `transformers` where it is
+        to truncate.
+        """
+        folder = Path(folder)
+        write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in self.tokens))
+        write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
+        config: dict[str, Any] = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.lowercase,
+            "strip_accents": self.strip_accents,
+            "tokenize_chinese_chars": self.split_chinese,
+        }
+        for token in SPECIAL_TOKENS:
+            config[f"{token[1:-1].lower()}_token"] = token
+        if model_max_length is not None:
+            config["model_max_length"] = model_max_length
+        write_json(folder / "tokenizer_config.json", config)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the vocabulary and the normalization: what ids depend on."""
+        accents = self.lowercase if self.strip_accents is None else self.strip_accents
+        settings = [
+            self.lowercase,
+            accents,
+            self.split_chinese,
+            self.backend.normalizer.clean_text,
+            self.backend.model.max_input_chars_per_word,
+        ]
+        return hashlib.sha256(json.dumps([settings, self.tokens]).encode()).hexdigest()
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of exactly this token (no normalization); None if it is not in the vocabulary."""
+        return self.backend.token_to_id(token)
+
+    def id_to_token(self, index: int) -> str:
+        """The token with this id.
+
+        Raises:
+            BertineError: there is none.
+        """
+        if not 0 <= index < self.vocab_size:
+            raise BertineError(
+                f"token id {index} is out of range; this tokenizer has 0 to {self.vocab_size - 1}"
+            )
+        return self.tokens[index]
+
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of the pieces of each text, without special tokens, not truncated. Threaded."""
+        return [ids for ids, _ in self._encode(texts, offsets=False)]
+
+    def encode(
+        self, text: str, pair: str | None = None, *, max_length: int | None = None
+    ) -> Encoding:
+        """Encode one text or pair: :meth:`encode_batch` for one."""
+        pairs = None if pair is None else [pair]
+        return self.encode_batch([text], pairs, max_length=max_length)[0]
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+    ) -> list[Encoding]:
+        """Encode texts, or pairs of texts, with special tokens. Threaded.
+
+        What exceeds `max_length` tokens is cut off at the end: of the longer of the pair, one
+        piece after the other, of the second where both are equal (``_truncate_seq_pair`` in
+        google-research/bert, ``run_classifier.py``).
+
+        Args:
+            texts: N texts.
+            pairs: None, or the N seconds of the pairs.
+            max_length: tokens with special tokens; at least 2, or 3 for pairs. None: no limit.
+
+        Raises:
+            BertineError: `max_length` has no room for the special tokens.
+            ValueError: there are not as many pairs as texts.
+        """
+        specials = 2 if pairs is None else 3
+        if max_length is not None and max_length < specials:
+            raise BertineError(
+                f"max_length {max_length} has no room for [CLS] and [SEP]; give at least {specials}"
+            )
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
+        room = None if max_length is None else max_length - specials
+        firsts = self._encode(texts)
+        if pairs is None:
+            return [self._assemble(first, None, room) for first in firsts]
+        seconds = self._encode(pairs)
+        return [self._assemble(a, b, room) for a, b in zip(firsts, seconds, strict=True)]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Text of the pieces, joined into words, with the spaces before punctuation removed.
+
+        What normalization removed does not come back.
+
+        Raises:
+            BertineError: an id is out of range.
+        """
+        ids = [int(index) for index in ids]
+        for index in ids:
+            self.id_to_token(index)
+        return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def _encode(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[_Pieces]:
+        """The pieces of each text in turn; the offsets are empty unless asked for."""
+        encode = self.backend.encode_batch if offsets else self.backend.encode_batch_fast
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for batch in self._batches(texts):
+            strings = [part for part, _, _ in batch]
+            if not offsets:
+                strings = [_shortened(part) for part in strings]
+            try:
+                encodings = encode(strings, add_special_tokens=False)
+            except TypeError:
+                # Lone surrogates, which UTF-8 cannot hold. U+FFFD is removed by normalization.
+                strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
+                encodings = encode(strings, add_special_tokens=False)
+            for encoding, (_, begin, ends) in zip(encodings, batch, strict=True):
+                if begin == 0:
+                    ids = encoding.ids
+                    spans = encoding.offsets if offsets else []
+                else:
+                    ids += encoding.ids
+                    if offsets:
+                        spans += [(a + begin, b + begin) for a, b in encoding.offsets]
+                if ends:
+                    yield ids, spans
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[tuple[str, int, bool]]]:
+        """(part of a text, position of its first character, whether it is the last of its text)
+        in batches of bounded size. Nearly every text is one part."""
+        batch: list[tuple[str, int, bool]] = []
+        size = 0
+        for text in texts:
+            for part, begin in self._cuts(text):
+                batch.append((part, begin, begin + len(part) == len(text)))
+                size += len(part)
+                if len(batch) >= _TEXTS_AT_A_TIME or size >= _CHARS_AT_A_TIME:
+                    yield batch
+                    batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _cuts(self, text: str) -> Iterator[tuple[str, int]]:
+        """`text` in parts of about `_CHARS_OF_A_PART` characters, cut where no piece crosses."""
+        begin = 0
+        while len(text) - begin > _CHARS_OF_A_PART:
+            match = self._cut.search(text, begin + _CHARS_OF_A_PART)
+            if match is None or match.end() == len(text):
+                break
+            yield text[begin : match.end()], begin
+            begin = match.end()
+        yield (text[begin:] if begin else text), begin
+
+    def _assemble(
+        self,
+        first: _Pieces,
+        second: _Pieces | None,
+        room: int | None,
+    ) -> Encoding:
+        a, a_offsets = first
+        b, b_offsets = second if second is not None else ([], [])
+        keep_a, keep_b = _longest_first(len(a), len(b), room)
+        ids = [self.cls_token_id, *a[:keep_a], self.sep_token_id]
+        offsets = [(0, 0), *a_offsets[:keep_a], (0, 0)]
+        types = [0] * len(ids)
+        mask = [1, *([0] * keep_a), 1]
+        if second is not None:
+            ids += [*b[:keep_b], self.sep_token_id]
+            offsets += [*b_offsets[:keep_b], (0, 0)]
+            types += [1] * (keep_b + 1)
+            mask += [*([0] * keep_b), 1]
+        return Encoding(ids, types, offsets, mask, len(a) + len(b) - keep_a - keep_b)
+
+
+def _shortened(part: str) -> str:
+    """`part` with the same pieces, at less cost if it has a word of a million letters."""
+    if len(part) <= 2 * _CHARS_OF_A_PART:
+        return part
+    return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
+
+
+def _longest_first(a: int, b: int, room: int | None) -> tuple[int, int]:
+    """Lengths of a pair after cutting to `room`, piece by piece from the longer, of b if equal."""
+    if room is None or a + b <= room:
+        return a, b
+    # Cut the longer down to the other; from there the cuts alternate, b first.
+    if a > b:
+        a = max(b, room - b)
+    else:
+        b = max(a, room - a)
+    excess = a + b - room
+    return a - excess // 2, b - (excess + 1) // 2

@@ -1,0 +1,32 @@
+"""The published vocabularies of BERT, unpacked as tokenizer folders."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "vocab"
+
+#: name -> whether it is lower-cased (``do_lower_case`` of the published model).
+PUBLISHED = {
+    "bert-base-uncased": True,
+    "bert-base-cased": False,
+    "bert-base-chinese": True,
+    "bert-base-multilingual-cased": False,
+}
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory) -> dict[str, Path]:
+    """Folders with vocab.txt and tokenizer_config.json, by the name of the model."""
+    root = tmp_path_factory.mktemp("published")
+    for name, lowercase in PUBLISHED.items():
+        folder = root / name
+        folder.mkdir()
+        packed = (FIXTURES / f"{name}.txt.xz").read_bytes()
+        (folder / "vocab.txt").write_bytes(lzma.decompress(packed))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase})
+        )
+    return {name: root / name for name in PUBLISHED}

@@ -1,0 +1,95 @@
+"""Sentences: where they end, and that no text is lost on the way."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertine.text import sentences
+from bertine.text.sentences import split_sentences
+
+
+def test_english_with_abbreviations_and_quotes():
+    text = 'Dr. Smith paid $3.50. "Really?" she asked. He left at 5 p.m. and slept.'
+    assert split_sentences(text) == [
+        "Dr. Smith paid $3.50.",
+        '"Really?" she asked.',
+        "He left at 5 p.m. and slept.",
+    ]
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-Hans", "ZH_TW", "en"])
+def test_chinese(language):
+    assert split_sentences("我们走吧。你好！什么？好", language) == [
+        "我们走吧。",
+        "你好！",
+        "什么？",
+        "好",
+    ]
+
+
+def test_other_languages_have_their_own_abbreviations_and_marks():
+    assert split_sentences("Das ist z.B. so. Gut.", "de") == ["Das ist z.B. so.", "Gut."]
+    assert split_sentences("यह है। वह भी।", "hi") == ["यह है।", "वह भी।"]
+
+
+def test_a_line_end_always_ends_a_sentence():
+    text = "A heading\n\nno mark at the end\r\nMr.\nSmith"
+    assert split_sentences(text) == ["A heading", "no mark at the end", "Mr.", "Smith"]
+
+
+@pytest.mark.parametrize("language", ["xx", "", "klingon", "日本", "-"])
+def test_unknown_languages_are_split_like_english(language):
+    assert split_sentences("One. Two! Three?", language) == ["One.", "Two!", "Three?"]
+
+
+def test_nothing_comes_of_nothing():
+    assert split_sentences("") == []
+    assert split_sentences(" \n\t\r\n \u3000 ") == []
+
+
+def test_very_long_sentences_are_quick():
+    started = time.monotonic()
+    assert len(split_sentences("word " * 200_000)) == 1
+    assert split_sentences("x" * 1_000_000) == ["x" * 1_000_000]
+    assert len(split_sentences("Short one. " * 50_000)) == 50_000
+    assert time.monotonic() - started < 10
+
+
+def test_a_lone_surrogate_is_replaced():
+    assert split_sentences("One\ud800. Two.") == ["One\ufffd.", "Two."]
+
+
+def test_a_library_that_fails_or_changes_text_costs_only_the_split(monkeypatch):
+    class PanicException(BaseException):
+        pass
+
+    def panics(language, text):
+        raise PanicException
+
+    monkeypatch.setattr(sentences.sentencex, "segment", panics)
+    assert split_sentences("One. Two.\nThree.") == ["One. Two.", "Three."]
+    monkeypatch.setattr(sentences.sentencex, "segment", lambda language, text: ["One."])
+    assert split_sentences("One. Two.") == ["One. Two."]
+
+    def interrupted(language, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sentences.sentencex, "segment", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        split_sentences("One. Two.")
+
+
+MARKS = st.sampled_from(list(".!?。！？…।\"'“”‘’()[]«» \n\t\r\u2028\x85AaMr1"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.text(st.one_of(st.characters(exclude_categories=["Cs"]), MARKS), max_size=120),
+    st.sampled_from(["en", "zh", "ja", "fr", "de", "hi", "ar", "am", "my", "th", "xx"]),
+)
+def test_no_text_is_lost_or_changed(text, language):
+    found = split_sentences(text, language)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(s and s == s.strip() and "\n" not in s for s in found)
