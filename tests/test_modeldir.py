@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertine.errors import BertineError
+from bertine.model_inspection import describe_model
 from bertine.modeldir import (
     LoadedModel,
     TaskInfo,
@@ -24,7 +25,6 @@ from bertine.modeldir import (
 )
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
-from bertine.models.inspection import describe_model
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -18,18 +19,33 @@ from typing import Any
 
 from bertine.errors import BertineError
 
+#: How Rust's standard library ends the text of an error of the operating system.
+_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
 
 @contextlib.contextmanager
 def os_errors(path: str | Path, doing: str) -> Iterator[None]:
-    """Turn an :class:`OSError` on `path` into a :class:`BertineError` of one line."""
+    """Turn an :class:`OSError` on `path` into a :class:`BertineError` of one line.
+
+    So are the errors of libraries written in Rust (`safetensors`, `tokenizers`), which are no
+    :class:`OSError` but say "(os error 28)" at their end.
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except BertineError:
+        raise
+    except Exception as error:
+        told = _RUST_OS_ERROR.search(str(error))
+        if not isinstance(error, OSError) and not told:
+            raise
+        number = error.errno if isinstance(error, OSError) else None
+        if number is None and told:
+            number = int(told[1])
+        if number in (errno.ENOSPC, errno.EDQUOT):
             raise BertineError(
                 f"{path}: the disk is full while {doing}; free some space and run again"
             ) from error
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(number) if number else str(error)
         raise BertineError(f"{path}: {reason} while {doing}") from error
 
 
@@ -38,7 +54,7 @@ def _beside(path: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable."""
+    """Make what was created or renamed in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -85,9 +101,12 @@ def atomic_dir(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
         try:
             yield temporary
             for file in sorted(temporary.rglob("*")):
-                if file.is_file():
+                if file.is_dir():
+                    _sync_folder(file)
+                elif file.is_file():
                     with open(file, "rb") as handle:
                         os.fsync(handle.fileno())
+            _sync_folder(temporary)
             if path.exists():
                 old = _beside(path)
                 os.replace(path, old)

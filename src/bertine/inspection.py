@@ -41,7 +41,7 @@ def inspect(
             path, num_instances=num_instances, max_seq_length=max_seq_length, seed=seed
         )
     elif (path / "config.json").is_file() or (path / "run.json").is_file():
-        from bertine.models.inspection import describe_model
+        from bertine.model_inspection import describe_model
 
         found = describe_model(path)
     elif not path.exists():

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
-from bertine.inference.batching import restore_order, token_budget_batches
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.base import Features, Task

@@ -2,12 +2,13 @@
 
 A checkpoint is a folder ``checkpoints/step-00001200`` written beside and renamed, so that it is
 either whole or absent. Batches, masks and dropout are functions of (seed, step), so weights,
-optimizer moments and the step are all the state there is.
+optimizer moments, the step and the sums for the next line of the log are all the state there is.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,13 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 def save_checkpoint(
     folder: Path, model: nn.Module, optimizer: AdamW, state: dict[str, Any], keep: int
 ) -> Path:
-    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`."""
+    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`.
+
+    A checkpoint of that step that is there already stays: it is the same.
+    """
     path = folder / f"step-{state['step']:08d}"
+    if _is_whole(path):
+        return path
     with atomic_dir(path) as temporary:
         save_file(_weights(model), temporary / "model.safetensors")
         save_file(_moments(model, optimizer), temporary / "optimizer.safetensors")
@@ -49,22 +55,37 @@ def save_checkpoint(
             json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
         )
     for old in checkpoints(folder)[:-keep] if keep > 0 else []:
-        shutil.rmtree(old, ignore_errors=True)
+        # Out of sight first, so that a removal cut short leaves no half checkpoint.
+        hidden = old.with_name(f".{old.name}.tmp-old")
+        os.replace(old, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    return (path / "state.json").is_file()
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints in `folder`, oldest first."""
-    return sorted(p for p in folder.glob("step-*") if (p / "state.json").is_file())
+    return sorted(path for path in folder.glob("step-*") if _is_whole(path))
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed process left half-written."""
+    """Delete the temporary files and folders that a killed process left in `folder`."""
     for path in folder.glob(".*.tmp-*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def remove_torn(folder: Path) -> None:
+    """Delete what is no whole checkpoint from `folder`, which holds nothing but checkpoints."""
+    remove_leftovers(folder)
+    for path in folder.glob("step-*"):
+        if not _is_whole(path):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(path: Path) -> dict[str, Tensor]:

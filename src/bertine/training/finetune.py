@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertine.console import human_time, say, warn
+from bertine.data.batching import FeatureBatches
 from bertine.errors import BertineError
 from bertine.files import write_json
-from bertine.inference.batching import FeatureBatches
 from bertine.inference.evaluate import evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
 from bertine.models.precision import resolve_precision
@@ -146,8 +146,8 @@ def finetune(
 
     reports: list[Report] = []
 
-    def evaluate(display: Display) -> dict[str, float]:
-        report = evaluate_examples(
+    def score() -> Report:
+        return evaluate_examples(
             loaded.model,
             built,
             validation,
@@ -155,8 +155,10 @@ def finetune(
             features=held,
             dtype=resolve_precision(precision),
         )
-        reports.append(report)
-        scores = report.metrics
+
+    def evaluate(display: Display) -> dict[str, float]:
+        reports.append(score())
+        scores = reports[-1].metrics
         display.note("validation: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()))
         return scores
 
@@ -170,11 +172,13 @@ def finetune(
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
     )
+    # None was made where the run was resumed from a checkpoint of its last step.
+    report = reports[-1] if reports else score()
     scores = _scores(run)
     facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-    write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
+    write_json(run.folder / "scores.json", {"scores": scores, "final": report.to_dict()})
     save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
-    return FinetuneResult(run.model, scores, reports[-1], _elapsed(run))
+    return FinetuneResult(run.model, scores, report, _elapsed(run))
 
 
 def _read(

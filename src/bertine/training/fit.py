@@ -1,8 +1,9 @@
 """The one training loop, for pre-training and fine-tuning.
 
 A step's batch is a function of the step, dropout is a function of (seed, step), and the schedule
-is a function of the step; so weights, optimizer moments and the step are a run's whole state,
-and a run resumed from a checkpoint is bit for bit the run that was never stopped.
+is a function of the step; so weights, optimizer moments and the step decide all that follows, and
+with the sums for the next line of the log they are a run's whole state: a run resumed from a
+checkpoint is bit for bit the run that was never stopped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bertine.models.precision import autocast, resolve_precision
 from bertine.objectives.base import Objective, Term
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.display import Display, facts_of
+from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW
 from bertine.training.run import Run
@@ -50,6 +52,9 @@ class FitConfig:
             tokens, sequences of like length together; None: by the device. The result is that
             of the whole batch, whatever the parts.
         checkpoint_every: steps; None writes none.
+
+    Raises:
+        BertineError: a value is out of range or not known.
     """
 
     steps: int
@@ -70,6 +75,23 @@ class FitConfig:
     keep_checkpoints: int = 2
     tensorboard: bool = False
 
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "log_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "max_tokens_per_micro_batch",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BertineError(f"{name} is {value}, but must be at least 1")
+        for name in ("adam_beta1", "adam_beta2"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
+        schedule(self.schedule)
+        resolve_precision(self.precision)
+
 
 @dataclass
 class _Meter:
@@ -87,6 +109,27 @@ class _Meter:
             self.counts[name] = self.counts.get(name, 0) + term.count
             if term.correct is not None:
                 self.correct[name] = self.correct.get(name, 0) + term.correct
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, as JSON values; a float holds an fp32 number exactly."""
+        return {
+            "totals": {name: float(total) for name, total in self.totals.items()},
+            "correct": {name: int(right) for name, right in self.correct.items()},
+            "counts": self.counts,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any], device: torch.device) -> _Meter:
+        """The meter of :meth:`state`."""
+        return cls(
+            {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
+            {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
+            dict(state["counts"]),
+            state["tokens"],
+            state["seconds"],
+        )
 
     def means(self, weights: dict[str, float]) -> dict[str, float]:
         losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
@@ -155,7 +198,8 @@ def fit(
 
     Raises:
         BertineError: the loss is not finite, an id is out of range, the disk is full.
-        KeyboardInterrupt: passed on after a checkpoint has been written.
+        KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run
+            writes any.
     """
     device = next(model.parameters()).device
     dtype = resolve_precision(config.precision, device)
@@ -172,24 +216,27 @@ def fit(
         bias_correction=config.bias_correction,
     )
     start, tokens, elapsed = 0, 0, 0.0
+    meter, weights = _Meter(), {}
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, model, optimizer)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
+        meter = _Meter.restore(state["meter"], device)
     tracker = Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
     scores: list[dict[str, Any]] = []
-    meter, weights, done = _Meter(), {}, start
+    done = start
 
     def checkpoint() -> None:
+        tracker.sync()
         save_checkpoint(
             run.checkpoints,
             model,
             optimizer,
-            {"step": done, "tokens": tokens, "elapsed": elapsed},
+            {"step": done, "tokens": tokens, "elapsed": elapsed, "meter": meter.state()},
             config.keep_checkpoints,
         )
 
     model.train()
-    with Display.open(title, config.steps, start) as display:
+    with Interrupt() as interrupt, Display.open(title, config.steps, start) as display:
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:
@@ -234,8 +281,6 @@ def fit(
                     display.update(done, facts_of(entry))
                 else:
                     display.update(done)
-                if config.checkpoint_every and done % config.checkpoint_every == 0:
-                    checkpoint()
                 if evaluate and (
                     done == config.steps or (evaluate_every and done % evaluate_every == 0)
                 ):
@@ -244,10 +289,18 @@ def fit(
                         {k if k == "step" else f"eval_{k}": v for k, v in scores[-1].items()}
                     )
                     model.train()
-        except KeyboardInterrupt:
-            if config.checkpoint_every and done > start:
-                checkpoint()
-                display.note(f"stopped after step {done}; go on with --resume")
+                # After the evaluation: what is resumed from here has its scores in the log.
+                if config.checkpoint_every and (
+                    done % config.checkpoint_every == 0 or interrupt.requested
+                ):
+                    checkpoint()
+                if interrupt.requested:
+                    if config.checkpoint_every:
+                        display.note(f"stopped after step {done}; go on with --resume")
+                    raise KeyboardInterrupt
+        except BertineError:
+            if done == 0:
+                run.discard()
             raise
         finally:
             tracker.close()

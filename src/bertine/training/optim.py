@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-#: A step count so high that both of Adam's bias corrections are 1 in fp32: 0.999**1e6 is 0.
-_UNCORRECTED = 1e6
+#: A step count so high that both of Adam's bias corrections are 1 for every beta below 1.
+_UNCORRECTED = 1e30
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

@@ -10,17 +10,23 @@ RUN/
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bertine.console import warn
 from bertine.errors import BertineError
 from bertine.files import read_json, write_json
-from bertine.training.checkpoint import checkpoints, remove_leftovers
+from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
+
+#: The file in a run's folder that makes it one.
+_SETTINGS = "run.json"
 
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 _FREE = frozenset(
@@ -64,7 +70,7 @@ class Run:
                 settings than these.
         """
         folder = Path(folder)
-        file = folder / "run.json"
+        file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if folder.exists() and not folder.is_dir():
             raise BertineError(f"{folder}: is a file; choose another folder for the run")
@@ -74,19 +80,40 @@ class Run:
                 f"{folder}: holds a run already; add --resume to go on with it, or choose "
                 "another folder"
             )
-        if not known and folder.exists() and any(folder.iterdir()):
+        if (
+            not known
+            and folder.exists()
+            and any(not path.name.startswith(f".{file.name}.tmp-") for path in folder.iterdir())
+        ):
             raise BertineError(
                 f"{folder}: is not empty and holds no run; choose another folder for the run"
             )
         if known:
-            _compare(file, read_json(file).get("settings", {}), settings)
+            begun = read_json(file)
+            _compare(file, begun.get("settings", {}), settings)
+            _compare_environment(file, begun.get("environment", {}))
             remove_leftovers(folder)
-            remove_leftovers(folder / "checkpoints")
+            remove_torn(folder / "checkpoints")
         else:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(file, {"settings": settings, "environment": _environment()})
+            made = not folder.exists()
+            try:
+                write_json(file, {"settings": settings, "environment": _environment()})
+            except BertineError:
+                if made:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
         found = checkpoints(folder / "checkpoints")
         return cls(folder, found[-1] if found else None, (folder / "model").exists())
+
+    def discard(self) -> None:
+        """Remove the traces of a run that came to nothing before its first step was done, so that
+        it can be started again with the mistake mended."""
+        for name in (_SETTINGS, "log.jsonl"):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in ("checkpoints", "tensorboard"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        with contextlib.suppress(OSError):  # holds something else
+            self.folder.rmdir()
 
 
 def _compare(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -95,6 +122,16 @@ def _compare(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
             raise BertineError(
                 f"{file}: the run was started with {key} = {old.get(key)!r}, not {new.get(key)!r}; "
                 "resume it with the same settings, or choose another folder"
+            )
+
+
+def _compare_environment(file: Path, old: dict[str, Any]) -> None:
+    """Say what on this machine may make other bits of the same numbers."""
+    for key, value in _environment().items():
+        if key != "python" and old.get(key) != value:
+            warn(
+                f"{file}: the run was started with {key} {old.get(key)}, not {value}; it goes on, "
+                "but not bit for bit as it would have"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class Tracker:
             for name, value in entry.items():
                 if isinstance(value, int | float) and name != "step":
                     self._board.add_scalar(name, value, entry["step"])
+
+    def sync(self) -> None:
+        """Make sure that a power cut leaves what was logged so far."""
+        with os_errors(self.path, "writing the log"):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.inference.batching import (
+from bertine.data.batching import (
     FeatureBatches,
     batches_per_epoch,
     epoch_and_batch,
@@ -20,6 +19,7 @@ from bertine.inference.batching import (
     restore_order,
     token_budget_batches,
 )
+from bertine.errors import BertineError
 
 lengths_of = st.lists(st.integers(1, 60), max_size=80)
 

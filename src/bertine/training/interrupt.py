@@ -1,0 +1,49 @@
+"""Ctrl-C during training: answered between two steps, never within an update of the weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Interrupt:
+    """Holds back the first SIGINT until the loop asks for it; a second one interrupts at once.
+
+    An interruption between the updates of two parameters would leave weights that belong to no
+    step, and a checkpoint of them would not resume exactly. Where SIGINT does not reach (in a
+    thread) or has a handler of somebody else's, nothing is changed.
+
+    Attributes:
+        requested: whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._installed = False
+
+    def __enter__(self) -> Interrupt:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            signal.signal(signal.SIGINT, self._handle)
+            self._installed = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        # Not through the console: this runs in the middle of whatever it was printing.
+        os.write(2, b"\nstopping after this step; interrupt again to stop at once\n")
