@@ -6,14 +6,16 @@ Shape legend: B sequences in the batch, T tokens of the longest one, P chosen to
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from bertine.data.batch import Batch
 from bertine.data.masking import check_masking, mask_tokens
-from bertine.data.segments import NspSegments
+from bertine.data.segments import NspInstance, NspSegments
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.rng import generator
@@ -99,6 +101,9 @@ class PretrainingData:
             input_ids, attention_mask, token_type_ids [B, T], padded to the longest of the batch,
             and the targets ``mlm_positions`` [P], ``mlm_labels`` [P], ``next_sentence_label`` [B]
             (see :class:`~bertine.data.batch.Batch`).
+
+        Raises:
+            BertineError: the store holds an id outside its vocabulary, or is damaged.
         """
         pairs = self.segments.instances(step * self.batch_size, self.batch_size)
         pieces: list[Any] = []
@@ -111,6 +116,8 @@ class PretrainingData:
         real = column < lengths[:, None]
         input_ids = np.full(real.shape, self.pad_token_id, np.int64)
         input_ids[real] = np.concatenate(pieces)
+        if input_ids.max() >= self.store.vocab_size:
+            self._refuse(input_ids, pairs)
         is_b = real & (column >= length_a[:, None] + 2)
         masked = mask_tokens(
             input_ids,
@@ -134,6 +141,17 @@ class PretrainingData:
                     [int(pair.is_random_next) for pair in pairs], dtype=torch.int64
                 ),
             },
+        )
+
+    def _refuse(self, input_ids: npt.NDArray[np.int64], pairs: Sequence[NspInstance]) -> NoReturn:
+        """Name the documents that an id outside the vocabulary came from."""
+        row, column = np.argwhere(input_ids >= self.store.vocab_size)[0]
+        pair = pairs[row]
+        in_b = column >= len(pair.tokens_a) + 2
+        raise BertineError(
+            f"{self.store.path}: document {pair.document_b if in_b else pair.document_a} holds the "
+            f"id {input_ids[row, column]}, but the vocabulary has {self.store.vocab_size} tokens; "
+            "prepare it again"
         )
 
     def describe(self) -> dict[str, Any]:

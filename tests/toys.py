@@ -1,0 +1,182 @@
+"""A toy language and what is made of it: texts, a tokenizer, stores, models, labelled examples.
+
+A document is about one animal or one dish, and that decides its words: a model that sees the
+neighbours of a masked word, or both segments of a pair, can know what the frequencies do not say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bertine.data.pretraining import PretrainingData
+from bertine.data.store import TokenStore
+from bertine.data.writer import StoreWriter
+from bertine.modeldir import save_model
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.rng import generator
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+#: For each topic: who, does what, where.
+TOPICS = {
+    "cat": ("sleeps", "sofa"),
+    "dog": ("barks", "garden"),
+    "cow": ("grazes", "meadow"),
+    "fish": ("swims", "river"),
+    "soup": ("boils", "pot"),
+    "bread": ("bakes", "oven"),
+    "rice": ("steams", "bowl"),
+    "cake": ("cools", "table"),
+}
+ADJECTIVES = ("old", "small", "warm", "brown")
+WORDS = [
+    *("the", "a", "in", "."),
+    *ADJECTIVES,
+    *(word for topic, rest in TOPICS.items() for word in (topic, *rest)),
+]
+#: What logs say that differs from run to run.
+CLOCK = ("tokens_per_second", "elapsed")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Two threads for matrices this small only wait for each other, for minutes on a busy
+    machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def tokenizer() -> Tokenizer:
+    """One piece for every word of the toy language."""
+    return Tokenizer.from_vocab([*SPECIAL_TOKENS, *WORDS])
+
+
+def tokenizer_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    tokenizer().save(folder)
+    return folder
+
+
+def sentence(topic: str, adjective: str) -> str:
+    verb, place = TOPICS[topic]
+    return f"the {adjective} {topic} {verb} in the {place} ."
+
+
+def corpus_text(documents: int, sentences: int = 6, seed: int = 0) -> str:
+    """Documents of `sentences` lines, each about one topic, with a blank line between them."""
+    draw = generator(seed, "toy corpus")
+    topics = list(TOPICS)
+    return "\n\n".join(
+        "\n".join(
+            sentence(topics[number % len(topics)], ADJECTIVES[draw.integers(len(ADJECTIVES))])
+            for _ in range(sentences)
+        )
+        for number in range(documents)
+    )
+
+
+def write_corpus(path: Path, documents: int = 40) -> Path:
+    path.write_text(corpus_text(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def write_store(folder: Path, documents: int = 40) -> Path:
+    """A token store of :func:`corpus_text`, its tokenizer inside."""
+    words = tokenizer()
+    folder.mkdir(parents=True)
+    with StoreWriter(folder, vocab_size=words.vocab_size) as writer:
+        for document in corpus_text(documents).split("\n\n"):
+            writer.add_document(words.encode_plain(document.splitlines()))
+        tokenizer_folder(folder / "tokenizer")
+        writer.finish({"tokenizer_fingerprint": words.fingerprint, "language": "en"})
+    return folder
+
+
+def pretraining_data(store: Path, **changes: Any) -> PretrainingData:
+    settings = {"batch_size": 8, "max_seq_length": 32, "seed": 3, **changes}
+    return PretrainingData(TokenStore.open(store), tokenizer(), **settings)
+
+
+def config(**changes: Any) -> BertConfig:
+    sizes = {
+        "vocab_size": tokenizer().vocab_size,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 40,
+    }
+    return BertConfig(**{**sizes, **changes})
+
+
+def pretraining_model(seed: int = 0, **changes: Any) -> Model:
+    torch.manual_seed(seed)
+    settings = config(**changes)
+    return Model(settings, MlmNsp.heads(settings))
+
+
+def write_model(folder: Path, **changes: Any) -> Path:
+    """A model directory with random weights and the heads of pre-training."""
+    save_model(folder, pretraining_model(**changes), tokenizer())
+    return folder
+
+
+def write_labelled(path: Path, rows: int = 64, seed: int = 0) -> Path:
+    """A csv of texts, each about an animal or about a dish, as its label says."""
+    draw = generator(seed, "toy labels")
+    topics = list(TOPICS)
+    lines = ["text,label"]
+    for number in range(rows):
+        topic = number % len(topics)
+        adjective = ADJECTIVES[draw.integers(len(ADJECTIVES))]
+        lines.append(f"{sentence(topics[topic], adjective)},{'animal' if topic < 4 else 'dish'}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_pairs(path: Path, rows: int = 48, seed: int = 0) -> Path:
+    """A csv of pairs of texts: about the same topic, or not."""
+    draw = generator(seed, "toy pairs")
+    topics = list(TOPICS)
+    lines = ["premise,hypothesis,label"]
+    for number in range(rows):
+        first = topics[draw.integers(len(topics))]
+        other = topics[(topics.index(first) + 1 + draw.integers(len(topics) - 1)) % len(topics)]
+        second = first if number % 2 else other
+        label = "same" if number % 2 else "different"
+        lines.append(f"{sentence(first, 'old')},{sentence(second, 'warm')},{label}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a model directory."""
+    return load_file(folder / "model.safetensors")
+
+
+def log(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log without what the clock says."""
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    return [{k: v for k, v in entry.items() if k not in CLOCK} for entry in entries]
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Everything in `folder`, hidden files too: relative path → content, None for a folder."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }

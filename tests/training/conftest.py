@@ -1,0 +1,36 @@
+"""A store, a model directory and labelled examples of the toy language, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import toys
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with toys.one_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_store(tmp_path_factory.mktemp("toys") / "store")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With dropout 0.1, as published."""
+    return toys.write_model(tmp_path_factory.mktemp("toys") / "model")
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.csv and dev.csv."""
+    folder = tmp_path_factory.mktemp("labelled")
+    toys.write_labelled(folder / "train.csv", rows=120)
+    toys.write_labelled(folder / "dev.csv", rows=40, seed=1)
+    return folder

@@ -1,0 +1,208 @@
+"""Training works: it learns what can be learnt, says what goes wrong, and measures what it does."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import toys
+from bertine import Predictor, evaluate, finetune, pretrain
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.training.display import Display, facts_of
+from bertine.training.fit import FitConfig, fit
+from bertine.training.run import Run
+
+
+def test_pretraining_beats_the_frequencies(store: Path, model: Path, tmp_path: Path) -> None:
+    """Most masked words follow from their neighbours."""
+    result = pretrain(
+        store,
+        model=model,
+        out=tmp_path / "run",
+        steps=500,
+        max_seq_length=32,
+        batch_size=16,
+        learning_rate=3e-3,
+        warmup_ratio=0.1,
+        dropout=0.0,
+        log_every=50,
+    )
+    first = toys.log(tmp_path / "run")[0]
+    assert first["mlm_loss"] > 0.8 * result.unigram_entropy
+    assert result.final["mlm_loss"] < 0.5 * result.unigram_entropy
+    assert result.final["mlm_accuracy"] > 0.45  # "the", the most frequent, is 2 words of 7
+    assert "below the unigram entropy" in "\n".join(result.lines())
+
+
+def test_a_model_that_has_not_learnt_is_told_apart(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    result = pretrain(
+        store, model=model, out=tmp_path / "run", steps=1, batch_size=2, max_seq_length=32
+    )
+    assert "it knows frequencies only" in "\n".join(result.lines())
+
+
+def test_finetuning_separates_what_is_separable(
+    model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    result = finetune(
+        "text",
+        model=model,
+        data=labelled,
+        out=tmp_path / "run",
+        epochs=8,
+        batch_size=8,
+        max_length=16,
+        learning_rate=2e-3,
+    )
+    assert result.report is not None
+    assert result.report.metrics["accuracy"] > 0.9
+    assert result.scores[-1]["accuracy"] == result.report.metrics["accuracy"]
+    assert [score["step"] for score in result.scores] == [15 * epoch for epoch in range(1, 9)]
+    again = evaluate(result.model, labelled, show_progress=False)
+    assert again.metrics == result.report.metrics
+    answers = Predictor.load(result.model).predict(
+        ["the old dog barks in the garden .", "the old soup boils in the pot ."]
+    )
+    assert [answer.label for answer in answers] == ["animal", "dish"]
+
+
+def run_fit(folder: Path, batch: Any, **changes: Any) -> list[dict[str, Any]]:
+    settings = {"steps": 4, "learning_rate": 1e-3, "log_every": 1, **changes}
+    run = Run.open(folder, settings, resume=False)
+    fit(toys.pretraining_model(), MlmNsp(), batch, FitConfig(**settings), run)
+    return toys.log(folder)
+
+
+def test_a_batch_is_learnt_by_heart(store: Path, tmp_path: Path) -> None:
+    """Both heads: every masked word, and which segments are next."""
+    batch = toys.pretraining_data(store, batch_size=16).batch(0)
+    lines = run_fit(
+        tmp_path / "run", lambda step: batch, steps=250, learning_rate=3e-3, warmup_steps=20
+    )
+    assert lines[0]["nsp_accuracy"] < 0.9
+    assert lines[0]["mlm_accuracy"] < 0.5
+    assert lines[-1]["nsp_accuracy"] > 0.9
+    assert lines[-1]["mlm_accuracy"] > 0.9
+    assert lines[-1]["loss"] < 0.15 * lines[0]["loss"]
+
+
+def test_the_log_says_what_happened(store: Path, tmp_path: Path) -> None:
+    data = toys.pretraining_data(store)
+    fine = run_fit(tmp_path / "a", data.batch, warmup_steps=2)
+    assert [entry["step"] for entry in fine] == [1, 2, 3, 4]
+    assert [entry["learning_rate"] for entry in fine] == pytest.approx(
+        [0.25e-3, 0.75e-3, 0.75e-3, 0.25e-3]
+    )
+    seen = 0
+    for step, entry in enumerate(fine):
+        seen += data.batch(step).num_tokens
+        assert entry["tokens"] == seen
+        assert entry["loss"] == pytest.approx(entry["mlm_loss"] + entry["nsp_loss"])
+        assert 0 <= entry["nsp_accuracy"] <= 1
+        assert entry["grad_norm"] > 0
+    # Lines over several steps are means over their targets, not of their means.
+    coarse = run_fit(tmp_path / "b", data.batch, warmup_steps=2, log_every=4)
+    targets = [data.batch(step).targets["mlm_labels"].numel() for step in range(4)]
+    assert len(set(targets)) > 1
+    expected = sum(e["mlm_loss"] * n for e, n in zip(fine, targets, strict=True)) / sum(targets)
+    assert coarse[0]["mlm_loss"] == pytest.approx(expected, rel=1e-5)
+    raw = (tmp_path / "a" / "log.jsonl").read_text()
+    assert all(key in raw for key in toys.CLOCK)
+
+
+def test_the_first_loss_is_that_of_a_guess(store: Path, tmp_path: Path) -> None:
+    first = run_fit(tmp_path / "run", toys.pretraining_data(store).batch)[0]
+    assert first["mlm_loss"] == pytest.approx(math.log(toys.config().vocab_size), rel=0.05)
+    assert first["nsp_loss"] == pytest.approx(math.log(2), rel=0.05)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_the_run(store: Path, tmp_path: Path, value: float) -> None:
+    data = toys.pretraining_data(store)
+    model = toys.pretraining_model()
+
+    def batch(step: int) -> Batch:
+        if step == 2:
+            with torch.no_grad():
+                model.backbone.embeddings.layer_norm.weight[0] = value
+        return data.batch(step)
+
+    config = FitConfig(steps=5, learning_rate=1e-3, log_every=1, checkpoint_every=1)
+    run = Run.open(tmp_path / "run", {}, resume=False)
+    with pytest.raises(BertineError, match=r"step 3: the gradient is not finite; lower the learn"):
+        fit(model, MlmNsp(), batch, config, run)
+    # The last checkpoint is of before.
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == ["step-00000001", "step-00000002"]
+    assert [entry["step"] for entry in toys.log(tmp_path / "run")] == [1, 2]
+
+
+def test_an_absurd_learning_rate_is_one_clear_error(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match="lower the learning rate"):
+        pretrain(
+            store,
+            model=model,
+            out=tmp_path / "run",
+            steps=50,
+            max_seq_length=32,
+            batch_size=2,
+            learning_rate=1e30,
+            warmup_steps=0,
+        )
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_tokens_are_turned_into_steps(store: Path, model: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": model, "max_seq_length": 32, "batch_size": 4}
+    result = pretrain(store, out=tmp_path / "run", tokens=1000, **given)
+    assert 800 < result.final["tokens"] < 1200
+    for wrong in ({}, {"steps": 1, "tokens": 1}):
+        with pytest.raises(BertineError, match="give one of --steps and --tokens"):
+            pretrain(store, out=tmp_path / "other", **wrong, **given)
+    assert not (tmp_path / "other").exists()
+
+
+def test_dropout_can_be_set_for_a_model_that_has_another(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    from bertine.modeldir import load_config
+
+    given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1}
+    for start in (model, "bert-tiny"):
+        out = tmp_path / Path(start).name
+        result = pretrain(store, model=start, out=out, dropout=0.25, **given)
+        saved = load_config(result.model)
+        assert saved.hidden_dropout_prob == saved.attention_probs_dropout_prob == 0.25
+
+
+def test_tensorboard_by_option(store: Path, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1, "model": model}
+    pretrain(store, out=tmp_path / "with", tensorboard=True, **given)
+    pretrain(store, out=tmp_path / "without", **given)
+    files = [path.name for path in (tmp_path / "with" / "tensorboard").iterdir()]
+    assert len(files) == 1
+    assert files[0].startswith("events.out.tfevents")
+    assert not (tmp_path / "without" / "tensorboard").exists()
+
+
+def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display.open("pretrain", 3) as display:
+        facts = facts_of({"mlm_loss": 2.5, "unigram_entropy": 3.25, "nsp_accuracy": 0.5})
+        display.update(1)
+        display.update(2, facts)
+        display.update(3, facts)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("pretrain 3/3  mlm loss 2.500  (unigram entropy 3.250)")
+    assert "nsp acc 50.0%" in lines[-1]
+    assert "left" in lines[-1]

@@ -1,0 +1,163 @@
+"""``kill -9`` at any moment, ``--resume``, and the result is that of the undisturbed run: as a user
+meets it, through the command line, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import toys
+
+BERTINE = [sys.executable, "-m", "bertine"]
+#: Two threads for matrices this small only wait for each other, for minutes on a busy machine.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TORN = """
+import os, signal, sys
+from bertine.cli import main
+from bertine.training import checkpoint
+
+save, left = checkpoint.save_file, int(sys.argv[1])
+
+def cut(tensors, path):
+    global left
+    left -= 1
+    save(tensors, path)
+    if left == 0:
+        os.truncate(path, os.path.getsize(path) // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.save_file = cut
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
+    """Start `command` and kill it the moment that `ready` says so."""
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    try:
+        deadline = time.monotonic() + 60
+        while not ready():
+            assert process.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+
+
+def kill_while_writing_file(number: int, arguments: list[str]) -> None:
+    """Kill ``bertine`` when half of the `number`-th file of its checkpoints is written."""
+    command = [sys.executable, "-c", TORN, str(number), *arguments]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
+    assert done.returncode == -signal.SIGKILL
+
+
+def finish(arguments: list[str]) -> None:
+    command = [*BERTINE, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+
+
+def logged(run: Path, lines: int) -> Callable[[], bool]:
+    file = run / "log.jsonl"
+    return lambda: file.exists() and file.read_bytes().count(b"\n") >= lines
+
+
+def whole_checkpoints(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+
+
+def leftovers(run: Path) -> list[str]:
+    return [str(path) for path in run.rglob("*") if ".tmp-" in path.name]
+
+
+def assert_same_run(run: Path, whole: Path) -> None:
+    assert (run / "model" / "model.safetensors").read_bytes() == (
+        whole / "model" / "model.safetensors"
+    ).read_bytes()
+    assert toys.log(run) == toys.log(whole)
+    assert leftovers(run) == []
+
+
+@pytest.mark.slow
+def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> None:
+    def arguments(out: Path) -> list[str]:
+        settings = "--steps 240 --max-seq-length 32 --batch-size 4 --checkpoint-every 20"
+        rest = f"--log-every 7 --learning-rate 1e-3 --seed 5 --resume --out {out}"
+        return ["pretrain", str(store), "--model", str(model), *settings.split(), *rest.split()]
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    finish(arguments(whole))
+    # Somewhere between two checkpoints, after the first lines of the log.
+    kill_when([*BERTINE, *arguments(run)], logged(run, 4))
+    reached = whole_checkpoints(run)
+    # At once after a resume, at whatever step that is.
+    kill_when([*BERTINE, *arguments(run)], lambda: whole_checkpoints(run) != reached)
+    # In the middle of the weights, then in the middle of the optimizer's moments.
+    for number in (1, 4):
+        before = whole_checkpoints(run)
+        kill_while_writing_file(number, arguments(run))
+        assert len(leftovers(run)) == 1
+        assert (whole_checkpoints(run) == before) == (number == 1)
+    assert not (run / "model").exists()
+    finish(arguments(run))
+    assert_same_run(run, whole)
+    assert len(toys.log(run)) == 240 // 7 + 1
+
+
+@pytest.mark.slow
+def test_finetune_survives_kill_9(model: Path, labelled: Path, tmp_path: Path) -> None:
+    def arguments(out: Path) -> list[str]:
+        settings = "--epochs 16 --batch-size 8 --max-length 16 --checkpoint-every 20"
+        rest = f"--log-every 9 --learning-rate 1e-3 --seed 2 --resume --out {out}"
+        given = ["text", "--model", str(model), "--data", str(labelled)]
+        return ["finetune", *given, *settings.split(), *rest.split()]
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    finish(arguments(whole))
+    kill_when([*BERTINE, *arguments(run)], logged(run, 6))
+    kill_while_writing_file(3, arguments(run))
+    reached = whole_checkpoints(run)
+    kill_when([*BERTINE, *arguments(run)], lambda: whole_checkpoints(run) != reached)
+    finish(arguments(run))
+    assert_same_run(run, whole)
+    scores = [(folder / "scores.json").read_text() for folder in (run, whole)]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_from_the_shell(store: Path, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given = f"--steps 100000 --max-seq-length 32 --batch-size 2 --log-every 1 --out {run}"
+    process = subprocess.Popen(
+        [*BERTINE, "pretrain", str(store), "--model", str(model), *given.split()],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not logged(run, 3)():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith("bertine: interrupted\n")
+    assert "go on with --resume" in said
+    assert whole_checkpoints(run) == [f"step-{toys.log(run)[-1]['step']:08d}"]
+    assert leftovers(run) == []

@@ -1,0 +1,155 @@
+"""AdamW against PyTorch's plain one, and against the update of the paper's code written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import toys
+from bertine.models.model import Model
+from bertine.training.optim import AdamW, parameter_groups
+
+STEPS = 6
+
+
+def random_gradients(model: nn.Module, step: int, scale: float = 1.0) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(step)
+    return [scale * torch.randn(p.shape, generator=draw) for p in model.parameters()]
+
+
+def give(model: nn.Module, gradients: list[Tensor]) -> None:
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient.clone()
+
+
+def twins() -> tuple[Model, Model]:
+    return toys.pretraining_model(), toys.pretraining_model()
+
+
+def assert_equal(model: nn.Module, expected: list[Tensor]) -> None:
+    for (name, parameter), value in zip(model.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(
+            parameter.detach().double(), value.detach().double(), rtol=1e-5, atol=1e-7, msg=name
+        )
+
+
+def test_decay_is_off_for_biases_and_layer_norms() -> None:
+    model = toys.pretraining_model()
+    decayed, plain = parameter_groups(model, 0.01)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    def named(group: dict[str, object]) -> set[str]:
+        parameters = group["params"]
+        assert isinstance(parameters, list)
+        return {names[id(parameter)] for parameter in parameters}
+
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.01, 0.0)
+    free = {n for n in names.values() if n.endswith("bias") or "norm" in n}
+    assert named(plain) == free
+    assert named(decayed) == set(names.values()) - free
+    assert "backbone.embeddings.word_embeddings.weight" in named(decayed)
+
+
+def test_with_bias_correction_it_is_pytorchs() -> None:
+    ours, theirs = twins()
+    settings = {"betas": (0.9, 0.98), "eps": 1e-6}
+    optimizer = AdamW(ours, weight_decay=0.1, **settings)
+    reference = torch.optim.AdamW(
+        parameter_groups(theirs, 0.1), lr=0.0, fused=False, foreach=False, **settings
+    )
+    for step in range(STEPS):
+        rate = 1e-2 / (step + 1)
+        gradients = random_gradients(ours, step)
+        give(ours, gradients)
+        give(theirs, gradients)
+        optimizer.clipped_step(rate, 0.0)
+        for group in reference.param_groups:
+            group["lr"] = rate
+        reference.step()
+    assert_equal(ours, list(theirs.parameters()))
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.99)])
+def test_without_bias_correction_it_is_the_papers(betas: tuple[float, float]) -> None:
+    """google-research/bert, ``AdamWeightDecayOptimizer.apply_gradients``, in float64."""
+    model = toys.pretraining_model()
+    optimizer = AdamW(model, weight_decay=0.01, betas=betas, eps=1e-6, bias_correction=False)
+    weights = [p.detach().double().clone() for p in model.parameters()]
+    names = [name for name, _ in model.named_parameters()]
+    m = [torch.zeros_like(w) for w in weights]
+    v = [torch.zeros_like(w) for w in weights]
+    for step in range(STEPS):
+        rate = 1e-3 * (step + 1)
+        gradients = random_gradients(model, step)
+        give(model, gradients)
+        optimizer.clipped_step(rate, 0.0)
+        for i, gradient in enumerate(g.double() for g in gradients):
+            m[i] = betas[0] * m[i] + (1 - betas[0]) * gradient
+            v[i] = betas[1] * v[i] + (1 - betas[1]) * gradient**2
+            update = m[i] / (v[i].sqrt() + 1e-6)
+            if "norm" not in names[i] and "bias" not in names[i]:
+                update = update + 0.01 * weights[i]
+            weights[i] = weights[i] - rate * update
+    assert_equal(model, weights)
+
+
+def test_the_switch_makes_a_difference() -> None:
+    """Without correction the first update is (1 - beta1) / sqrt(1 - beta2) = 3.16 as large."""
+    sizes = []
+    for bias_correction in (True, False):
+        model = toys.pretraining_model()
+        before = model.heads["nsp"].dense.weight.detach().clone()
+        optimizer = AdamW(model, weight_decay=0.0, eps=0.0, bias_correction=bias_correction)
+        give(model, random_gradients(model, 0))
+        optimizer.clipped_step(1e-3, 0.0)
+        sizes.append(float((model.heads["nsp"].dense.weight.detach() - before).abs().mean()))
+    assert sizes[0] == pytest.approx(1e-3, rel=1e-3)
+    assert sizes[1] == pytest.approx(3.1623e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("max_grad_norm", [1.0, 1e9])
+def test_clipping_is_pytorchs(max_grad_norm: float) -> None:
+    ours, theirs = twins()
+    optimizer = AdamW(ours, weight_decay=0.1)
+    reference = torch.optim.AdamW(
+        parameter_groups(theirs, 0.1), lr=0.0, eps=1e-6, fused=False, foreach=False
+    )
+    for step in range(STEPS):
+        # Some steps are clipped and some are not; the state must not tell them apart.
+        gradients = random_gradients(ours, step, scale=1e-3 if step % 2 else 5.0)
+        give(ours, gradients)
+        give(theirs, gradients)
+        norm = optimizer.clipped_step(1e-3, max_grad_norm)
+        expected = torch.nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
+        assert norm == pytest.approx(float(expected), rel=1e-5)
+        written_out = sum(float((g.double() ** 2).sum()) for g in gradients) ** 0.5
+        assert norm == pytest.approx(written_out, rel=1e-5)
+        for group in reference.param_groups:
+            group["lr"] = 1e-3
+        reference.step()
+    assert_equal(ours, list(theirs.parameters()))
+
+
+def test_clipping_changes_what_is_learnt() -> None:
+    """Or the comparison above could not fail: Adam forgives a constant factor, not a changing
+    one."""
+    ends = []
+    for max_grad_norm in (0.0, 1.0):
+        model = toys.pretraining_model()
+        optimizer = AdamW(model)
+        for step in range(2):
+            give(model, random_gradients(model, step, scale=10.0**-step))
+            optimizer.clipped_step(1e-3, max_grad_norm)
+        ends.append(model.heads["nsp"].dense.weight.detach().clone())
+    assert not torch.allclose(*ends, rtol=1e-3)
+
+
+def test_parameters_without_gradient_stay() -> None:
+    model = toys.pretraining_model()
+    optimizer = AdamW(model, weight_decay=0.1)
+    give(model, random_gradients(model, 0))
+    model.heads["nsp"].dense.weight.grad = None
+    before = model.heads["nsp"].dense.weight.detach().clone()
+    optimizer.clipped_step(1e-2, 1.0)
+    assert torch.equal(model.heads["nsp"].dense.weight, before)

@@ -1,0 +1,320 @@
+"""A resumed run is bit for bit the run that was never stopped; in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import toys
+from bertine import finetune, pretrain
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.training import checkpoint as checkpoint_module
+from bertine.training.checkpoint import checkpoints
+from bertine.training.fit import FitConfig, fit
+from bertine.training.run import Run
+
+STEPS = 11
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+def train(
+    store: Path,
+    folder: Path,
+    *,
+    stop_before: int | None = None,
+    during: Callable[[int], None] = lambda step: None,
+    dropout: float = 0.1,
+    **changes: Any,
+) -> dict[str, torch.Tensor]:
+    """One life of a run, from its newest checkpoint on; the weights at its end.
+
+    Batches are computed in two micro-batches, and neither lines of the log nor checkpoints fall
+    together.
+    """
+    data = toys.pretraining_data(store)
+    settings = {
+        "steps": STEPS,
+        "learning_rate": 1e-3,
+        "warmup_steps": 3,
+        "max_tokens_per_micro_batch": 160,
+        "log_every": 4,
+        "checkpoint_every": 3,
+    }
+    config = FitConfig(**{**settings, **changes})
+    model = toys.pretraining_model(
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
+    run = Run.open(folder, {"seed": config.seed}, resume=True)
+
+    def batch(step: int) -> Batch:
+        if step == stop_before:
+            raise Killed
+        during(step)
+        return data.batch(step)
+
+    fit(model, MlmNsp(), batch, config, run)
+    return model.state_dict()
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [n for n in expected if not torch.equal(found[n], expected[n])] == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("stops", [[1], [5], [4, 7, 8, 10], [10, 10, 10]])
+def test_stopped_before_any_step(
+    store: Path, tmp_path: Path, precision: str, stops: Sequence[int]
+) -> None:
+    expected = train(store, tmp_path / "whole", precision=precision)
+    for stop in stops:
+        with pytest.raises(Killed):
+            train(store, tmp_path / "stopped", stop_before=stop, precision=precision)
+    assert_same(train(store, tmp_path / "stopped", precision=precision), expected)
+    assert toys.log(tmp_path / "stopped") == toys.log(tmp_path / "whole")
+    assert [entry["step"] for entry in toys.log(tmp_path / "whole")] == [4, 8, 11]
+
+
+def test_dropout_and_precision_matter_here(store: Path, tmp_path: Path) -> None:
+    """Or the tests above would show nothing."""
+    base = train(store, tmp_path / "a", precision="fp32")
+    for name, changes in {
+        "b": {"dropout": 0.0},
+        "c": {"precision": "bf16"},
+        "d": {"seed": 1},
+    }.items():
+        other = train(store, tmp_path / name, **{"precision": "fp32", **changes})
+        assert not torch.equal(base["heads.mlm.dense.weight"], other["heads.mlm.dense.weight"])
+
+
+def test_checkpoints_are_pruned_and_resumable_ones_kept(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    seen: dict[int, list[str]] = {}
+
+    def look(step: int) -> None:
+        seen[step] = sorted(os.listdir(run / "checkpoints")) if step >= 3 else []
+
+    train(store, run, during=look)
+    assert seen[3] == ["step-00000003"]
+    assert seen[6] == ["step-00000003", "step-00000006"]
+    assert seen[10] == ["step-00000006", "step-00000009"]
+    train(store, tmp_path / "one", checkpoint_every=2, keep_checkpoints=1)
+    assert os.listdir(tmp_path / "one" / "checkpoints") == ["step-00000010"]
+
+
+@pytest.mark.parametrize("moment", ["weights", "moments", "rename"])
+def test_killed_while_writing_a_checkpoint(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The kill leaves half a checkpoint, which is not picked up and is cleared away."""
+    expected = train(store, tmp_path / "whole")
+    run = tmp_path / "run"
+    save = checkpoint_module.save_file
+    written = 0
+
+    def cut(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal written
+        written += 1
+        save(tensors, path)
+        if written == {"weights": 3, "moments": 4, "rename": 4}[moment]:
+            if moment == "rename":
+                # As a file system may that was cut off power: the folder is there, not its end.
+                shutil.copytree(path.parent, run / "checkpoints" / "step-00000007")
+            os.truncate(path, path.stat().st_size // 2)
+            # What a killed process leaves; this one will remove its own.
+            shutil.copytree(path.parent, path.parent.with_name(".step-00000006.tmp-killed"))
+            raise Killed
+
+    monkeypatch.setattr(checkpoint_module, "save_file", cut)
+    with pytest.raises(Killed):
+        train(store, run)
+    monkeypatch.undo()
+    assert ".step-00000006.tmp-killed" in os.listdir(run / "checkpoints")
+    assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-00000003"]
+    began: list[int] = []
+    assert_same(train(store, run, during=began.append), expected)
+    assert began[0] == 3
+    assert sorted(os.listdir(run / "checkpoints")) == ["step-00000006", "step-00000009"]
+    assert toys.log(run) == toys.log(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_is_named(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(store, run)
+    file = run / "checkpoints" / "step-00000009" / "optimizer.safetensors"
+    os.truncate(file, file.stat().st_size - 7)
+    with pytest.raises(BertineError, match=r"step-00000009.*damaged.*delete its folder"):
+        train(store, run)
+    shutil.rmtree(file.parent)
+    assert_same(train(store, run), train(store, tmp_path / "whole"))
+
+
+def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(store: Path, tmp_path: Path) -> None:
+    expected = train(store, tmp_path / "whole")
+    run = tmp_path / "run"
+
+    def interrupt(step: int) -> None:
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(store, run, during=interrupt)
+    assert sorted(os.listdir(run / "checkpoints")) == ["step-00000003", "step-00000005"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert_same(train(store, run), expected)
+    assert toys.log(run) == toys.log(tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_stops_at_once(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def interrupt(step: int) -> None:
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            pytest.fail("went on after the second Ctrl-C")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(store, run, during=interrupt)
+    assert os.listdir(run / "checkpoints") == ["step-00000003"]
+    assert_same(train(store, run), train(store, tmp_path / "whole"))
+
+
+# The verbs
+
+
+def test_resuming_with_other_settings_names_the_key(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"model": model, "out": tmp_path / "run", "max_seq_length": 32}
+    given |= {"batch_size": 4, "checkpoint_every": 2}
+    pretrain(store, steps=4, **given)
+    before = toys.tree(tmp_path)
+    for key, value in {"learning_rate": 3e-4, "seed": 1, "steps": 6, "dropout": 0.2}.items():
+        name = "architecture" if key == "dropout" else key
+        with pytest.raises(BertineError, match=rf"run\.json.*started with {name} = ") as caught:
+            pretrain(store, **{"steps": 4, **given, key: value}, resume=True)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BertineError, match="holds a run already; add --resume"):
+        pretrain(store, steps=4, **given)
+    assert toys.tree(tmp_path) == before
+    # What does not change the result may change; a finished run stays what it is.
+    again = pretrain(store, steps=4, **given, log_every=1, keep_checkpoints=1, resume=True)
+    assert again.final["step"] == 4
+    assert toys.tree(tmp_path) == before
+
+
+def test_a_folder_of_something_else_is_left_alone(store: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / ".notes.tmp-1").mkdir()
+    before = toys.tree(tmp_path)
+    for resume in (False, True):
+        with pytest.raises(BertineError, match="is not empty and holds no run"):
+            pretrain(store, model=model, out=tmp_path, steps=1, max_seq_length=32, resume=resume)
+        assert toys.tree(tmp_path) == before
+
+
+def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".run.json.tmp-killed").write_text("{")
+    pretrain(store, model=model, out=run, steps=1, max_seq_length=32, batch_size=2)
+    assert (run / "model" / "config.json").exists()
+
+
+def test_another_machine_is_warned_of(
+    store: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"model": model, "out": run, "max_seq_length": 32, "batch_size": 2}
+    pretrain(store, steps=1, **given)
+    begun = json.loads((run / "run.json").read_text())
+    begun["environment"]["torch"] = "1.0"
+    (run / "run.json").write_text(json.dumps(begun))
+    capsys.readouterr()
+    pretrain(store, steps=1, **given, resume=True)
+    assert "started with torch 1.0" in capsys.readouterr().err
+
+
+def test_what_fails_before_the_first_step_can_be_started_again(store: Path, tmp_path: Path) -> None:
+    def bad(step: int) -> None:
+        raise BertineError("cannot be")
+
+    with pytest.raises(BertineError, match="cannot be"):
+        train(store, tmp_path / "run", during=bad)
+    assert not (tmp_path / "run").exists()
+
+    def later(step: int) -> None:
+        if step == 4:
+            raise BertineError("cannot be")
+
+    with pytest.raises(BertineError, match="cannot be"):
+        train(store, tmp_path / "run", during=later)
+    assert_same(train(store, tmp_path / "run"), train(store, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("stop", ["evaluation", "saving", "scores"])
+def test_finetune_killed_at_the_end_of_an_epoch(
+    model: Path,
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: str,
+) -> None:
+    """Where training, evaluation and the last checkpoint meet."""
+    from bertine.training import finetune as module
+
+    def life(folder: Path) -> Any:
+        return finetune(
+            "text",
+            model=model,
+            data=labelled,
+            out=folder,
+            epochs=2,
+            batch_size=30,
+            max_length=16,
+            learning_rate=1e-3,
+            checkpoint_every=4,  # an epoch
+            log_every=3,
+            resume=True,
+        )
+
+    expected = life(tmp_path / "whole")
+    calls = 0
+    name = {"evaluation": "evaluate_examples", "saving": "save_model", "scores": "write_json"}[stop]
+    original = getattr(module, name)
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Killed
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, killed)
+    with pytest.raises(Killed):
+        life(tmp_path / "stopped")
+    result = life(tmp_path / "stopped")
+    assert calls >= 1
+    assert_same(toys.weights(tmp_path / "stopped/model"), toys.weights(tmp_path / "whole/model"))
+    assert toys.log(tmp_path / "stopped") == toys.log(tmp_path / "whole")
+    assert result.scores == expected.scores
+    assert [score["step"] for score in result.scores] == [4, 8]
+    assert result.report is not None
+    assert result.report.metrics == expected.report.metrics
+    scores = [(tmp_path / name / "scores.json").read_text() for name in ("stopped", "whole")]
+    assert scores[0] == scores[1]

@@ -1,0 +1,71 @@
+"""Schedules, and the small things around the loop."""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+from itertools import pairwise
+
+import pytest
+
+from bertine.errors import BertineError
+from bertine.training.fit import FitConfig
+from bertine.training.memory import keep_freed_memory
+from bertine.training.schedule import constant, linear, schedule
+
+
+def test_linear_rises_to_one_and_falls_to_zero() -> None:
+    steps, warmup = 100, 20
+    factors = [linear(step, steps, warmup) for step in range(steps)]
+    assert max(factors) == pytest.approx(1, abs=0.03)
+    assert factors.index(max(factors)) in (19, 20)
+    rising = [b - a for a, b in pairwise(factors[:20])]
+    falling = [a - b for a, b in pairwise(factors[20:])]
+    assert rising == pytest.approx([1 / 20] * 19)
+    assert falling == pytest.approx([1 / 80] * 79)
+    # No step is wasted on a rate of zero.
+    assert factors[0] == pytest.approx(1 / 40)
+    assert factors[-1] == pytest.approx(1 / 160)
+    # The mean is that of the triangle.
+    assert math.fsum(factors) / steps == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 7, 10, 50])
+@pytest.mark.parametrize("name", ["linear", "constant"])
+def test_every_rate_is_positive_and_at_most_the_peak(name: str, warmup: int) -> None:
+    factors = [schedule(name)(step, 10, warmup) for step in range(10)]
+    assert all(0 < factor <= 1 for factor in factors)
+
+
+def test_constant_stays_after_the_warm_up() -> None:
+    assert [constant(step, 10, 4) for step in range(6)] == [0.125, 0.375, 0.625, 0.875, 1, 1]
+    assert constant(0, 10, 0) == 1
+
+
+def test_an_unknown_schedule_is_named_with_the_known() -> None:
+    with pytest.raises(BertineError, match=r"schedule 'cosine' is not known; choose linear, const"):
+        schedule("cosine")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps is 0, but must be at least 1"),
+        ({"log_every": 0}, "log_every is 0"),
+        ({"checkpoint_every": -1}, "checkpoint_every is -1"),
+        ({"keep_checkpoints": 0}, "keep_checkpoints is 0"),
+        ({"max_tokens_per_micro_batch": 0}, "max_tokens_per_micro_batch is 0"),
+        ({"adam_beta2": 1.0}, r"adam_beta2 is 1, but must be in \[0, 1\)"),
+        ({"schedule": "liner"}, "schedule 'liner' is not known"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+    ],
+)
+def test_impossible_values_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        FitConfig(**{"steps": 1, "learning_rate": 1e-3, **changes})
+
+
+def test_freed_memory_is_kept_where_the_c_library_is_glibc() -> None:
+    glibc = sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc"
+    assert keep_freed_memory() is glibc
