@@ -7,6 +7,7 @@ to stdout; what was resolved, notes and progress go to stderr.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -40,11 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bertine: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has left (`| head`). Python would complain once more when it
-        # flushes stdout at exit, so that goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()  # whoever read our output has left (`| head`)
         return EXIT_PIPE_CLOSED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_stdout()
+        print("bertine: error: the disk of the standard output is full", file=sys.stderr)
+        return EXIT_MISTAKE
     return 0
+
+
+def _drop_stdout() -> None:
+    """Send what stdout still holds nowhere: Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> None:

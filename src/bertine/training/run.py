@@ -5,7 +5,6 @@ RUN/
   log.jsonl       one object a line
   checkpoints/    step-00001000/ …, whole or absent
   model/          the model directory, when the run is done
-  report.html     pre-training: curves
 """
 
 from __future__ import annotations
