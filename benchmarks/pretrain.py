@@ -1,0 +1,367 @@
+"""A pre-training step of bertine against one of transformers.
+
+    python benchmarks/pretrain.py [--size mini|base|all] [--steps N] [--json FILE]
+
+The step is forward, backward, clipping at 1.0, update and clearing of the gradients, in bf16 with
+dropout 0.1, on the same random tokens with the same masked positions. Ours is what ``fit`` runs.
+Theirs is ``BertForPreTraining`` in bf16 autocast with ``torch.optim.AdamW``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import (
+    RIVALS,
+    RIVALS_HELP,
+    Product,
+    Timing,
+    Turn,
+    Worker,
+    describe_machine,
+    machine,
+    megabytes,
+    peak_memory,
+    print_table,
+    reset_peak_memory,
+    save_json,
+    time_products,
+)
+
+from bertine.data.batch import Batch
+from bertine.data.checks import check_batch
+from bertine.data.micro import split
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.models.precision import cpu_has_bf16
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.presets import PRESETS
+from bertine.training.fit import CPU_MICRO_BATCH, accumulate
+from bertine.training.memory import keep_freed_memory
+from bertine.training.optim import AdamW
+
+SIZES = [name.removeprefix("bert-") for name in PRESETS]
+LEARNING_RATE = 1e-4
+SEED = 0
+#: Untimed steps of a system before its first turn.
+WARM_UP = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a step computes.
+
+    Attributes:
+        short: share of the sequences that are shorter than `length`, as the paper's
+            ``short_seq_prob`` makes them.
+    """
+
+    config: BertConfig
+    batch_size: int
+    length: int
+    short: float
+
+
+def make_batch(shape: Shape) -> Batch:
+    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128."""
+    torch.manual_seed(SEED)
+    b, t = shape.batch_size, shape.length
+    lengths = torch.full((b,), t)
+    shorter = round(shape.short * b)
+    lengths[:shorter] = torch.randint(min(8, t), t + 1, (shorter,))
+    mask = torch.arange(t) < lengths[:, None]
+    vocab_size = shape.config.vocab_size
+    input_ids = torch.randint(min(1000, vocab_size // 2), vocab_size, (b, t)) * mask
+    positions = []
+    for row, length in enumerate(lengths.tolist()):
+        # 15% of 128 is 19.2: 19 for every other sequence, 20 for the rest.
+        count = max(1, int(0.15 * length + row % 2))
+        positions.append(row * t + torch.randperm(length)[:count].sort().values)
+    mlm_positions = torch.cat(positions)
+    segments = ((torch.arange(t) >= t // 2) & mask).long()
+    targets = {
+        "mlm_positions": mlm_positions,
+        "mlm_labels": input_ids.view(-1)[mlm_positions],
+        "next_sentence_label": torch.randint(0, 2, (b,)),
+    }
+    return Batch(input_ids, mask, segments, targets)
+
+
+def make_model(config: BertConfig) -> Model:
+    torch.manual_seed(SEED)
+    return Model(config, MlmNsp.heads(config))
+
+
+def step_products(shape: Shape, num_targets: int) -> list[Product]:
+    """The matrix products that a step cannot do without: each forward, and two backward."""
+    c, b, t = shape.config, shape.batch_size, shape.length
+    rows, h, inner, layers = b * t, c.hidden_size, c.intermediate_size, c.num_hidden_layers
+    maps = [(rows, h, 3 * h, layers), (rows, h, h, layers), (rows, h, inner, layers)]
+    maps += [(rows, inner, h, layers), (num_targets, h, h, 1), (num_targets, h, c.vocab_size, 1)]
+    products = []
+    for m, k, n, times in maps:
+        products.append(Product(m, k, n, times, form="nt"))
+        products.append(Product(m, n, k, times, form="nn"))
+        products.append(Product(n, m, k, times, form="tn"))
+    d, heads = c.head_size, b * c.num_attention_heads
+    # q k' and the gradient of p; p v and the gradient of q; the gradients of k and v.
+    products.append(Product(t, d, t, 2 * layers, heads, "nt"))
+    products.append(Product(t, t, d, 2 * layers, heads, "nn"))
+    products.append(Product(t, t, d, 2 * layers, heads, "tn"))
+    return products
+
+
+def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
+    """Our side: what :func:`bertine.training.fit.fit` does at every step."""
+    objective, batch = MlmNsp(), make_batch(shape)
+    model = make_model(shape.config)
+
+    def loss(dtype: torch.dtype) -> float:
+        with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            terms = objective.terms(model, batch).values()
+            return float(sum(term.total / term.count for term in terms))
+
+    model.eval()
+    first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
+    model.train()
+    keep_freed_memory()
+    optimizer = AdamW(model)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        check_batch(batch, model.config)
+        parts = split(batch, CPU_MICRO_BATCH)
+        accumulate(model, objective, parts, dtype=torch.bfloat16, seeds=[SEED, done])
+        optimizer.clipped_step(LEARNING_RATE, 1.0)
+        optimizer.zero_grad(set_to_none=True)
+        done += 1
+
+    _turns(turn, step, steps, first)
+
+
+def transformers_job(turn: Turn, shape: Shape, steps: int, fused: bool, kept: bool) -> None:
+    """The rival, with our weights to begin with."""
+    from transformers import BertConfig as TheirConfig
+    from transformers import BertForPreTraining
+
+    from bertine.interop.bert_hf import to_huggingface
+
+    batch = make_batch(shape)
+    model: Any = BertForPreTraining(TheirConfig(**shape.config.to_dict()))
+    weights = to_huggingface(make_model(shape.config).state_dict(), shape.config)
+    absent, unknown = model.load_state_dict(weights, strict=False)
+    # The decoder is tied to the word embeddings, and its bias to the head's.
+    assert not unknown, unknown
+    assert all("decoder" in name for name in absent), absent
+    labels = torch.full_like(batch.input_ids, -100)
+    labels.view(-1)[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
+    inputs = {
+        "input_ids": batch.input_ids,
+        "attention_mask": batch.attention_mask.long(),
+        "token_type_ids": batch.token_type_ids,
+        "labels": labels,
+        "next_sentence_label": batch.targets["next_sentence_label"],
+    }
+
+    def loss(dtype: torch.dtype) -> float:
+        with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            return float(model(**inputs).loss)
+
+    model.eval()
+    first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
+    model.train()
+    del weights
+    if kept:
+        keep_freed_memory()
+    options: dict[str, Any] = {"fused": True} if fused else {}
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, **options)
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            value = model(**inputs).loss
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    _turns(turn, step, steps, first)
+
+
+def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:
+    reset_peak_memory()
+    for _ in range(WARM_UP):
+        step()
+    turn.end({"loss": first})
+    while True:
+        seconds = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - began)
+        turn.end({"seconds": seconds, "peak": peak_memory()})
+
+
+def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
+    """Ours against each rival in turn, in rounds."""
+    batch = make_batch(shape)
+    products = step_products(shape, len(batch.targets["mlm_positions"]))
+    operations = sum(p.operations for p in products)
+    ceilings = [time_products(products)]
+    # Small models: several steps a turn, so that few begin with another's data in the cache.
+    per_turn = 3 if shape.config.hidden_size < 512 else 1
+    steps = args.steps or (18 if shape.config.hidden_size < 512 else 6)
+    rounds = -(-steps // per_turn)
+    pairs: dict[str, dict[str, Any]] = {}
+    with Worker("bertine", args.threads, bertine_job, shape, per_turn) as us:
+        for rival in args.rivals:
+            fused, kept = RIVALS[rival]
+            job_args = (shape, per_turn, fused, kept)
+            with Worker(rival, args.threads, transformers_job, *job_args) as they:
+                ours: list[float] = []
+                theirs: list[float] = []
+                for _ in range(rounds):
+                    mine, other = us.turn(), they.turn()
+                    ours += mine["seconds"]
+                    theirs += other["seconds"]
+                pairs[rival] = {
+                    "bertine": Timing(ours),
+                    "transformers": Timing(theirs),
+                    "peaks": (mine["peak"], other["peak"]),
+                    "losses": (us.prepared["loss"], they.prepared["loss"]),
+                }
+            ceilings.append(time_products(products))
+    return {
+        "pairs": pairs,
+        "tokens": batch.num_tokens,
+        "targets": len(batch.targets["mlm_positions"]),
+        "operations": operations,
+        "ceilings": ceilings,
+    }
+
+
+def show(size: str, shape: Shape, result: dict[str, Any]) -> dict[str, Any]:
+    """Print, and return what goes into the JSON file."""
+    tokens, pairs = result["tokens"], result["pairs"]
+    print(
+        f"\nbert-{size}: {shape.batch_size} x {shape.length}, {tokens:,} real tokens, "
+        f"{result['targets']} masked; bf16, dropout {shape.config.hidden_dropout_prob:g}"
+    )
+    rows, saved = [], {}
+    for rival, pair in pairs.items():
+        ours, theirs = pair["bertine"], pair["transformers"]
+        ratios = {"median": theirs.median / ours.median, "min": theirs.best / ours.best}
+        for name, timing, peak, ratio in (
+            ("bertine", ours, pair["peaks"][0], ("", "")),
+            (
+                f"transformers, {rival}",
+                theirs,
+                pair["peaks"][1],
+                (f"{ratios['median']:.2f}x", f"{ratios['min']:.2f}x"),
+            ),
+        ):
+            rows.append(
+                [
+                    name,
+                    f"{timing.best * 1e3:.1f}",
+                    f"{timing.median * 1e3:.1f}",
+                    f"{timing.spread:.0%}",
+                    f"{tokens / timing.median:,.0f}",
+                    megabytes(peak),
+                    *ratio,
+                ]
+            )
+        saved[rival] = {
+            "bertine": ours.to_dict(),
+            "transformers": theirs.to_dict(),
+            "ratio": ratios,
+            "peak_bytes": pair["peaks"],
+        }
+    print_table(
+        [
+            "system",
+            "min ms",
+            "median ms",
+            "spread",
+            "tokens/s",
+            "peak MB",
+            "ratio (median)",
+            "(min)",
+        ],
+        rows,
+    )
+    # Each product at its best moment: what the machine can do, not what it was left to do.
+    ceiling = sum(map(min, zip(*result["ceilings"], strict=True)))
+    each, operations = [sum(times) for times in result["ceilings"]], result["operations"]
+    median = Timing([s for pair in pairs.values() for s in pair["bertine"].seconds]).median
+    print(
+        f"ceiling: a step's {operations / 1e9:,.0f} GFLOP of matrix products alone take "
+        f"{ceiling * 1e3:.1f} ms ({operations / ceiling / 1e9:,.0f} GFLOP/s; between the pairs "
+        f"{min(each) * 1e3:.1f} to {max(each) * 1e3:.1f} ms); bertine's step gets "
+        f"{operations / median / 1e9:,.0f} GFLOP/s, {ceiling / median:.0%} of that"
+    )
+    losses = next(iter(pairs.values()))["losses"]
+    for kind in ("fp32", "bf16"):
+        ours, theirs = losses[0][kind], losses[1][kind]
+        print(
+            f"first loss, same weights, no dropout, {kind}: bertine {ours:.6f}, "
+            f"transformers {theirs:.6f}, apart by {abs(ours - theirs):.1e}"
+        )
+    return {
+        "shape": dataclasses.asdict(shape),
+        "tokens": tokens,
+        "pairs": saved,
+        "operations": operations,
+        "ceiling_seconds": {"best": ceiling, "between_pairs": each},
+        "share_of_ceiling": ceiling / median,
+        "first_losses": {"bertine": losses[0], "transformers": losses[1]},
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="A pre-training step of bertine against one of transformers."
+    )
+    parser.add_argument("--size", choices=[*SIZES, "all"], default="all", help="all: mini and base")
+    parser.add_argument(
+        "--steps", type=int, help="timed, of each system and pair (default 18; from bert-small 6)"
+    )
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument(
+        "--short", type=float, default=0.0, help="share of shorter sequences (default 0)"
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--rivals", nargs="+", choices=RIVALS, default=list(RIVALS), help=RIVALS_HELP
+    )
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
+    args = parser.parse_args()
+    if (args.steps is not None and args.steps < 1) or args.batch_size < 1 or args.length < 8:
+        parser.error("--steps and --batch-size must be at least 1, --length at least 8")
+    if not 0 <= args.short <= 1:
+        parser.error("--short must be between 0 and 1")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    facts = machine(args.threads)
+    print(describe_machine(facts))
+    if not cpu_has_bf16():
+        print("this processor has no bf16 instructions: the figures say little")
+    saved: dict[str, Any] = {"machine": facts, "sizes": {}}
+    for size in ["mini", "base"] if args.size == "all" else [args.size]:
+        shape = Shape(PRESETS[f"bert-{size}"], args.batch_size, args.length, args.short)
+        saved["sizes"][size] = show(size, shape, measure(shape, args))
+    save_json(args.json, saved)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The benchmarks run, compare equal computations, and print their ratios. No speed is asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertine.modeldir import save_model
+from bertine.models.bert import init_weights
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+
+pytest.importorskip("transformers")
+
+
+def run(script: str, *args: str | Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / script, "--threads", "1", *args],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_pretrain_prints_ratios_and_equal_first_losses(tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    shape = ["--size", "tiny", "--batch-size", "3", "--length", "20", "--short", "0.4"]
+    printed = run(
+        "pretrain.py", *shape, "--steps", "2", "--rivals", "default", "fused+kept", "--json", saved
+    )
+    lines = [line for line in printed.splitlines() if line.startswith("transformers, ")]
+    assert len(lines) == 2
+    assert all(re.search(r"\d\.\d\dx +\d+\.\d\dx$", line) for line in lines)
+    result: dict[str, Any] = json.loads(saved.read_text(encoding="utf-8"))["sizes"]["tiny"]
+    losses = result["first_losses"]
+    assert losses["bertine"]["fp32"] == pytest.approx(losses["transformers"]["fp32"], abs=1e-5)
+    for pair in result["pairs"].values():
+        medians = [pair[name]["median"] for name in ("transformers", "bertine")]
+        assert pair["ratio"]["median"] == pytest.approx(medians[0] / medians[1])
+        # A turn is three steps, and two were asked for: one turn each.
+        assert len(pair["bertine"]["seconds"]) == len(pair["transformers"]["seconds"]) == 3
+
+
+@pytest.mark.slow
+def test_finetune_prints_ratio_and_accuracies(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "good", "bad", "film", "very"])
+    config = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(0)
+    model = Model(config, {})
+    # Large enough that two words make a difference from the start.
+    init_weights(model, 0.3)
+    save_model(tmp_path / "model", model, tokenizer)
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [("very good film", "positive"), ("very bad film", "negative")] * 20
+    text = "text;label_name\n" + "".join(f"{a};{b}\n" for a, b in rows)
+    for part in ("train", "val"):
+        (data / f"{part}.txt").write_text(text, encoding="utf-8")
+    saved = tmp_path / "result.json"
+    where = ["--data", data, "--model", tmp_path / "model", "--json", saved]
+    printed = run(
+        "finetune.py", *where, "--epochs", "2", "--examples", "32", "--learning-rate", "3e-3"
+    )
+    assert re.search(r"^transformers, default .* \d+\.\d\dx ", printed, re.MULTILINE)
+    result = json.loads(saved.read_text(encoding="utf-8"))
+    assert result["examples"] == 32
+    systems = result["systems"]
+    assert list(systems) == ["bertine", "transformers, default"]
+    for system in systems.values():
+        assert len(system["accuracy"]) == len(system["elapsed"]) == 2
+        assert 0.0 <= system["accuracy"][-1] <= 1.0
+        assert system["elapsed"][-1] > 0
+    theirs = systems["transformers, default"]
+    assert theirs["ratio"] == pytest.approx(
+        theirs["elapsed"][-1] / systems["bertine"]["elapsed"][-1]
+    )
+
+
+def test_finetune_asks_for_data_that_is_not_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "finetune.py", "--data", tmp_path / "none"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 2
+    assert "--data" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
