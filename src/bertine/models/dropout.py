@@ -12,6 +12,7 @@ it does anyway, in fp32: in bf16, 1/0.9 would round to 1.109, a bias of 0.16%.
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -79,7 +80,7 @@ class DropoutStream:
         self, shape: torch.Size | tuple[int, ...], p: float, dtype: torch.dtype
     ) -> Tensor:
         """A CPU mask [shape] of `dtype`: 0 with probability `p`, else 1 (unscaled)."""
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         raw = torch.from_numpy(self.bits(count))
         # Values below `cut` are dropped. Clamping to [cut-1, cut] and shifting gives 0 or 1
         # without a boolean tensor, whose conversion to a float type is ten times slower.
