@@ -7,6 +7,7 @@ other way round; ``bertine.json`` says what the model was trained to do.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,13 +145,22 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
     return task.labels
 
 
-def load_config(path: str | Path) -> BertConfig:
+def load_config(path: str | Path, *, dropout: float | None = None) -> BertConfig:
     """The architecture of a model directory, from its ``config.json`` alone.
+
+    `dropout` takes the place of its rates on hidden states and attention, unless None.
 
     Raises:
         BertineError: no such folder or file, or one that is not a BERT we compute.
     """
-    return read_config(_folder(path) / CONFIG).config
+    return _with_dropout(read_config(_folder(path) / CONFIG), dropout).config
+
+
+def _with_dropout(settings: ConfigFile, p: float | None) -> ConfigFile:
+    if p is None:
+        return settings
+    config = settings.config.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
+    return dataclasses.replace(settings, config=config)
 
 
 def load_model(
@@ -159,6 +169,7 @@ def load_model(
     heads: Mapping[str, nn.Module] | None = None,
     fresh: Collection[str] = (),
     seed: int = 0,
+    dropout: float | None = None,
 ) -> LoadedModel:
     """Read a model directory that Bertine or transformers wrote.
 
@@ -170,6 +181,7 @@ def load_model(
         fresh: names of `heads` to make new even where the file holds them, e.g. the classifier
             when the labels have changed.
         seed: of the random weights of what is new.
+        dropout: on hidden states and attention, in place of the model's own rates.
 
     Weights in bf16, fp16 or fp64 are converted to fp32.
 
@@ -179,7 +191,7 @@ def load_model(
             known part; the tokenizer has more pieces than the model.
     """
     folder = _folder(path)
-    settings = read_config(folder / CONFIG)
+    settings = _with_dropout(read_config(folder / CONFIG), dropout)
     tokenizer = _load_tokenizer(folder)
     _check_vocabulary(folder, settings.config, tokenizer)
     source = weight_files(folder)[0]

@@ -54,6 +54,12 @@ def _add_arguments(parser: Parser) -> None:
     recipe.add_argument(
         "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"
     )
+    recipe.add_argument(
+        "--dropout",
+        metavar="P",
+        type=share,
+        help="on hidden states and attention, instead of the model's own rate",
+    )
     add_run_arguments(parser, checkpoint_every=None)
 
 

@@ -67,6 +67,7 @@ def finetune(
     learning_rate: float = 5e-5,
     warmup_ratio: float = 0.1,
     weight_decay: float = 0.01,
+    dropout: float | None = None,
     precision: str = "auto",
     seed: int = 0,
     checkpoint_every: int | None = None,
@@ -87,6 +88,7 @@ def finetune(
         label_column: None: found by the usual names.
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted.
+        dropout: on hidden states and attention, in place of the model's own rates.
         checkpoint_every: steps; None writes none.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
@@ -97,15 +99,17 @@ def finetune(
     """
     if task not in TASKS:
         raise BertineError(f"task {task!r} is not known; known: {', '.join(TASKS)}")
-    config = load_config(model)
+    config = load_config(model, dropout=dropout)
     train, validation = _read(data, text_columns, label_column, seed)
     max_length = min(max_length, config.max_position_embeddings)
     built: Task[Any] = TASKS[task].from_examples(train, max_length=max_length)
     heads = built.heads(config)
-    loaded = load_model(model, heads=heads, seed=seed)
+    loaded = load_model(model, heads=heads, seed=seed, dropout=dropout)
     if loaded.task is None or loaded.task.labels != built.task_info().labels:
         # A head for other labels is of no use, even where it has the right shape.
-        loaded = load_model(model, heads=built.heads(config), fresh=list(heads), seed=seed)
+        loaded = load_model(
+            model, heads=built.heads(config), fresh=list(heads), seed=seed, dropout=dropout
+        )
     features = built.featurize(train, loaded.tokenizer)
     held = built.featurize(validation, loaded.tokenizer)
     _say_what(loaded, train, validation, features, built)
@@ -137,6 +141,7 @@ def finetune(
         "labels_and_columns": dataclasses.asdict(built.task_info()),
         "epochs": epochs,
         "batch_size": batch_size,
+        "dropout": dropout,
         **dataclasses.asdict(fit_config),
     }
     run = Run.open(out, settings, resume)

@@ -15,7 +15,6 @@ from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.modeldir import load_config, load_model, save_model
-from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
@@ -195,7 +194,8 @@ def _build(
 ) -> Model:
     """New weights for a preset, or a model directory's."""
     if str(model) not in PRESETS and Path(model).exists():
-        loaded = load_model(model, heads=MlmNsp.heads(load_config(model)), seed=seed)
+        config = load_config(model, dropout=dropout)
+        loaded = load_model(model, heads=MlmNsp.heads(config), seed=seed, dropout=dropout)
         if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
             raise BertineError(
                 f"{model}: its vocabulary is not that of the store {data.store.path}; prepare the "
@@ -203,16 +203,15 @@ def _build(
             )
         for line in loaded.report.lines():
             say(line)
-        built, config = loaded.model, loaded.config
-        if dropout is not None:
-            config = _with_dropout(config, dropout)
-            built = Model(config, MlmNsp.heads(config))
-            built.load_state_dict(loaded.model.state_dict())
+        built = loaded.model
     else:
         config = preset(
             str(model), vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )
-        config = config if dropout is None else _with_dropout(config, dropout)
+        if dropout is not None:
+            config = config.replace(
+                hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+            )
         torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
         built = Model(config, MlmNsp.heads(config))
     if data.max_seq_length > config.max_position_embeddings:
@@ -221,7 +220,3 @@ def _build(
             f"{config.max_position_embeddings}"
         )
     return built
-
-
-def _with_dropout(config: BertConfig, p: float) -> BertConfig:
-    return config.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
