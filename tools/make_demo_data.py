@@ -100,7 +100,7 @@ PRETRAINING: tuple[tuple[str, str], ...] = (
     ("Wilkie Collins", "The Moonstone"),
 )
 
-MIN_WORDS, MAX_WORDS = 60, 100
+MIN_WORDS, MAX_WORDS = 25, 40
 DOCUMENT_CHARACTERS = 10_000
 
 #: The texts are of their time; a demonstration need not repeat these words.

@@ -52,7 +52,7 @@ def test_no_fifteen_words_in_a_row_are_shared_by_two_parts() -> None:
 def test_passages_are_of_the_stated_length_and_do_not_name_their_author() -> None:
     for split in texts.SPLITS:
         for passage in texts.passages(split):
-            assert 60 <= len(passage.text.split()) <= 100
+            assert 25 <= len(passage.text.split()) <= 40
             assert passage.author.split()[-1] not in passage.text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch, whole
+from bertine.commands.arguments import Parser, Switch, real, whole
 from bertine.commands.command import Command
 
 
@@ -21,6 +21,13 @@ def _add_arguments(parser: Parser) -> None:
         "--fast",
         action=Switch,
         help="every stage in a minute, to see that all works; too short to learn much",
+    )
+    parser.add_argument(
+        "--minutes",
+        metavar="X",
+        type=real(),
+        help="for all of it; on a slow machine pre-training is made as short as that asks "
+        "(default: 4.4; with --fast: 0.75)",
     )
     parser.add_argument(
         "--seed", metavar="N", type=whole(), default=0, help="of all that is random"

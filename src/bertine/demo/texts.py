@@ -31,7 +31,7 @@ _DATA = importlib.resources.files("bertine.demo") / "data"
 
 @dataclass(frozen=True)
 class Passage:
-    """60 to 100 words of one book, whole sentences. `author` is the label."""
+    """25 to 40 words of one book, whole sentences. `author` is the label."""
 
     split: Split
     author: str
