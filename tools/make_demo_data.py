@@ -61,7 +61,7 @@ LABELLED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 #: Passages of each author in each split, drawn evenly from its books and along each book.
-PASSAGES = {"train": 300, "validation": 60, "test": 200}
+PASSAGES = {"train": 300, "validation": 60, "test": 500}
 
 #: Pre-training: at most this many characters of each book, one unbroken stretch.
 EXCERPT = 220_000

@@ -82,7 +82,7 @@ def test_asking_for_more_passages_than_there_are_says_how_many_there_are(number:
 def test_csv_files_read_back_as_written_and_are_the_same_every_time(tmp_path: Path) -> None:
     files = texts.write_labelled(tmp_path / "one", train_per_author=50)
     again = texts.write_labelled(tmp_path / "two", train_per_author=50)
-    expected = {"train": 250, "validation": 300, "test": 1000}
+    expected = {"train": 250, "validation": 300, "test": 2500}
     for split in texts.SPLITS:
         path = getattr(files, split)
         assert path.read_bytes() == getattr(again, split).read_bytes()
