@@ -9,7 +9,7 @@ import torch
 
 from bertine.models.dropout import Dropout, dropout_add, stream
 from bertine.models.heads import ClassificationHead
-from bertine.models.layers import SelfAttention
+from bertine.models.layers import Layout, SelfAttention
 from bertine.models.model import Model
 
 from .parity import random_batch, random_config, scramble
@@ -75,14 +75,15 @@ def test_attention_with_dropout_has_the_plain_formula_s_output_and_gradients(pad
     scramble(attention, 0)
     draw = torch.Generator().manual_seed(1)
     b, t, h, a = 3, 7, config.hidden_size, config.num_attention_heads
-    x = torch.randn(b, t, h, generator=draw, dtype=torch.float64)
-    weight = torch.randn(b, t, h, generator=draw, dtype=torch.float64)
+    x = torch.randn(b * t, h, generator=draw, dtype=torch.float64)
+    weight = torch.randn(b * t, h, generator=draw, dtype=torch.float64)
     bias = torch.zeros(b, 1, 1, t, dtype=torch.float64)
     if padded:
         bias[1, ..., 4:] = float("-inf")
+    layout = Layout(b, t, bias=bias if padded else None)
 
     stream.seed(2, 0)
-    ours = attention(x, bias if padded else None)
+    ours = attention(x, layout)
     ours_grads = torch.autograd.grad((ours * weight).sum(), list(attention.parameters()))
 
     stream.seed(2, 0)
@@ -92,11 +93,11 @@ def test_attention_with_dropout_has_the_plain_formula_s_output_and_gradients(pad
     )
     probs = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(h // a) + bias, -1)
     mixed = (probs * mask / 0.7) @ v
-    plain = attention.out(mixed.transpose(1, 2).reshape(b, t, h))
+    plain = attention.out(mixed.transpose(1, 2).reshape(b * t, h))
     plain_grads = torch.autograd.grad((plain * weight).sum(), list(attention.parameters()))
 
     torch.testing.assert_close(ours, plain)
-    assert not torch.allclose(ours, attention.eval()(x, bias))
+    assert not torch.allclose(ours, attention.eval()(x, layout))
     for one, other in zip(ours_grads, plain_grads, strict=True):
         torch.testing.assert_close(one, other)
 

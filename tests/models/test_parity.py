@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from bertine.models import bert
 from bertine.models.bert import BertBackbone
 from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
@@ -24,6 +25,12 @@ from .parity import (
 )
 
 
+@pytest.fixture(params=[0.0, 2.0], ids=["real tokens alone", "padding too"], autouse=True)
+def computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to compute a batch with padding."""
+    monkeypatch.setattr(bert, "_UNPAD_FROM", request.param)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hidden_states_and_pooled_output(seed: int) -> None:
     config = random_config(seed)
@@ -34,11 +41,12 @@ def test_hidden_states_and_pooled_output(seed: int) -> None:
     ours = model.backbone(
         batch.input_ids, batch.attention_mask, batch.token_type_ids, output_hidden_states=True
     )
-    close(ours.last_hidden_state, theirs.last_hidden_state, "last_hidden_state")
+    real = batch.attention_mask
+    close(ours.last_hidden_state[real], theirs.last_hidden_state[real], "last_hidden_state")
     close(ours.pooler_output, theirs.pooler_output, "pooler_output")
     assert len(ours.hidden_states) == config.num_hidden_layers + 1
     for i, (a, b) in enumerate(zip(ours.hidden_states, theirs.hidden_states, strict=True)):
-        close(a, b, f"hidden_states[{i}]")
+        close(a[real], b[real], f"hidden_states[{i}]")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,7 +8,7 @@ from typing import Any
 from bertine.commands.arguments import Parser, real, share, whole
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_run_arguments
-from bertine.commands.table_arguments import add_column_arguments
+from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
 #: The names in `bertine.tasks.TASKS`, which imports PyTorch; a test holds them equal.
 TASK_NAMES = ("text",)
@@ -33,6 +33,7 @@ def _add_arguments(parser: Parser) -> None:
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
+    add_table_arguments(parser)
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
     recipe.add_argument(

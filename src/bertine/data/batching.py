@@ -17,7 +17,7 @@ from bertine.rng import generator
 
 #: Batches in a window of :func:`grouped_by_length`: enough that one window's batches are nearly
 #: free of padding, few enough that an epoch's order stays close to a uniform shuffle.
-WINDOW = 50
+WINDOW = 8
 
 Value = TypeVar("Value")
 

@@ -1,6 +1,6 @@
 """BERT's backbone (Devlin et al. 2018, section 3; google-research/bert, ``modeling.py``).
 
-Shape legend: B sequences, T tokens of the longest, H hidden size.
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from torch import Tensor, nn
 
 from bertine.models.config import BertConfig
 from bertine.models.dropout import Dropout
-from bertine.models.layers import EncoderLayer
+from bertine.models.layers import EncoderLayer, Layout
+
+#: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
+#: them into place for the attention and back.
+_UNPAD_FROM = 0.1
 
 
 @dataclass
@@ -20,7 +24,7 @@ class BackboneOutput:
     """What a backbone computes.
 
     Attributes:
-        last_hidden_state: [B, T, H].
+        last_hidden_state: [B, T, H]; what stands at padding has no meaning.
         pooler_output: [B, H] in (-1, 1), or None without a pooler.
         hidden_states: the embedding output and each layer's, num_hidden_layers + 1 tensors
             [B, T, H]; None unless asked for.
@@ -43,14 +47,24 @@ class Embeddings(nn.Module):
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """input_ids, token_type_ids int64 [B, T]. Returns [B, T, H]."""
-        x = self.word_embeddings(input_ids)
-        x = x + self.position_embeddings.weight[: input_ids.shape[1]]
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor | None, real: Tensor | None = None
+    ) -> Tensor:
+        """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
+        compute, or None for all. Returns [N, H]."""
+        length, positions = input_ids.shape[1], self.position_embeddings
+        if real is None:
+            x = self.word_embeddings(input_ids) + positions.weight[:length]
+        else:
+            input_ids = input_ids.reshape(-1)[real]
+            x = self.word_embeddings(input_ids) + positions(real % length)
+            if token_type_ids is not None:
+                token_type_ids = token_type_ids.reshape(-1)[real]
         if token_type_ids is None:
             x = x + self.token_type_embeddings.weight[0]
         else:
             x = x + self.token_type_embeddings(token_type_ids)
+        x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
         device = x.device.type
         if torch.is_autocast_enabled(device):
@@ -85,22 +99,35 @@ class BertBackbone(nn.Module):
             token_type_ids: int64 [B, T]; None: all 0.
             output_hidden_states: also return every layer's output.
         """
-        x = self.embeddings(input_ids, token_type_ids)
-        bias = None
-        if attention_mask is not None:
-            mask = attention_mask.bool()
-            # On a CPU a look at the mask is cheap and saves a pass per layer; elsewhere it
-            # would wait for the device.
-            if x.device.type != "cpu" or not bool(mask.all()):
-                bias = torch.zeros(mask.shape, dtype=x.dtype, device=x.device)
-                bias = bias.masked_fill(~mask, float("-inf"))[:, None, None, :]
-        states = [x] if output_hidden_states else []
+        layout = self._layout(input_ids, attention_mask)
+        x = self.embeddings(input_ids, token_type_ids, layout.real)
+        states = [layout.pad(x)] if output_hidden_states else []
         for layer in self.layers:
-            x = layer(x, bias)
+            x = layer(x, layout)
             if output_hidden_states:
-                states.append(x)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(x[:, 0]))
-        return BackboneOutput(x, pooled, tuple(states) if output_hidden_states else None)
+                states.append(layout.pad(x))
+        last = layout.pad(x)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
+        return BackboneOutput(last, pooled, tuple(states) if output_hidden_states else None)
+
+    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> Layout:
+        b, t = input_ids.shape
+        if attention_mask is None:
+            return Layout(b, t)
+        mask, device = attention_mask.bool(), input_ids.device.type
+        real = None
+        # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
+        if device == "cpu":
+            padding = 1.0 - int(mask.sum()) / mask.numel()
+            if padding == 0.0:
+                return Layout(b, t)
+            if padding >= _UNPAD_FROM:
+                real = mask.reshape(-1).nonzero()[:, 0]
+        dtype = self.embeddings.word_embeddings.weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
+        return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 
 
 @torch.no_grad()

@@ -1,11 +1,13 @@
 """The parts of a post-layer-norm transformer encoder (Vaswani et al. 2017, as BERT uses it).
 
-Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A.
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
+N rows that are computed: the B * T positions, or the real tokens alone (see :class:`Layout`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,6 +42,69 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise BertineError(f"hidden_act {name!r} is not known; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+class _Scatter(torch.autograd.Function):
+    """Rows [N, F] put at the indices `at` of zeros [size, F]. The backward pass is a plain
+    gather, as no index comes twice."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, at: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(at)
+        return rows.new_zeros(size, rows.shape[1]).index_copy_(0, at, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (at,) = ctx.saved_tensors
+        return grads[0].index_select(0, at), None, None
+
+
+class _Gather(torch.autograd.Function):
+    """The rows `at` of [size, F]; the opposite of :class:`_Scatter`, and its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, at: Tensor) -> Tensor:
+        ctx.save_for_backward(at)
+        ctx.size = table.shape[0]
+        return table.index_select(0, at)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (at,) = ctx.saved_tensors
+        grad = grads[0]
+        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, at, grad), None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the N rows that the layers compute stand in the batch [B, T].
+
+    Everything but attention treats each token by itself, so where there is much padding only
+    real tokens are computed, and padded to [B, T] for the attention alone.
+
+    Attributes:
+        sequences: B.
+        length: T.
+        real: int64 [N], indices of the real tokens among the B * T; None: all are computed.
+        bias: [B, 1, 1, T] added to attention scores: 0 at real tokens, -inf at padding; None:
+            there is no padding.
+    """
+
+    sequences: int
+    length: int
+    real: Tensor | None = None
+    bias: Tensor | None = None
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """[N, F] → [B, T, F], zero where there was nothing to compute."""
+        if self.real is not None:
+            rows = _Scatter.apply(rows, self.real, self.sequences * self.length)
+        return rows.view(self.sequences, self.length, rows.shape[-1])
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """[B, T, F] → [N, F]."""
+        rows = padded.reshape(self.sequences * self.length, padded.shape[-1])
+        return rows if self.real is None else _Gather.apply(rows, self.real)
 
 
 def _odd(scores: Tensor) -> bool:
@@ -114,13 +179,11 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x [B, T, H]; bias [B, 1, 1, T], 0 at real tokens and -inf at padding, or None.
-
-        Returns [B, T, H], before the output's dropout.
-        """
-        b, t, h = x.shape
-        q, k, v = self.qkv(x).view(b, t, 3, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """x [N, H]. Returns [N, H], before the output's dropout."""
+        b, t, bias = layout.sequences, layout.length, layout.bias
+        qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
         if p > 0.0 and x.device.type == "cpu":
             flat = (b * self.heads, t, self.head_size)
@@ -131,7 +194,7 @@ class SelfAttention(nn.Module):
             ).view(b, self.heads, t, self.head_size)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
-        return self.out(mixed.transpose(1, 2).reshape(b, t, h))
+        return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
 
 class EncoderLayer(nn.Module):
@@ -148,9 +211,9 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x [B, T, H]; bias as for :class:`SelfAttention`. Returns [B, T, H]."""
-        attended = self.attention(x, bias)
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """x [N, H]. Returns [N, H]."""
+        attended = self.attention(x, layout)
         x = self.attention_norm(dropout_add(attended, x, self.dropout, self.training))
         inner = self.down(self.act(self.up(x)))
         return self.output_norm(dropout_add(inner, x, self.dropout, self.training))

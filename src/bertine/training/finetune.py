@@ -61,6 +61,9 @@ def finetune(
     out: Path | str,
     text_columns: Sequence[str] | None = None,
     label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
     epochs: int = 3,
     batch_size: int = 32,
     max_length: int = 128,
@@ -86,6 +89,9 @@ def finetune(
         out: the run's folder; the model directory is ``out/model``.
         text_columns: one, or two for pairs; None: found by the usual names.
         label_column: None: found by the usual names.
+        format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted.
         dropout: on hidden states and attention, in place of the model's own rates.
@@ -100,7 +106,8 @@ def finetune(
     if task not in TASKS:
         raise BertineError(f"task {task!r} is not known; known: {', '.join(TASKS)}")
     config = load_config(model, dropout=dropout)
-    train, validation = _read(data, text_columns, label_column, seed)
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    train, validation = _read(data, text_columns, label_column, seed, reading)
     max_length = min(max_length, config.max_position_embeddings)
     built: Task[Any] = TASKS[task].from_examples(train, max_length=max_length)
     heads = built.heads(config)
@@ -187,17 +194,26 @@ def finetune(
 
 
 def _read(
-    data: Path | str, text_columns: Sequence[str] | None, label_column: str | None, seed: int
+    data: Path | str,
+    text_columns: Sequence[str] | None,
+    label_column: str | None,
+    seed: int,
+    reading: dict[str, Any],
 ) -> tuple[Examples, Examples]:
-    """The training and the validation examples."""
+    """The training and the validation examples; `reading` goes to :func:`read_examples`."""
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    train = read_examples(splits.train, text_columns=text_columns, label_column=label_column)
+    train = read_examples(
+        splits.train, text_columns=text_columns, label_column=label_column, **reading
+    )
     if splits.validation is None:
         return train.hold_out(_HOLD_OUT, seed)
     validation = read_examples(
-        splits.validation, text_columns=train.text_columns, label_column=train.label_column
+        splits.validation,
+        text_columns=train.text_columns,
+        label_column=train.label_column,
+        **reading,
     )
     return train, validation
 
