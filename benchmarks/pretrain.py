@@ -43,7 +43,7 @@ from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
 from bertine.training.fit import CPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
-from bertine.training.optim import AdamW
+from bertine.training.optim import AdamW, use_row_gradients
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4
@@ -130,6 +130,7 @@ def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
     first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
     model.train()
     keep_freed_memory()
+    use_row_gradients(model)
     optimizer = AdamW(model)
     done = 0
 

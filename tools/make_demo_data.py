@@ -227,7 +227,8 @@ def documents(book: Book) -> list[str]:
 
 
 def passages(book: Book, number: int) -> list[str]:
-    """`number` passages of 60 to 100 words, whole sentences, evenly spread along the book."""
+    """`number` passages of MIN_WORDS to MAX_WORDS words, whole sentences, evenly spread along
+    the book."""
     found: list[str] = []
     current: list[str] = []
     words = 0
@@ -257,7 +258,7 @@ def passages(book: Book, number: int) -> list[str]:
                 current.append(sentence)
                 words += size
             else:
-                book.counts["sentences over 100 words left out of passages"] += 1
+                book.counts[f"sentences over {MAX_WORDS} words left out of passages"] += 1
             if words >= MIN_WORDS:
                 close()
     close()

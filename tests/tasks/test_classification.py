@@ -113,10 +113,13 @@ def test_a_batch_is_padded_and_has_its_rows() -> None:
     features = task.featurize(examples_of([("good", "p"), ("very bad film", "n")]), TOKENIZER)
     batch = task.collate(features[::-1], TOKENIZER.pad_token_id)
     assert batch.rows == [1, 0]
-    assert batch.attention_mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
-    assert batch.input_ids[1, 3:].tolist() == [TOKENIZER.pad_token_id] * 2
+    assert batch.attention_mask.tolist() == [[True] * 5 + [False] * 3, [True] * 3 + [False] * 5]
+    assert batch.input_ids[1, 3:].tolist() == [TOKENIZER.pad_token_id] * 5
     assert batch.targets["labels"].tolist() == [0, 1]
     assert batch.num_tokens == 8
+    # No longer than the model may take.
+    short = TextClassification(("n", "p"), max_length=6)
+    assert short.collate(features, TOKENIZER.pad_token_id).input_ids.shape == (2, 6)
 
 
 def test_padding_does_not_change_the_loss() -> None:
@@ -251,7 +254,7 @@ def test_unknown_tasks_are_answered_with_the_nearest() -> None:
 
 
 def test_what_does_not_fit_the_model_names_its_row() -> None:
-    task = TextClassification(("a", "b"))
+    task = TextClassification(("a", "b"), max_length=4)
     features = task.featurize(examples_of([("good", "a"), ("bad film", "b")]), TOKENIZER)
     batch = task.collate(features, 0)
     check_batch(batch, CONFIG, num_labels=2)

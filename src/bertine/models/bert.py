@@ -17,6 +17,10 @@ from bertine.models.layers import EncoderLayer, Layout
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
 #: them into place for the attention and back.
 _UNPAD_FROM = 0.1
+#: Numbers of rows that are computed: multiples of this, or of a sixteenth of the number, rounded
+#: down to a power of two. oneDNN compiles each product for its shape, at about a millisecond,
+#: and keeps a thousand; batches whose real tokens all differ in number would compile for ever.
+_ROWS = 64
 
 
 @dataclass
@@ -122,12 +126,23 @@ class BertBackbone(nn.Module):
             if padding == 0.0:
                 return Layout(b, t)
             if padding >= _UNPAD_FROM:
-                real = mask.reshape(-1).nonzero()[:, 0]
+                real = _real_rows(mask.reshape(-1))
         dtype = self.embeddings.word_embeddings.weight.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
         return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+
+
+def _real_rows(mask: Tensor) -> Tensor | None:
+    """The indices of the real tokens in mask [B*T], and some of padding to make a number that
+    comes again; None where that would be all."""
+    real = mask.nonzero()[:, 0]
+    each = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
+    rows = -(-real.numel() // each) * each
+    if rows >= mask.numel():
+        return None
+    return torch.cat([real, (~mask).nonzero()[: rows - real.numel(), 0]])
 
 
 @torch.no_grad()

@@ -85,7 +85,8 @@ class Layout:
     Attributes:
         sequences: B.
         length: T.
-        real: int64 [N], indices of the real tokens among the B * T; None: all are computed.
+        real: int64 [N], indices among the B * T of what is computed: the real tokens, and as
+            much padding as makes a round number; None: all.
         bias: [B, 1, 1, T] added to attention scores: 0 at real tokens, -inf at padding; None:
             there is no padding.
     """

@@ -45,7 +45,8 @@ class _SumCrossEntropy(torch.autograd.Function):
         # In place: the buffer is as large as the logits. Autograd frees it after this pass and
         # refuses a second one.
         (grad,) = ctx.saved_tensors
-        return grad.mul_(grads[0].to(grad.dtype)), None
+        # A number, not a bf16 tensor: 1 / count would be rounded to eight bits.
+        return grad.mul_(float(grads[0])), None
 
 
 def sum_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -154,9 +154,17 @@ class Task(Protocol[Prediction]):
         ...
 
 
-def pad_features(features: Sequence[Features], pad_id: int) -> Batch:
-    """Pad features on the right to the longest: a :class:`Batch` without targets."""
-    shape = (len(features), max(len(feature.input_ids) for feature in features))
+#: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is
+#: ready, one of a new shape is first compiled for the machine.
+_LENGTHS = 8
+
+
+def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> Batch:
+    """Pad features on the right to the next multiple of 8 from the longest on, but to no more
+    than `max_length`: a :class:`Batch` without targets."""
+    longest = max(len(feature.input_ids) for feature in features)
+    rounded = -(-longest // _LENGTHS) * _LENGTHS
+    shape = (len(features), max(longest, min(rounded, max_length)))
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     token_type_ids = np.zeros(shape, dtype=np.int64)
     attention_mask = np.zeros(shape, dtype=bool)

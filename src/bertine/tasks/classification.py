@@ -210,7 +210,7 @@ class TextClassification:
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""
-        batch = pad_features(features, pad_id)
+        batch = pad_features(features, pad_id, self.max_length)
         labels = [feature.label for feature in features if feature.label is not None]
         if len(labels) == len(features):
             batch.targets["labels"] = torch.tensor(labels, dtype=torch.int64)

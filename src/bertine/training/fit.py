@@ -29,7 +29,7 @@ from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
-from bertine.training.optim import AdamW
+from bertine.training.optim import AdamW, use_row_gradients
 from bertine.training.run import Run
 from bertine.training.schedule import schedule
 from bertine.training.tracking import Tracker
@@ -208,6 +208,7 @@ def fit(
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
     keep_freed_memory()
+    use_row_gradients(model)
     optimizer = AdamW(
         model,
         weight_decay=config.weight_decay,

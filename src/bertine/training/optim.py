@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +21,19 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
+
+
+def use_row_gradients(model: nn.Module) -> None:
+    """Let embeddings give the gradients of the rows that they looked up, as sparse tensors, in
+    place of a dense one that is zero in nearly all rows and as large as the vocabulary.
+
+    For training in one process with :class:`AdamW`, which takes such gradients and computes the
+    same updates. Where the table is also the decoder, its gradient is dense anyway, and the rows
+    are added to it.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.sparse = True
 
 
 class AdamW(torch.optim.AdamW):
@@ -44,6 +60,8 @@ class AdamW(torch.optim.AdamW):
             parameter_groups(model, weight_decay), lr=0.0, betas=betas, eps=eps, fused=True
         )
         self.bias_correction = bias_correction
+        #: Dense gradients of the parameters with sparse ones, zero between steps.
+        self._dense: dict[Tensor, Tensor] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
                 # All state exists from the start, so that a checkpoint at any step has one form.
@@ -57,16 +75,19 @@ class AdamW(torch.optim.AdamW):
 
     def grad_norm(self) -> Tensor:
         """The Euclidean norm of all gradients together, fp32 scalar."""
-        grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        grads = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.coalesce()
+                    grads.append(parameter.grad.values())
+                elif parameter.grad is not None:
+                    grads.append(parameter.grad)
         return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
 
     def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float:
         """Update with the gradients scaled so that their norm is at most `max_grad_norm`
-        (0: not clipped). Returns the norm before clipping.
-
-        The fused kernel divides by ``grad_scale`` as it reads the gradients, so that clipping
-        costs no pass over memory of its own.
-        """
+        (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed."""
         norm = self.grad_norm()
         for group in self.param_groups:
             group["lr"] = learning_rate
@@ -74,5 +95,25 @@ class AdamW(torch.optim.AdamW):
         clipped = max_grad_norm > 0 and value > max_grad_norm
         self.grad_scale = (norm / max_grad_norm).float() if clipped else None
         self.found_inf = None
-        self.step()
+        with self._densified():
+            self.step()
         return value
+
+    @contextlib.contextmanager
+    def _densified(self) -> Iterator[None]:
+        """Sparse gradients as dense ones, in buffers that are kept: only the rows that were used
+        are cleared, which for a large vocabulary is a thousandth of making a new one."""
+        used = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    rows = parameter.grad.indices()[0]
+                    buffer = self._dense.get(parameter)
+                    if buffer is None:
+                        buffer = self._dense[parameter] = torch.zeros_like(parameter)
+                    parameter.grad = buffer.index_copy_(0, rows, parameter.grad.values())
+                    used.append((parameter, rows))
+        yield
+        for parameter, rows in used:
+            self._dense[parameter].index_fill_(0, rows, 0.0)
+            parameter.grad = None
