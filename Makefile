@@ -49,13 +49,15 @@ wheel: setup ## Build dist/bertine-*.whl
 	$(BIN)/python -m build --wheel
 	@ls -l dist/bertine-*.whl
 
-bench: setup ## Measure against transformers: a pre-training step, a fine-tuning run
+bench: setup ## Measure against transformers: a pre-training step; with DATA=FOLDER fine-tuning
 	$(BIN)/python benchmarks/pretrain.py
-	$(BIN)/python benchmarks/finetune.py
+ifdef DATA
+	$(BIN)/python benchmarks/finetune.py --data $(DATA)
+endif
 
 clean: ## Remove what builds, tests and the demo leave
 	rm -rf build dist bertine-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove .venv as well
 	rm -rf $(VENV)

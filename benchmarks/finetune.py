@@ -1,6 +1,6 @@
 """Fine-tuning a text classifier with bertine against a loop over transformers.
 
-    python benchmarks/finetune.py [--data FOLDER] [--epochs 3] [--examples N] [--json FILE]
+    python benchmarks/finetune.py --data FOLDER [--epochs 3] [--examples N] [--json FILE]
 
 Ours is ``bertine.finetune("text", ...)`` as a user calls it. Theirs is a plain loop: dynamic
 padding, bf16 autocast, AdamW, clipping at 1.0, a linear schedule. Both with batches of 32, rate
@@ -43,8 +43,6 @@ from bertine.models.precision import cpu_has_bf16
 from bertine.tasks.examples import Examples, find_splits, read_examples
 from bertine.training.memory import keep_freed_memory
 from bertine.training.tracking import read_log
-
-DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "emotion"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +297,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Fine-tuning a text classifier with bertine against transformers."
     )
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help=f"default: {DEFAULT_DATA}")
+    parser.add_argument("--data", type=Path, required=True, help="folder with train.* and val.*")
     parser.add_argument("--model", type=Path, help="a model directory; default: all-MiniLM-L6-v2")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--examples", type=int, help="take only so many of each part")

@@ -43,7 +43,7 @@ from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
 from bertine.training.fit import CPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
-from bertine.training.optim import AdamW, use_row_gradients
+from bertine.training.optim import AdamW, row_gradients
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4
@@ -130,7 +130,6 @@ def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
     first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
     model.train()
     keep_freed_memory()
-    use_row_gradients(model)
     optimizer = AdamW(model)
     done = 0
 
@@ -143,7 +142,8 @@ def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
         optimizer.zero_grad(set_to_none=True)
         done += 1
 
-    _turns(turn, step, steps, first)
+    with row_gradients(model):
+        _turns(turn, step, steps, first)
 
 
 def transformers_job(turn: Turn, shape: Shape, steps: int, fused: bool, kept: bool) -> None:

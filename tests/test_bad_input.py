@@ -19,7 +19,6 @@ from bertine.data.writer import StoreWriter
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.tasks.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 Fails = Callable[..., str]
@@ -40,9 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.write_store(home / "store")
     toys.write_model(home / "model")
     toys.write_labelled(home / "train.csv")
-    task = TextClassification(("animal", "dish"), ("text",), "label", 16)
-    model = Model(toys.config(), task.heads(toys.config()))
-    save_model(home / "classifier", model, toys.tokenizer(), task=task.task_info())
+    toys.write_classifier(home / "classifier")
     return home
 
 
@@ -496,6 +493,7 @@ def test_no_room_for_a_model(
     disk = full_disk(1000)
     fill(disk, 64)
     command = finetune(made / "model", made / "train.csv", disk / "run")
+    command += ["--checkpoint-every", 1000]  # more than there are steps
     assert main([str(argument) for argument in command]) == 2
     message = one_line(capsys.readouterr().err)
     assert full(message)

@@ -92,9 +92,20 @@ def test_store_and_models_can_be_inspected(
     shown = capsys.readouterr().out
     assert "[CLS]" in shown
     assert "[MASK→" in shown
-    for folder in (pretrained, finetuned[1]):
+    for folder in (pretrained, finetuned[1], finetuned[1].parent):
         bertine("inspect", folder)
         assert "parameters" in capsys.readouterr().out
+
+
+def test_a_runs_folder_is_a_tokenizer_too(home: Path, pretrained: Path, tmp_path: Path) -> None:
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    run = pretrained.parent if pretrained.name == "model" else pretrained
+    assert (run / "run.json").exists()
+    bertine("prepare", corpus, "--tokenizer", run, "--out", tmp_path / "store")
+    bertine(
+        *("pretrain", tmp_path / "store", "--model", run, "--out", tmp_path / "run"),
+        *("--steps", 1, "--batch-size", 2, "--max-seq-length", 24),
+    )
 
 
 def test_masks_are_filled_as_transformers_fills_them(

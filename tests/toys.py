@@ -24,6 +24,7 @@ from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.rng import generator
+from bertine.tasks.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: For each topic: who, does what, where.
@@ -131,6 +132,14 @@ def pretraining_model(seed: int = 0, **changes: Any) -> Model:
 def write_model(folder: Path, **changes: Any) -> Path:
     """A model directory with random weights and the heads of pre-training."""
     save_model(folder, pretraining_model(**changes), tokenizer())
+    return folder
+
+
+def write_classifier(folder: Path) -> Path:
+    """With random weights, for texts about animals and dishes."""
+    task = TextClassification(("animal", "dish"), ("text",), "label", 16)
+    model = Model(config(), task.heads(config()))
+    save_model(folder, model, tokenizer(), task=task.task_info())
     return folder
 
 

@@ -44,6 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()  # whoever read our output has left (`| head`)
         return EXIT_PIPE_CLOSED
     except OSError as error:
+        if error.filename is not None:
+            # Not only where a file is read or written: asking whether it exists may be refused.
+            print(f"bertine: error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return EXIT_MISTAKE
         if error.errno != errno.ENOSPC:
             raise
         _drop_stdout()

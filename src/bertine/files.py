@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ def os_errors(path: str | Path, doing: str) -> Iterator[None]:
         raise BertineError(f"{path}: {reason} while {doing}") from error
 
 
+def _real(path: str | Path) -> Path:
+    """`path` with symbolic links followed, so that what a link names is replaced and not the
+    link, on the disk where it is; ``.`` gets its name."""
+    return Path(os.path.realpath(path))
+
+
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
 
@@ -68,8 +74,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
     On any exception the temporary file is removed and `path` is what it was before.
     """
-    path = Path(path)
-    with os_errors(path, "writing it"):
+    shown, path = path, _real(path)
+    with os_errors(shown, "writing it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path)
         try:
@@ -83,18 +89,18 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_dir(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
+def atomic_dir(path: str | Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`; on success it is synced and becomes `path`.
 
-    An existing `path` is replaced as a whole (moved aside, then removed) when `overwrite`,
-    else refused. On any exception nothing of the new folder is left.
+    An existing `path` is replaced as a whole (moved aside, then removed): ask
+    :func:`check_replaceable` first. On any exception `path` is what it was before, and nothing
+    of the new folder is left. A process killed between the two renames leaves the old and the
+    new, whole, under hidden names beside `path`.
     """
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise BertineError(f"{path}: is a file, but a folder is to be written there")
-    if path.exists() and not overwrite:
-        raise BertineError(f"{path}: already exists; choose another folder or remove it")
-    with os_errors(path, "writing it"):
+    shown, path = path, _real(path)
+    with os_errors(shown, "writing it"):
+        if path.exists() and not path.is_dir():
+            raise BertineError(f"{shown}: is a file, but a folder is to be written there")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path)
         temporary.mkdir()
@@ -110,13 +116,36 @@ def atomic_dir(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
             if path.exists():
                 old = _beside(path)
                 os.replace(path, old)
-                os.replace(temporary, path)
+                try:
+                    os.replace(temporary, path)
+                except OSError:
+                    os.replace(old, path)
+                    raise
                 shutil.rmtree(old)
             else:
                 os.replace(temporary, path)
             _sync_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_replaceable(path: str | Path, what: str, ours: Callable[[Path], bool]) -> None:
+    """Refuse to write a folder over one that holds something else.
+
+    Args:
+        path: where the folder is to be written.
+        what: is written there, for the message: "token store".
+        ours: whether a folder that is not empty is one of these, and so may be replaced.
+
+    Raises:
+        BertineError: `path` is a folder with something else in it.
+    """
+    with os_errors(path, "looking at it"):
+        folder = Path(path)
+        if folder.is_dir() and any(folder.iterdir()) and not ours(folder):
+            raise BertineError(
+                f"{path}: is a folder, but not a {what}; it would be replaced, so choose another"
+            )
 
 
 def write_text(path: str | Path, text: str) -> None:

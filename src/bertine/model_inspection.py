@@ -10,7 +10,7 @@ from pathlib import Path
 from bertine.interop.bert_hf import HEAD_PARTS, part_of
 from bertine.interop.bert_hf_config import ConfigFile, read_config
 from bertine.interop.weights import read_facts, weight_files
-from bertine.modeldir import CONFIG, TASK, TaskInfo
+from bertine.modeldir import CONFIG, TASK, TaskInfo, model_folder
 from bertine.models.config import BertConfig
 from bertine.presets import PRESETS
 from bertine.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def describe_model(path: str | Path) -> list[str]:
     Raises:
         BertineError: `path` is not a model directory, or one of its files is broken.
     """
-    folder = Path(path)
+    folder = model_folder(path)
     settings = read_config(folder / CONFIG)
     tokenizer = Tokenizer.load(folder)
     case = "lowercased" if tokenizer.lowercase else "cased"

@@ -153,7 +153,7 @@ def load_config(path: str | Path, *, dropout: float | None = None) -> BertConfig
     Raises:
         BertineError: no such folder or file, or one that is not a BERT we compute.
     """
-    return _with_dropout(read_config(_folder(path) / CONFIG), dropout).config
+    return _with_dropout(read_config(model_folder(path) / CONFIG), dropout).config
 
 
 def _with_dropout(settings: ConfigFile, p: float | None) -> ConfigFile:
@@ -190,7 +190,7 @@ def load_model(
             that the file holds, is of another shape than config.json says, or belongs to no
             known part; the tokenizer has more pieces than the model.
     """
-    folder = _folder(path)
+    folder = model_folder(path)
     settings = _with_dropout(read_config(folder / CONFIG), dropout)
     tokenizer = _load_tokenizer(folder)
     _check_vocabulary(folder, settings.config, tokenizer)
@@ -224,7 +224,12 @@ def load_model(
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
-def _folder(path: str | Path) -> Path:
+def model_folder(path: str | Path) -> Path:
+    """The model directory that `path` is, or that the run's folder `path` holds.
+
+    Raises:
+        BertineError: neither, or the run has not finished.
+    """
     folder = Path(path)
     if not folder.is_dir():
         kind = "is a file" if folder.exists() else "does not exist"
@@ -266,6 +271,11 @@ def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | No
                 "one of the two files is from another model"
             )
         return task
+    if classifier and settings.problem_type not in (None, "single_label_classification"):
+        raise BertineError(
+            f"{folder / CONFIG}: problem_type is {settings.problem_type!r}, but a classifier here "
+            "gives each text one label; such a model cannot be used yet"
+        )
     if classifier and settings.labels:
         return TaskInfo(name="text", labels=settings.labels)
     return None

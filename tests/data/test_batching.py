@@ -73,7 +73,7 @@ def test_epochs_and_seeds_differ_and_padding_is_small() -> None:
     assert batches != grouped_by_length(lengths, 32, seed=0, epoch=1)
     assert batches != grouped_by_length(lengths, 32, seed=1, epoch=0)
     padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
-    assert padded / sum(lengths) < 1.05  # 1.9 in random order
+    assert padded / sum(lengths) < 1.15  # 1.9 in random order
     # The order of the batches is shuffled: short ones do not come first.
     means = [np.mean([lengths[i] for i in batch]) for batch in batches]
     half = len(means) // 2

@@ -68,9 +68,12 @@ def test_dropout_keeps_the_mean_and_is_off_in_evaluation() -> None:
     assert torch.equal(dropout_add(x, residual, 0.1, training=False), x + residual)
 
 
+@pytest.mark.parametrize("p", [0.3, 0.0])
 @pytest.mark.parametrize("padded", [False, True])
-def test_attention_with_dropout_has_the_plain_formula_s_output_and_gradients(padded: bool) -> None:
-    config = random_config(0).replace(attention_probs_dropout_prob=0.3)
+def test_attention_in_training_has_the_plain_formula_s_output_and_gradients(
+    padded: bool, p: float
+) -> None:
+    config = random_config(0).replace(attention_probs_dropout_prob=p)
     attention = SelfAttention(config).double().train()
     scramble(attention, 0)
     draw = torch.Generator().manual_seed(1)
@@ -87,17 +90,19 @@ def test_attention_with_dropout_has_the_plain_formula_s_output_and_gradients(pad
     ours_grads = torch.autograd.grad((ours * weight).sum(), list(attention.parameters()))
 
     stream.seed(2, 0)
-    mask = stream.keep_mask((b * a, t, t), 0.3, torch.float64).view(b, a, t, t)
+    mask = torch.ones(b, a, t, t, dtype=torch.float64)
+    if p > 0.0:
+        mask = stream.keep_mask((b * a, t, t), p, torch.float64).view(b, a, t, t)
     q, k, v = (
         part.view(b, t, a, h // a).transpose(1, 2) for part in attention.qkv(x).chunk(3, dim=-1)
     )
     probs = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(h // a) + bias, -1)
-    mixed = (probs * mask / 0.7) @ v
+    mixed = (probs * mask / (1 - p)) @ v
     plain = attention.out(mixed.transpose(1, 2).reshape(b * t, h))
     plain_grads = torch.autograd.grad((plain * weight).sum(), list(attention.parameters()))
 
     torch.testing.assert_close(ours, plain)
-    assert not torch.allclose(ours, attention.eval()(x, layout))
+    assert torch.allclose(ours, attention.eval()(x, layout)) == (p == 0.0)
     for one, other in zip(ours_grads, plain_grads, strict=True):
         torch.testing.assert_close(one, other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,43 @@ def test_hold_out_parts_examples_for_good() -> None:
     assert examples.hold_out(0.2, seed=2)[1].items != held.items
     with pytest.raises(BertineError, match="cannot hold out"):
         examples.hold_out(1.0, seed=1)
+
+
+def test_every_label_stays_in_training_and_is_held_out_in_its_share() -> None:
+    labels = ["a"] * 60 + ["b"] * 30 + ["rare"] + ["c"] * 9
+    items = [Example((str(i),), label, i) for i, label in enumerate(labels)]
+    examples = Examples("a.csv", ("text",), "label", items)
+    for seed in range(20):
+        kept, held = examples.hold_out(0.1, seed=seed)
+        assert {item.label for item in kept.items} == {"a", "b", "c", "rare"}
+        counts = [sum(item.label == label for item in held.items) for label in "abc"]
+        assert sum(counts) == 10
+        assert 5 <= counts[0] <= 7
+        assert 2 <= counts[1] <= 4
+    alone = Examples("a.csv", ("text",), "label", items[60:61] + items[-1:])
+    with pytest.raises(BertineError, match="no label is there twice"):
+        alone.hold_out(0.5, seed=0)
+
+
+def test_one_column_may_be_given_as_a_string(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "review,stars\nfine,5\n")
+    examples = read_examples(path, text_columns="review", label_column="stars")
+    assert examples.text_columns == ("review",)
+
+
+def test_compressed_files_are_splits_too(tmp_path: Path) -> None:
+    packed = gzip.compress(b"text,label\nfine,good\n")
+    (tmp_path / "train.csv.gz").write_bytes(packed)
+    write(tmp_path / "dev.csv", "text,label\nbad,bad\n")
+    splits = find_splits(tmp_path)
+    assert splits.train == tmp_path / "train.csv.gz"
+    assert splits.validation == tmp_path / "dev.csv"
+    assert read_examples(tmp_path / "train.csv.gz").items[0].texts == ("fine",)
+
+
+def test_the_same_examples_have_the_same_fingerprint(tmp_path: Path) -> None:
+    rows = "text,label\nfine,good\nbad,bad\n"
+    first = read_examples(write(tmp_path / "a.csv", rows)).fingerprint()
+    assert read_examples(write(tmp_path / "b.csv", rows)).fingerprint() == first
+    for other in (rows.replace("fine", "Fine"), rows.replace("good", "bad")):
+        assert read_examples(write(tmp_path / "b.csv", other)).fingerprint() != first

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import lzma
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -278,3 +281,39 @@ def test_plain_text_is_written_so_that_it_can_be_cut_apart(
     with open_writer("-", Layout("text"), ["text", "label", "probability"]) as writer:
         writer.write({"text": "a\tb", "label": "joy", "probability": 0.5})
     assert capsys.readouterr().out == "joy\t0.5\ta\tb\n"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_compressed_tables_are_read_and_cut_off_ones_refused(tmp_path: Path, suffix: str) -> None:
+    plain = "text,label\n" + "".join(f"row {i},{i % 2}\n" for i in range(2000))
+    pack = {
+        ".gz": gzip.compress,
+        ".xz": lzma.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }[suffix]
+    packed = pack(plain.encode())
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(packed)
+    with Table(path) as table:
+        assert table.layout.kind == "csv"
+        assert [row.values["text"] for row in table] == [f"row {i}" for i in range(2000)]
+    path.write_bytes(packed[:-20])
+    with pytest.raises(BertineError, match=r"cut off|damaged"), Table(path) as table:
+        list(table)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.xlsx", "a.csv.zip"])
+def test_what_is_no_text_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04 text,label\n")
+    with pytest.raises(BertineError, match="tables are read as text"):
+        Table(tmp_path / name)
+
+
+def test_compressed_output_is_refused(tmp_path: Path) -> None:
+    layout = Layout("csv", ",", True)
+    with (
+        pytest.raises(BertineError, match="not compressed"),
+        open_writer(tmp_path / "a.csv.gz", layout, ["text"]),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -318,3 +318,46 @@ def test_finetune_killed_at_the_end_of_an_epoch(
     assert result.report.metrics == expected.report.metrics
     scores = [(tmp_path / name / "scores.json").read_text() for name in ("stopped", "whole")]
     assert scores[0] == scores[1]
+
+
+def test_finetune_goes_on_only_with_the_same_examples_and_weights(
+    model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(labelled, data)
+
+    def life(start: Path, resume: bool) -> None:
+        finetune("text", model=start, data=data, out=tmp_path / "run", epochs=1, resume=resume)
+
+    life(model, False)
+    rows = (data / "train.csv").read_text().splitlines()
+    (data / "train.csv").write_text("\n".join([rows[0], *reversed(rows[1:])]) + "\n")
+    with pytest.raises(BertineError, match="examples_fingerprint"):
+        life(model, True)
+    (data / "train.csv").write_text("\n".join(rows) + "\n")
+    other = toys.write_model(tmp_path / "other", seed=1)
+    with pytest.raises(BertineError, match="weights_fingerprint"):
+        life(other, True)
+    life(model, True)
+
+
+def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertine.training import finetune as module
+
+    def life() -> None:
+        finetune("text", model=model, data=labelled, out=tmp_path / "run", epochs=2, resume=True)
+
+    def killed(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_model", killed)
+        with pytest.raises(Killed):
+            life()
+    found = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert found == ["step-00000004", "step-00000008"]
+    life()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert (tmp_path / "run" / "model").is_dir()

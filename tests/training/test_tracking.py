@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertine.errors import BertineError
+from bertine.training.fit import FitConfig
 from bertine.training.tracking import Tracker, read_log
 
 
@@ -89,6 +90,9 @@ def test_no_tensorboard_unless_asked_for(tmp_path: Path) -> None:
 def test_tensorboard_that_is_not_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard.writer", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    # Before the run's folder is made.
+    with pytest.raises(BertineError, match=r"pip install 'bertine\[tensorboard\]'"):
+        FitConfig(steps=1, learning_rate=1e-3, tensorboard=True)
     with pytest.raises(BertineError, match=r"pip install 'bertine\[tensorboard\]'"):
         Tracker(tmp_path, tensorboard=True)

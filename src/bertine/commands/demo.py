@@ -27,7 +27,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="X",
         type=real(),
         help="for all of it; on a slow machine pre-training is made as short as that asks "
-        "(default: 4.4; with --fast: 0.75)",
+        "(default: 5.2; with --fast: 0.75)",
     )
     parser.add_argument(
         "--seed", metavar="N", type=whole(), default=0, help="of all that is random"

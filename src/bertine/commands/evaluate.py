@@ -7,7 +7,7 @@ from typing import Any
 
 from bertine.commands.arguments import Parser
 from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_precision_argument
+from bertine.commands.run_arguments import add_machine_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
 
@@ -22,8 +22,8 @@ def _add_arguments(parser: Parser) -> None:
         "or validation.*",
     )
     add_column_arguments(parser, otherwise="as in training", label=True)
-    add_table_arguments(parser)
-    add_precision_argument(parser)
+    add_table_arguments(parser, text=False)
+    add_machine_arguments(parser)
 
 
 def _run(values: dict[str, Any]) -> None:

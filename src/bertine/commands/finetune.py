@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, real, share, whole
+from bertine.commands.arguments import Parser, whole
 from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_run_arguments
+from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
 #: The names in `bertine.tasks.TASKS`, which imports PyTorch; a test holds them equal.
@@ -33,7 +33,7 @@ def _add_arguments(parser: Parser) -> None:
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
-    add_table_arguments(parser)
+    add_table_arguments(parser, text=False)
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
     recipe.add_argument(
@@ -46,21 +46,7 @@ def _add_arguments(parser: Parser) -> None:
         default=128,
         help="tokens of an example; longer ones are cut, and counted",
     )
-    recipe.add_argument(
-        "--learning-rate", metavar="X", type=real(), default=5e-5, help="its highest value"
-    )
-    recipe.add_argument(
-        "--warmup-ratio", metavar="P", type=share, default=0.1, help="share of all steps"
-    )
-    recipe.add_argument(
-        "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"
-    )
-    recipe.add_argument(
-        "--dropout",
-        metavar="P",
-        type=share,
-        help="on hidden states and attention, instead of the model's own rate",
-    )
+    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=0.1)
     add_run_arguments(parser, checkpoint_every=None)
 
 

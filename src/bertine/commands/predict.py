@@ -7,7 +7,7 @@ from typing import Any
 
 from bertine.commands.arguments import Parser, Switch
 from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_precision_argument
+from bertine.commands.run_arguments import add_machine_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
 
@@ -30,7 +30,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
-    add_precision_argument(parser)
+    add_machine_arguments(parser)
 
 
 def _run(values: dict[str, Any]) -> None:

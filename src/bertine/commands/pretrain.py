@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch, real, share, whole
+from bertine.commands.arguments import Parser, share, whole
 from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_run_arguments
+from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -26,7 +26,7 @@ def _add_arguments(parser: Parser) -> None:
     length.add_argument("--steps", metavar="N", type=whole(1), help="updates of the weights")
     length.add_argument("--tokens", metavar="N", type=whole(1), help="tokens to see, such as 1e8")
     _add_data_arguments(parser)
-    _add_optimizer_arguments(parser)
+    add_optimizer_arguments(parser, learning_rate=1e-4, warmup_ratio=0.01)
     add_run_arguments(parser, checkpoint_every=1000)
 
 
@@ -54,51 +54,6 @@ def _add_data_arguments(parser: Parser) -> None:
         type=share,
         default=0.1,
         help="share of sequences made shorter on purpose",
-    )
-
-
-def _add_optimizer_arguments(parser: Parser) -> None:
-    group = parser.add_argument_group("optimizer")
-    group.add_argument(
-        "--learning-rate", metavar="X", type=real(), default=1e-4, help="its highest value"
-    )
-    group.add_argument(
-        "--warmup-steps", metavar="N", type=whole(), help="steps of warm-up (or --warmup-ratio)"
-    )
-    group.add_argument(
-        "--warmup-ratio",
-        metavar="P",
-        type=share,
-        default=0.01,
-        help="warm-up as a share of all steps, where --warmup-steps is not given",
-    )
-    group.add_argument(
-        "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"
-    )
-    group.add_argument("--adam-beta1", metavar="P", type=share, default=0.9, help="of AdamW")
-    group.add_argument("--adam-beta2", metavar="P", type=share, default=0.999, help="of AdamW")
-    group.add_argument("--adam-epsilon", metavar="X", type=real(), default=1e-6, help="of AdamW")
-    group.add_argument(
-        "--bias-correction",
-        "--no-bias-correction",
-        action=Switch,
-        default=True,
-        help="of AdamW; the paper's code has none",
-    )
-    group.add_argument(
-        "--max-grad-norm", metavar="X", type=real(), default=1.0, help="gradients are clipped to it"
-    )
-    group.add_argument(
-        "--max-tokens-per-micro-batch",
-        metavar="N",
-        type=whole(1),
-        help="compute each update in parts of so many tokens: the same result in less memory",
-    )
-    group.add_argument(
-        "--dropout",
-        metavar="P",
-        type=share,
-        help="on hidden states and attention, instead of the model's own rate",
     )
 
 

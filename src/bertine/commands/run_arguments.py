@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import _ActionsContainer
 
-from bertine.commands.arguments import Parser, Switch, whole
+from bertine.commands.arguments import Parser, Switch, real, share, whole
 
 
-def add_precision_argument(parser: _ActionsContainer) -> None:
-    """``--precision``: what the matrix products are computed in."""
+def add_machine_arguments(parser: _ActionsContainer) -> None:
+    """``--device`` and ``--precision``: where, and in what, to compute."""
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda or cuda:1 (not given: the GPU if there is one)"
+    )
     parser.add_argument(
         "--precision",
         choices=("auto", "bf16", "fp32"),
@@ -20,14 +23,14 @@ def add_precision_argument(parser: _ActionsContainer) -> None:
 def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
     """Seed, precision, checkpoints, logs."""
     group = parser.add_argument_group("run")
-    add_precision_argument(group)
+    add_machine_arguments(group)
     group.add_argument("--seed", metavar="N", type=whole(), default=0, help="of all that is random")
     group.add_argument(
         "--checkpoint-every",
         metavar="N",
         type=whole(1),
         default=checkpoint_every,
-        help="steps between checkpoints" + ("" if checkpoint_every else " (none unless given)"),
+        help="steps between checkpoints" + ("" if checkpoint_every else " (not given: an epoch)"),
     )
     group.add_argument(
         "--keep-checkpoints",
@@ -48,4 +51,50 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
         "--resume",
         action=Switch,
         help="go on from the last checkpoint in the output folder, exactly as if never stopped",
+    )
+
+
+def add_optimizer_arguments(parser: Parser, *, learning_rate: float, warmup_ratio: float) -> None:
+    """AdamW, its schedule, and what goes with an update."""
+    group = parser.add_argument_group("optimizer")
+    group.add_argument(
+        "--learning-rate", metavar="X", type=real(), default=learning_rate, help="its highest value"
+    )
+    group.add_argument(
+        "--warmup-steps", metavar="N", type=whole(), help="steps of warm-up (or --warmup-ratio)"
+    )
+    group.add_argument(
+        "--warmup-ratio",
+        metavar="P",
+        type=share,
+        default=warmup_ratio,
+        help="warm-up as a share of all steps, where --warmup-steps is not given",
+    )
+    group.add_argument(
+        "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"
+    )
+    group.add_argument("--adam-beta1", metavar="P", type=share, default=0.9, help="of AdamW")
+    group.add_argument("--adam-beta2", metavar="P", type=share, default=0.999, help="of AdamW")
+    group.add_argument("--adam-epsilon", metavar="X", type=real(), default=1e-6, help="of AdamW")
+    group.add_argument(
+        "--bias-correction",
+        "--no-bias-correction",
+        action=Switch,
+        default=True,
+        help="of AdamW; the paper's code has none",
+    )
+    group.add_argument(
+        "--max-grad-norm", metavar="X", type=real(), default=1.0, help="gradients are clipped to it"
+    )
+    group.add_argument(
+        "--max-tokens-per-micro-batch",
+        metavar="N",
+        type=whole(1),
+        help="compute each update in parts of so many tokens: the same result in less memory",
+    )
+    group.add_argument(
+        "--dropout",
+        metavar="P",
+        type=share,
+        help="on hidden states and attention, instead of the model's own rate",
     )

@@ -21,12 +21,13 @@ def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None
         )
 
 
-def add_table_arguments(parser: Parser) -> None:
-    """Format, quotes, strictness of :class:`bertine.tasks.tables.Table`."""
+def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
+    """Format, quotes, strictness of :class:`bertine.tasks.tables.Table`; `text`: plain text, which
+    has no labels, is a format too."""
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--format",
-        choices=("csv", "tsv", "jsonl", "text"),
+        choices=("csv", "tsv", "jsonl", "text") if text else ("csv", "tsv", "jsonl"),
         help="not given: told by the name of the file and its first line",
     )
     group.add_argument(

@@ -15,8 +15,9 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.rng import generator
 
-#: Batches in a window of :func:`grouped_by_length`: enough that one window's batches are nearly
-#: free of padding, few enough that an epoch's order stays close to a uniform shuffle.
+#: Batches in a window of :func:`grouped_by_length`: few, so that an epoch's order stays close to a
+#: uniform shuffle. With 50, MiniLM on the emotion set is three points behind after an epoch; and
+#: what padding is left costs little, as the backbone leaves most of it out.
 WINDOW = 8
 
 Value = TypeVar("Value")

@@ -51,23 +51,17 @@ def inspect_store(
         return [*lines, "no instances: next-sentence prediction needs at least two documents"]
     if num_instances < 1:
         return lines
-    data = PretrainingData(
-        store,
-        tokenizer,
-        batch_size=num_instances,
-        max_seq_length=max_seq_length,
-        seed=seed,
-        max_predictions_per_seq=None,
-    )
+    # With the batch size of `pretrain`: a batch's masks are drawn together.
+    data = PretrainingData(store, tokenizer, max_seq_length=max_seq_length, seed=seed)
     pairs = data.segments.instances(0, num_instances)
-    batch = data.batch(0)
+    batches = [data.batch(i) for i in range(-(-num_instances // data.batch_size))]
     for number, pair in enumerate(pairs):
         lines += [
             "",
             f"instance {number}: A from document {pair.document_a}, B from document "
             f"{pair.document_b}; next_sentence_label {int(pair.is_random_next)} "
             f"({'random' if pair.is_random_next else 'next'}); {pair.num_truncated} tokens cut off",
-            *show_sequence(batch, number, tokenizer),
+            *show_sequence(batches[number // data.batch_size], number % data.batch_size, tokenizer),
         ]
     return lines
 

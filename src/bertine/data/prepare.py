@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.console import human_count, human_time, progress, warn
-from bertine.data.store import MANIFEST, TOKENIZER, TokenStore
+from bertine.data.store import TOKENIZER, TokenStore, is_store
 from bertine.data.writer import MAX_SENTENCE, StoreWriter
 from bertine.errors import BertineError
-from bertine.files import atomic_dir
+from bertine.files import atomic_dir, check_replaceable
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import split_sentences
 from bertine.text.tokenizer import Tokenizer
@@ -187,8 +187,7 @@ def prepare(
     out = Path(out)
     if shard_tokens < 1:
         raise BertineError(f"shard_tokens is {shard_tokens}, but must be at least 1")
-    if out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).is_file():
-        raise BertineError(f"{out}: is a folder, but not a token store; choose another one")
+    check_replaceable(out, "token store", is_store)
     documents = Corpus(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
     )

@@ -63,6 +63,15 @@ class StoredDocument:
     sentence_lengths: npt.NDArray[np.uint16]
 
 
+def is_store(folder: Path) -> bool:
+    """Whether `folder` holds a token store, whole or damaged."""
+    try:
+        manifest = read_json(folder / MANIFEST)
+    except BertineError:
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
 class Chunk:
     """One record batch: some thousands of documents, as flat views.
 

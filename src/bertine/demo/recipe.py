@@ -58,13 +58,13 @@ class Recipe:
         repeats: fine-tuning runs of each kind, with different seeds.
     """
 
-    budget_seconds: float = 270.0
+    budget_seconds: float = 310.0
     vocab_size: int = 4000
     model: str = "bert-tiny"
     initializer_range: float = 0.06
     dropout: float = 0.0
-    phases: tuple[Phase, ...] = (Phase(32, 64, 3e-3, 0.8), Phase(64, 32, 2e-3, 0.2))
-    steps: int = 7000
+    phases: tuple[Phase, ...] = (Phase(32, 64, 3e-3, 0.5), Phase(64, 32, 2e-3, 0.5))
+    steps: int = 10_000
     least_steps: int = 300
     warmup_ratio: float = 0.05
     adam_beta2: float = 0.98

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 
@@ -76,7 +77,12 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         BertineError: no mask in the text, a text longer than the model takes, a model without a
             masked-LM head, `top_k` out of range.
     """
-    loaded = model if isinstance(model, LoadedModel) else load_model(model)
+    if isinstance(model, LoadedModel):
+        loaded = model
+    else:
+        loaded = load_model(model)
+        for line in loaded.report.lines():
+            say(line)
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)

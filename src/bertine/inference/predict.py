@@ -12,10 +12,11 @@ from bertine.console import human_time, progress
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
-from bertine.tasks.examples import Example, Examples, row_texts
+from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
 from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table
+from bertine.text.streams import COMPRESSIONS
 
 #: Rows are predicted in chunks: enough to sort by length, few enough to hold in memory.
 CHUNK_ROWS = 4096
@@ -71,7 +72,7 @@ def predict(
     device: str | None = None,
     precision: str = "auto",
     all_probabilities: bool = False,
-    text_columns: Sequence[str] | None = None,
+    text_columns: Sequence[str] | str | None = None,
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
@@ -100,10 +101,10 @@ def predict(
     Raises:
         BertineError: no such model; what reading the table raises; a column is missing.
     """
-    predictor = model if isinstance(model, Predictor) else Predictor.load(model, device, precision)
+    predictor = Predictor.opened(model, device, precision)
     started = time.monotonic()
     task = predictor.task
-    columns = tuple(text_columns or task.text_columns)
+    columns = as_columns(text_columns) or task.text_columns
     report = PredictReport(max_length=task.max_length)
     with Table(input, format=format, wanted=columns, quotes=quotes, strict=strict) as table:
         if table.layout.kind == "text":
@@ -182,8 +183,9 @@ def _unused(name: str, taken: Sequence[str]) -> str:
 
 
 def _count_lines(path: str | Path) -> int | None:
-    """Lines of a file, for the estimate of the time left; None for what can be read but once."""
-    if not Path(path).is_file():
+    """Lines of a file, for the estimate of the time left; None for what can be read but once, or
+    would have to be unpacked."""
+    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
         return None
     count = 0
     with os_errors(path, "reading it"), open(path, "rb") as handle:

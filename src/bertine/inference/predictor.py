@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from bertine.console import progress
+from bertine.console import progress, say
 from bertine.errors import BertineError
 from bertine.inference.evaluate import evaluate_examples
 from bertine.inference.running import run_features
 from bertine.modeldir import load_model
 from bertine.models.model import Model
-from bertine.models.precision import resolve_precision
+from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.classification import Prediction
@@ -65,7 +65,7 @@ class Predictor:
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
         """
-        where = _device(device)
+        where = resolve_device(device)
         dtype = resolve_precision(precision, where)
         loaded = load_model(model_dir)
         if loaded.task is None or loaded.task.name not in TASKS:
@@ -83,6 +83,16 @@ class Predictor:
             )
         predictor = cls(loaded.model.to(where), loaded.tokenizer, task, dtype=dtype)
         predictor.load_lines = loaded.report.lines()
+        return predictor
+
+    @classmethod
+    def opened(cls, model: Predictor | Path | str, device: str | None, precision: str) -> Predictor:
+        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        if isinstance(model, Predictor):
+            return model
+        predictor = cls.load(model, device, precision)
+        for line in predictor.load_lines:
+            say(line)
         return predictor
 
     def __call__(self, texts: Sequence[Text]) -> list[Prediction]:
@@ -123,7 +133,7 @@ def evaluate(
     *,
     device: str | None = None,
     precision: str = "auto",
-    text_columns: Sequence[str] | None = None,
+    text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
     format: str | None = None,
     quotes: bool | None = None,
@@ -150,7 +160,7 @@ def evaluate(
         BertineError: no such model or data, a missing column, a label that the model does not
             know.
     """
-    predictor = model if isinstance(model, Predictor) else Predictor.load(model, device, precision)
+    predictor = Predictor.opened(model, device, precision)
     splits = find_splits(data)
     path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
     if path is None:
@@ -177,18 +187,6 @@ def evaluate(
             dtype=predictor.dtype,
             on_batch=lambda done: bar.advance(job, done),
         )
-
-
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise BertineError(f"unknown device {name!r}; try cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BertineError(f"device {name!r}: this machine has no GPU that PyTorch can use")
-    return device
 
 
 def _numbered(items: Sequence[Example]) -> list[Example]:

@@ -82,11 +82,13 @@ class ConfigFile:
         config: the architecture.
         architecture: transformers' class of the model that was saved, "" when not said.
         labels: the classes of a classifier in the order of its outputs; empty when not said.
+        problem_type: what kind of classifier transformers takes it for; None when not said.
     """
 
     config: BertConfig
     architecture: str
     labels: tuple[str, ...]
+    problem_type: str | None = None
 
 
 def architecture_name(heads: Iterable[str]) -> str:
@@ -196,4 +198,4 @@ def read_config(path: Path) -> ConfigFile:
         raise BertineError(f"{path}: {error}") from error
     names = values.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
-    return ConfigFile(config, architecture, _labels(path, values))
+    return ConfigFile(config, architecture, _labels(path, values), values.get("problem_type"))

@@ -128,8 +128,14 @@ def _softmax_backward(grad: Tensor, probs: Tensor) -> Tensor:
     return torch._softmax_backward_data(grad, probs, -1, probs.dtype)
 
 
-class _DropoutAttention(torch.autograd.Function):
-    """softmax(q k' / sqrt(D) + bias) with dropout, times v, for a CPU in training.
+#: Up to this length attention in training is written out even without dropout: the backward pass
+#: of PyTorch's fused attention for CPUs takes several times as long as the products. Beyond it
+#: the probabilities, which the fused one does not keep, are what counts.
+_WRITTEN_OUT = 256
+
+
+class _Attention(torch.autograd.Function):
+    """softmax(q k' / sqrt(D) + bias), with dropout, times v, for a CPU in training.
 
     PyTorch's fused CPU attention has no dropout; with a rate above zero its
     ``scaled_dot_product_attention`` takes an unfused path with the slow Bernoulli generator.
@@ -149,17 +155,24 @@ class _DropoutAttention(torch.autograd.Function):
             alpha=scale,
         )
         probs = _softmax(scores)
-        mask = stream.keep_mask(probs.shape, p, probs.dtype)
+        mask = stream.keep_mask(probs.shape, p, probs.dtype) if p > 0.0 else None
         ctx.save_for_backward(q, k, v, probs, mask)
         ctx.scale, ctx.keep = scale, 1.0 / (1.0 - p)
+        if mask is None:
+            return torch.bmm(probs, v)
         return torch.bmm(probs * mask, v).mul_(ctx.keep)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, probs, mask = ctx.saved_tensors
-        grad = grads[0] * ctx.keep
-        grad_v = torch.bmm((probs * mask).transpose(1, 2), grad)
-        grad_probs = torch.bmm(grad, v.transpose(1, 2)).mul_(mask)
+        if mask is None:
+            grad = grads[0]
+            grad_v = torch.bmm(probs.transpose(1, 2), grad)
+            grad_probs = torch.bmm(grad, v.transpose(1, 2))
+        else:
+            grad = grads[0] * ctx.keep
+            grad_v = torch.bmm((probs * mask).transpose(1, 2), grad)
+            grad_probs = torch.bmm(grad, v.transpose(1, 2)).mul_(mask)
         grad_scores = _softmax_backward(grad_probs, probs)
         grad_q = torch.bmm(grad_scores, k).mul_(ctx.scale)
         grad_k = torch.bmm(grad_scores.transpose(1, 2), q).mul_(ctx.scale)
@@ -186,11 +199,12 @@ class SelfAttention(nn.Module):
         qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
-        if p > 0.0 and x.device.type == "cpu":
+        written_out = p > 0.0 or (self.training and t <= _WRITTEN_OUT)
+        if written_out and x.device.type == "cpu":
             flat = (b * self.heads, t, self.head_size)
             if bias is not None:
                 bias = bias.expand(b, self.heads, 1, t).reshape(b * self.heads, 1, t)
-            mixed = _DropoutAttention.apply(
+            mixed = _Attention.apply(
                 q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p
             ).view(b, self.heads, t, self.head_size)
         else:

@@ -19,15 +19,17 @@ class _SumCrossEntropy(torch.autograd.Function):
     no fp32 copy of all logits exists: a block of rows stays in the cache.
     """
 
-    BLOCK = 32
+    #: Logits of a block: as many rows as have about so many, 4 MB in fp32.
+    BLOCK = 1 << 20
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         total = logits.new_zeros((), dtype=torch.float32)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         grad = torch.empty_like(logits)
-        for start in range(0, logits.shape[0], _SumCrossEntropy.BLOCK):
-            rows = slice(start, start + _SumCrossEntropy.BLOCK)
+        size = max(1, _SumCrossEntropy.BLOCK // logits.shape[1])
+        for start in range(0, logits.shape[0], size):
+            rows = slice(start, start + size)
             target = labels[rows, None]
             log_probs = torch.log_softmax(logits[rows].float(), -1)
             picked = log_probs.gather(1, target)

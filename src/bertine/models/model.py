@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
+import torch
 from torch import nn
 
 from bertine.models.bert import BertBackbone
@@ -28,6 +30,14 @@ class Model(nn.Module):
         self.config = config
         self.backbone = BertBackbone(config, add_pooler)
         self.heads = nn.ModuleDict(dict(heads))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all weights, as hex digits: what a run began with."""
+        digest = hashlib.sha256()
+        for name, tensor in self.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def num_parameters(self) -> int:
         """Parameters, the tied decoder counted once."""

@@ -1,4 +1,4 @@
-"""Which number type to compute in: bf16 where the machine multiplies it fast, fp32 otherwise."""
+"""Where to compute, and in which number type: bf16 where the machine multiplies it fast."""
 
 from __future__ import annotations
 
@@ -20,6 +20,28 @@ def cpu_has_bf16() -> bool:
         flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
         return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
     return False
+
+
+def resolve_device(name: str | None) -> torch.device:
+    """A device as PyTorch calls it; None: the GPU if there is one, else the CPU.
+
+    Raises:
+        BertineError: no such device, or none on this machine.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BertineError(f"unknown device {name!r}; try cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BertineError(f"device {name!r}: this machine has no GPU that PyTorch can use")
+    return device
+
+
+def precision_name(name: str, device: torch.device | str = "cpu") -> str:
+    """What ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are."""
+    return "fp32" if resolve_precision(name, device) == torch.float32 else "bf16"
 
 
 def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dtype:

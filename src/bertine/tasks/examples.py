@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.rng import generator
 from bertine.tasks.tables import Row, Table, require_columns
+from bertine.text.streams import COMPRESSIONS
 
 #: Usual names of the text columns and of the label column, tried in this order.
 TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
@@ -21,7 +23,9 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 
-_TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
+_TABLE_SUFFIXES = tuple(
+    kind + packed for kind in (".csv", ".tsv", ".jsonl", ".txt") for packed in ("", *COMPRESSIONS)
+)
 _SPLIT_NAMES = {
     "train": ("train",),
     "validation": ("validation", "valid", "val", "dev"),
@@ -54,8 +58,16 @@ class Examples:
     def __len__(self) -> int:
         return len(self.items)
 
+    def fingerprint(self) -> str:
+        """SHA-256 of the texts and labels in their order, as hex digits."""
+        digest = hashlib.sha256()
+        for item in self.items:
+            digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
     def hold_out(self, share: float, seed: int) -> tuple[Examples, Examples]:
-        """Split off a random `share` of the examples (at least one); both parts keep the order.
+        """Split off a random `share` of the examples (at least one), of each label about the same
+        share; both parts keep the order, and the first has every label.
 
         The same examples, share and seed give the same parts.
         """
@@ -64,8 +76,19 @@ class Examples:
                 f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
-        count = min(max(1, round(share * len(self))), len(self) - 1)
-        chosen = set(generator(seed, "hold-out").permutation(len(self))[:count].tolist())
+        by_label: dict[str, list[int]] = {}
+        for index in generator(seed, "hold-out").permutation(len(self)).tolist():
+            by_label.setdefault(self.items[index].label or "", []).append(index)
+        # One of each label stays. Of the others in a row, label after label, every so many-th
+        # goes, which takes the same share of all.
+        free = [index for key in sorted(by_label) for index in by_label[key][1:]]
+        if not free:
+            raise BertineError(
+                f"{self.source}: cannot hold out a validation set, as no label is there twice; "
+                "give a folder with a training and a validation file"
+            )
+        count = min(max(1, round(share * len(self))), len(free))
+        chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
         kept = [item for index, item in enumerate(self.items) if index not in chosen]
         held = [item for index, item in enumerate(self.items) if index in chosen]
         columns = (self.text_columns, self.label_column)
@@ -87,6 +110,8 @@ class Splits:
 def find_splits(path: str | Path) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
+
+    Each may be compressed (.gz, .zst, .xz).
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
@@ -117,11 +142,17 @@ def find_splits(path: str | Path) -> Splits:
     return Splits(**found)
 
 
-def resolve_text_columns(table: Table, text_columns: Sequence[str] | None) -> tuple[str, ...]:
+def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Column names as a tuple: one name alone is one column, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
     """The asked-for text columns, which must be there, or else the usual ones that are there."""
+    text_columns = as_columns(text_columns)
     if text_columns:
         require_columns(table.name, table.columns, text_columns)
-        return tuple(text_columns)
+        return text_columns
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):
             return names
@@ -153,7 +184,7 @@ def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str,
 def read_examples(
     path: str | Path,
     *,
-    text_columns: Sequence[str] | None = None,
+    text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
     format: str | None = None,
     quotes: bool | None = None,
@@ -165,7 +196,7 @@ def read_examples(
         BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column is missing or
             cannot be told; a row has no label; there is no row.
     """
-    wanted = [*(text_columns or ()), *([label_column] if label_column else [])]
+    wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
     with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
         if table.layout.kind == "text":
             raise BertineError(

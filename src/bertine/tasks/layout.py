@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertine.errors import BertineError
+from bertine.text.streams import COMPRESSIONS
 
 Kind = Literal["csv", "tsv", "jsonl", "text"]
 
@@ -23,6 +24,12 @@ _SUFFIXES: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+}
+#: Suffixes of tables that are no text, and what to do with them.
+_BINARY = {
+    **dict.fromkeys((".parquet", ".arrow", ".feather"), "convert it to csv or JSON lines"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
+    **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
 }
 # Names that tell a header line from a line of text when nobody says which columns to expect.
 _KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
@@ -53,7 +60,7 @@ def detect_layout(
     """
     if format is not None and format not in get_args(Kind):
         raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
-    kind = format or _SUFFIXES.get(Path(path).suffix.lower())
+    kind = format or _SUFFIXES.get(inner_suffix(path))
     if kind is None:
         if _is_json_object(first):
             kind = "jsonl"
@@ -67,6 +74,21 @@ def detect_layout(
     if kind == "tsv":
         return Layout("tsv", "\t", bool(quotes))
     return Layout("jsonl") if kind == "jsonl" else Layout("text")
+
+
+def inner_suffix(path: str | Path) -> str:
+    """The suffix of a file, in lower case, of what is inside where it is compressed.
+
+    Raises:
+        BertineError: it is that of a table that is not text.
+    """
+    name = Path(path)
+    if name.suffix.lower() in COMPRESSIONS:
+        name = name.with_suffix("")
+    suffix = name.suffix.lower()
+    if suffix in _BINARY:
+        raise BertineError(f"{path}: tables are read as text, not {suffix}; {_BINARY[suffix]}")
+    return suffix
 
 
 def _delimited(delimiter: str, quotes: bool | None) -> Layout:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bertine.errors import BertineError
-from bertine.files import atomic_file
+from bertine.files import atomic_file, os_errors
 from bertine.tasks.layout import LINE_COLUMN, Layout
 from bertine.tasks.tables import encodable
+from bertine.text.streams import COMPRESSIONS
 
 
 class TableWriter:
@@ -60,10 +61,17 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         yield TableWriter(sys.stdout, layout, columns)
         sys.stdout.flush()
         return
-    with (
-        atomic_file(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="") as handle,
-    ):
+    if Path(path).suffix.lower() in COMPRESSIONS:
+        raise BertineError(
+            f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
+            "and compress that"
+        )
+    with contextlib.ExitStack() as stack:
+        # A device or a pipe is written to; it cannot be replaced.
+        regular = not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()
+        target = stack.enter_context(atomic_file(path)) if regular else path
+        stack.enter_context(os_errors(path, "writing it"))
+        handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
         yield TableWriter(handle, layout, columns)
 
 

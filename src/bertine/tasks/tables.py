@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
-from bertine.files import os_errors
-from bertine.tasks.layout import LINE_COLUMN, detect_layout, strip_newline
+from bertine.tasks.layout import LINE_COLUMN, detect_layout, inner_suffix, strip_newline
+from bertine.text.streams import open_stream, reading
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
@@ -68,13 +68,14 @@ class _Lines:
 
     def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
         self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
+        self._path = Path(name)
         self.number = 0
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
-        with os_errors(self._name, "reading it"):
+        with reading(self._path):
             raw = self._handle.readline(MAX_LINE_BYTES + 1)
         if not raw:
             raise StopIteration
@@ -109,7 +110,7 @@ class Table:
     """A table opened for reading: iterate once over its :class:`Row`; use it in ``with``.
 
     Args:
-        path: a file, or ``-`` for stdin.
+        path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin.
         format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise told by the suffix, and for
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
@@ -147,8 +148,8 @@ class Table:
         if str(path) == "-":
             handle = sys.stdin.buffer
         else:
-            with os_errors(path, "reading it"):
-                handle = self._stack.enter_context(open(path, "rb"))  # noqa: SIM115
+            inner_suffix(path)  # refuses what is no text
+            handle = self._stack.enter_context(open_stream(Path(path))).reader
         try:
             self._lines = _Lines(handle, self.name, strict, self.stats)
             self._strict = strict

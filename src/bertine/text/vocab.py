@@ -19,7 +19,7 @@ import numpy as np
 
 from bertine.console import human_time, progress
 from bertine.errors import BertineError
-from bertine.files import atomic_dir
+from bertine.files import atomic_dir, check_replaceable
 from bertine.text import wordpiece
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
@@ -104,6 +104,13 @@ class VocabReport:
         return lines
 
 
+def is_tokenizer_folder(folder: Path) -> bool:
+    """Whether `folder` holds a tokenizer's files and nothing else."""
+    known = {"vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    names = {path.name for path in folder.iterdir()}
+    return names <= known and bool(names & {"vocab.txt", "tokenizer.json"})
+
+
 def train_vocab(
     corpus: Sequence[Path | str] | Path | str,
     out: Path | str,
@@ -126,7 +133,8 @@ def train_vocab(
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`, as are
             `document_per_file`, `text_field` and `strict`.
-        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json; replaced as a whole.
+        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
+            that is there is replaced; one with anything else in it is refused.
         vocab_size: tokens wanted, special tokens and single characters included.
         lowercase: uncased: lower case everywhere.
         strip_accents: remove accents; None: if `lowercase`.
@@ -142,8 +150,8 @@ def train_vocab(
         The report; its `lines()` are for people.
 
     Raises:
-        BertineError: something is wrong with the corpus, or `vocab_size` is too small for its
-            alphabet.
+        BertineError: something is wrong with the corpus, `vocab_size` is too small for its
+            alphabet, or `out` is a folder of something else.
     """
     if vocab_size < len(SPECIAL_TOKENS) + 1:
         raise BertineError(f"vocab_size {vocab_size} is too small; a few thousand are usual")
@@ -151,6 +159,7 @@ def train_vocab(
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
     if limit_alphabet is not None and limit_alphabet < 1:
         raise BertineError(f"limit_alphabet {limit_alphabet} leaves no character; give 1000, say")
+    check_replaceable(out, "tokenizer's folder", is_tokenizer_folder)
     started = time.monotonic()
     documents = Corpus(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict

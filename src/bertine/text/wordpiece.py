@@ -86,6 +86,12 @@ def read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
     """Read what :meth:`bertine.text.tokenizer.Tokenizer.load` reads; also the file's name."""
     with os_errors(path, "loading the tokenizer"):
         path.stat()
+        named = ("tokenizer.json", "vocab.txt")
+        if path.is_dir() and not any((path / name).exists() for name in named):
+            # The folder of a run holds its model directory.
+            inner = path / "model"
+            if any((inner / name).exists() for name in named):
+                path = inner
     folder = path if path.is_dir() else path.parent
     config: Any = {}
     if (folder / "tokenizer_config.json").is_file():

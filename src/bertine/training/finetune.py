@@ -14,8 +14,8 @@ from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.inference.evaluate import evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
-from bertine.models.precision import resolve_precision
-from bertine.tasks import TASKS
+from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.tasks import task_class
 from bertine.tasks.base import Features, Report, Task, truncation_note
 from bertine.tasks.examples import Examples, find_splits, read_examples
 from bertine.training.display import Display
@@ -59,7 +59,7 @@ def finetune(
     model: Path | str,
     data: Path | str,
     out: Path | str,
-    text_columns: Sequence[str] | None = None,
+    text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
     format: str | None = None,
     quotes: bool | None = None,
@@ -68,9 +68,17 @@ def finetune(
     batch_size: int = 32,
     max_length: int = 128,
     learning_rate: float = 5e-5,
+    warmup_steps: int | None = None,
     warmup_ratio: float = 0.1,
     weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-6,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
+    device: str | None = None,
     precision: str = "auto",
     seed: int = 0,
     checkpoint_every: int | None = None,
@@ -95,7 +103,9 @@ def finetune(
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted.
         dropout: on hidden states and attention, in place of the model's own rates.
-        checkpoint_every: steps; None writes none.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        checkpoint_every: steps; None: one after each epoch. They are removed when the model
+            directory has been written.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -103,13 +113,16 @@ def finetune(
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run.
     """
-    if task not in TASKS:
-        raise BertineError(f"task {task!r} is not known; known: {', '.join(TASKS)}")
+    kind = task_class(task)
+    where = resolve_device(device)
+    Run.check(out, resume)
     config = load_config(model, dropout=dropout)
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
     train, validation = _read(data, text_columns, label_column, seed, reading)
-    max_length = min(max_length, config.max_position_embeddings)
-    built: Task[Any] = TASKS[task].from_examples(train, max_length=max_length)
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
+    built: Task[Any] = kind.from_examples(train, max_length=max_length)
     heads = built.heads(config)
     loaded = load_model(model, heads=heads, seed=seed, dropout=dropout)
     if loaded.task is None or loaded.task.labels != built.task_info().labels:
@@ -117,6 +130,7 @@ def finetune(
         loaded = load_model(
             model, heads=built.heads(config), fresh=list(heads), seed=seed, dropout=dropout
         )
+    loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
     held = built.featurize(validation, loaded.tokenizer)
     _say_what(loaded, train, validation, features, built)
@@ -131,12 +145,18 @@ def finetune(
     fit_config = FitConfig(
         steps=steps,
         learning_rate=learning_rate,
-        warmup_steps=round(warmup_ratio * steps),
+        warmup_steps=round(warmup_ratio * steps) if warmup_steps is None else warmup_steps,
         weight_decay=weight_decay,
-        precision=precision,
+        adam_beta1=adam_beta1,
+        adam_beta2=adam_beta2,
+        adam_epsilon=adam_epsilon,
+        bias_correction=bias_correction,
+        max_grad_norm=max_grad_norm,
+        max_tokens_per_micro_batch=max_tokens_per_micro_batch,
+        precision=precision_name(precision, where),
         seed=seed,
         log_every=log_every,
-        checkpoint_every=checkpoint_every,
+        checkpoint_every=batches.steps_per_epoch if checkpoint_every is None else checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
     )
@@ -145,6 +165,9 @@ def finetune(
         "data_path": str(data),
         "model_path": str(model),
         "num_examples": len(train),
+        "examples_fingerprint": train.fingerprint(),
+        "weights_fingerprint": loaded.model.fingerprint(),
+        "device": where.type,
         "labels_and_columns": dataclasses.asdict(built.task_info()),
         "epochs": epochs,
         "batch_size": batch_size,
@@ -165,7 +188,7 @@ def finetune(
             validation,
             loaded.tokenizer,
             features=held,
-            dtype=resolve_precision(precision),
+            dtype=resolve_precision(precision, where),
         )
 
     def evaluate(display: Display) -> dict[str, float]:
@@ -190,12 +213,13 @@ def finetune(
     facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
     write_json(run.folder / "scores.json", {"scores": scores, "final": report.to_dict()})
     save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
+    run.remove_checkpoints()
     return FinetuneResult(run.model, scores, report, _elapsed(run))
 
 
 def _read(
     data: Path | str,
-    text_columns: Sequence[str] | None,
+    text_columns: Sequence[str] | str | None,
     label_column: str | None,
     seed: int,
     reading: dict[str, Any],

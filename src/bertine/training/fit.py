@@ -29,10 +29,10 @@ from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
-from bertine.training.optim import AdamW, use_row_gradients
+from bertine.training.optim import AdamW, row_gradients
 from bertine.training.run import Run
 from bertine.training.schedule import schedule
-from bertine.training.tracking import Tracker
+from bertine.training.tracking import Tracker, require_tensorboard
 
 #: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
 CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 262144
@@ -91,6 +91,8 @@ class FitConfig:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
         schedule(self.schedule)
         resolve_precision(self.precision)
+        if self.tensorboard:
+            require_tensorboard()
 
 
 @dataclass
@@ -208,7 +210,6 @@ def fit(
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
     keep_freed_memory()
-    use_row_gradients(model)
     optimizer = AdamW(
         model,
         weight_decay=config.weight_decay,
@@ -237,7 +238,11 @@ def fit(
         )
 
     model.train()
-    with Interrupt() as interrupt, Display.open(title, config.steps, start) as display:
+    with (
+        row_gradients(model),
+        Interrupt() as interrupt,
+        Display.open(title, config.steps, start) as display,
+    ):
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:

@@ -23,17 +23,23 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
     ]
 
 
-def use_row_gradients(model: nn.Module) -> None:
-    """Let embeddings give the gradients of the rows that they looked up, as sparse tensors, in
-    place of a dense one that is zero in nearly all rows and as large as the vocabulary.
+@contextlib.contextmanager
+def row_gradients(model: nn.Module) -> Iterator[None]:
+    """Within it, embeddings give the gradients of the rows that they looked up, as sparse tensors,
+    in place of a dense one that is zero in nearly all rows and as large as the vocabulary.
 
     For training in one process with :class:`AdamW`, which takes such gradients and computes the
     same updates. Where the table is also the decoder, its gradient is dense anyway, and the rows
     are added to it.
     """
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            module.sparse = True
+    before = [(m, m.sparse) for m in model.modules() if isinstance(m, nn.Embedding)]
+    for module, _ in before:
+        module.sparse = True
+    try:
+        yield
+    finally:
+        for module, sparse in before:
+            module.sparse = sparse
 
 
 class AdamW(torch.optim.AdamW):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.modeldir import load_config, load_model, save_model
 from bertine.models.model import Model
+from bertine.models.precision import precision_name, resolve_device
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
 from bertine.taskinfo import TaskInfo
@@ -81,6 +83,7 @@ def pretrain(
     max_grad_norm: float = 1.0,
     max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
+    device: str | None = None,
     precision: str = "auto",
     seed: int = 0,
     checkpoint_every: int | None = 1000,
@@ -99,6 +102,7 @@ def pretrain(
         steps: updates; or
         tokens: real tokens to see, about: turned into steps by the mean length of a batch.
         dropout: on hidden states and attention, in place of the model's own rate.
+        device: as PyTorch calls it; None: the GPU if there is one.
 
     The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
     :class:`~bertine.training.fit.FitConfig`.
@@ -107,6 +111,8 @@ def pretrain(
         BertineError: see those; also neither or both of `steps` and `tokens`; `out` holds another
             run; `max_seq_length` is more than the model's positions.
     """
+    where = resolve_device(device)
+    Run.check(out, resume)
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     data = PretrainingData(
@@ -134,7 +140,7 @@ def pretrain(
         bias_correction=bias_correction,
         max_grad_norm=max_grad_norm,
         max_tokens_per_micro_batch=max_tokens_per_micro_batch,
-        precision=precision,
+        precision=precision_name(precision, where),
         seed=seed,
         log_every=log_every,
         checkpoint_every=checkpoint_every,
@@ -147,9 +153,12 @@ def pretrain(
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
+        "weights_fingerprint": built.fingerprint(),
+        "device": where.type,
         "architecture": built.config.to_dict(),
     }
     run = Run.open(out, settings, resume)
+    built.to(where)
     entropy = opened.unigram_entropy
     say(
         f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
@@ -205,6 +214,10 @@ def _build(
             say(line)
         built = loaded.model
     else:
+        if str(model) not in PRESETS and os.sep in str(model):
+            raise BertineError(
+                f"{model}: no such folder, nor a preset; the presets are {', '.join(PRESETS)}"
+            )
         config = preset(
             str(model), vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )
@@ -212,8 +225,9 @@ def _build(
             config = config.replace(
                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
             )
-        torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
-        built = Model(config, MlmNsp.heads(config))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+            built = Model(config, MlmNsp.heads(config))
     if data.max_seq_length > config.max_position_embeddings:
         raise BertineError(
             f"max_seq_length is {data.max_seq_length}, but the model has positions for "

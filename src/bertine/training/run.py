@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from bertine.console import warn
+from bertine.console import say, warn
 from bertine.errors import BertineError
 from bertine.files import read_json, write_json
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
@@ -68,9 +68,40 @@ class Run:
             BertineError: a run is there and `resume` is False; or it was made with other
                 settings than these.
         """
+        known = cls.check(folder, resume)
         folder = Path(folder)
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
+        if known:
+            begun = read_json(file)
+            _compare(file, begun.get("settings", {}), settings)
+            _compare_environment(file, begun.get("environment", {}))
+            remove_leftovers(folder)
+            remove_torn(folder / "checkpoints")
+        else:
+            made = not folder.exists()
+            try:
+                write_json(file, {"settings": settings, "environment": _environment()})
+            except BertineError:
+                if made:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+        found = checkpoints(folder / "checkpoints")
+        finished = (folder / "model").exists()
+        if known and not found and not finished:
+            say(f"{folder}: has no checkpoint yet, so the run begins again from its first step")
+        return cls(folder, found[-1] if found else None, finished)
+
+    @staticmethod
+    def check(folder: Path | str, resume: bool) -> bool:
+        """Whether `folder` holds a run; refuses what :meth:`open` would. Nothing is written.
+
+        Raises:
+            BertineError: `folder` is a file, or holds something else; or a run that is not to be
+                gone on with.
+        """
+        folder = Path(folder)
+        file = folder / _SETTINGS
         if folder.exists() and not folder.is_dir():
             raise BertineError(f"{folder}: is a file; choose another folder for the run")
         known = file.exists()
@@ -87,22 +118,11 @@ class Run:
             raise BertineError(
                 f"{folder}: is not empty and holds no run; choose another folder for the run"
             )
-        if known:
-            begun = read_json(file)
-            _compare(file, begun.get("settings", {}), settings)
-            _compare_environment(file, begun.get("environment", {}))
-            remove_leftovers(folder)
-            remove_torn(folder / "checkpoints")
-        else:
-            made = not folder.exists()
-            try:
-                write_json(file, {"settings": settings, "environment": _environment()})
-            except BertineError:
-                if made:
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
-        found = checkpoints(folder / "checkpoints")
-        return cls(folder, found[-1] if found else None, (folder / "model").exists())
+        return known
+
+    def remove_checkpoints(self) -> None:
+        """For a run that is done, and will not be gone on with."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def discard(self) -> None:
         """Remove the traces of a run that came to nothing before its first step was done, so that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -43,7 +45,9 @@ class Tracker:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        # What could not be written was told when it was logged.
+        with contextlib.suppress(OSError):
+            self._file.close()
         if self._board is not None:
             self._board.close()
 
@@ -52,13 +56,18 @@ def _line(entry: dict[str, Any]) -> str:
     return json.dumps(entry, ensure_ascii=False) + "\n"
 
 
-def _tensorboard(folder: Path, resume_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
+def require_tensorboard() -> None:
+    """Raise a :class:`BertineError` where TensorBoard's files cannot be written."""
+    if importlib.util.find_spec("tensorboard") is None:
         raise BertineError(
             "--tensorboard needs the package tensorboard: pip install 'bertine[tensorboard]'"
-        ) from None
+        )
+
+
+def _tensorboard(folder: Path, resume_step: int) -> Any:
+    require_tensorboard()
+    from torch.utils.tensorboard.writer import SummaryWriter
+
     return SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
 
 
