@@ -118,7 +118,7 @@ def test_both_kinds_are_trained_alike_but_for_the_start(demo: DemoResult) -> Non
     ]
     with_it, without = (run["settings"] for run in runs)
     other = {key for key in with_it if with_it[key] != without[key]}
-    assert other <= {"model_path", "learning_rate"}
+    assert other <= {"model_path", "weights_fingerprint", "learning_rate"}
     assert "untrained" in without["model_path"]
     assert "untrained" not in with_it["model_path"]
 
