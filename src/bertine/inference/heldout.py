@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from bertine.console import progress, say
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.micro import split
@@ -18,8 +22,9 @@ from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.modeldir import load_model
 from bertine.models.model import Model
-from bertine.models.precision import autocast
+from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.objectives import objective as named
 from bertine.objectives.base import Objective
 from bertine.text.tokenizer import Tokenizer
@@ -199,3 +204,73 @@ def evaluate_pretraining(
         max_tokens=max_tokens,
         on_batch=on_batch,
     )
+
+
+@dataclass
+class HeldOutReport:
+    """What :func:`evaluate_store` found: a :class:`~bertine.tasks.base.Report`.
+
+    Attributes:
+        metrics: as :func:`score_batches` gives them.
+        source: the store.
+        notes: nothing is dropped or cut here.
+    """
+
+    metrics: dict[str, float]
+    source: str
+    unigram_entropy: float
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """The scores for people."""
+        found = self.metrics
+        lines = [
+            f"{found['tokens']:,.0f} tokens of {self.source}, {found['mlm_count']:,.0f} of them "
+            f"hidden (unigram entropy {self.unigram_entropy:.3f} nats)",
+            f"MLM loss {found['mlm_loss']:.4f}, perplexity {found['mlm_perplexity']:.2f}, "
+            f"accuracy {found['mlm_accuracy']:.2%}",
+        ]
+        if "nsp_accuracy" in found:
+            lines.append(f"NSP loss {found['nsp_loss']:.4f}, accuracy {found['nsp_accuracy']:.2%}")
+        return [*lines, *self.notes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"source": self.source, "unigram_entropy": self.unigram_entropy, **self.metrics}
+
+
+def evaluate_store(
+    model: Path | str,
+    store: Path | str,
+    *,
+    device: str | None = None,
+    precision: str = "auto",
+    show_progress: bool = True,
+) -> HeldOutReport:
+    """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
+
+    Raises:
+        BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
+    """
+    where = resolve_device(device)
+    opened = TokenStore.open(store)
+    loaded = load_model(model)
+    for line in loaded.report.lines():
+        say(line)
+    if "mlm" not in loaded.model.heads:
+        raise BertineError(
+            f"{model}: has no masked-LM head, so there is nothing to evaluate on the token store "
+            f"{store}; give a pre-trained model, or labelled examples"
+        )
+    bar = progress()
+    bar.disable = not show_progress
+    with bar:
+        job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
+        metrics = evaluate_pretraining(
+            loaded.model.to(where),
+            loaded.tokenizer,
+            opened,
+            dtype=resolve_precision(precision, where),
+            on_batch=lambda tokens: bar.advance(job, tokens),
+        )
+    return HeldOutReport(metrics, str(store), opened.unigram_entropy)

@@ -13,11 +13,11 @@ import toys
 from bertine.data.batch import Batch
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.inference.heldout import evaluate_pretraining, score_batches
 from bertine.models.heads import NspHead
 from bertine.models.model import Model
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.heldout import evaluate_pretraining, score_batches
 
 
 def evaluate(model: Model, store: Path, **changes: object) -> dict[str, float]:
