@@ -109,10 +109,12 @@ def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) ->
         if not isinstance(value, bool):
             raise BertineError(f"{path}: {key} is {value!r}, but must be true or false")
         return value
-    if action.nargs in ("+", "*"):
+    if action.nargs in ("+", "*") or isinstance(action.nargs, int):
         items = value if isinstance(value, list) else [value]
         if not items:
             raise BertineError(f"{path}: {key} is an empty list")
+        if isinstance(action.nargs, int) and len(items) != action.nargs:
+            raise BertineError(f"{path}: {key} has {len(items)} values, but needs {action.nargs}")
         return [_convert_one(path, key, item, action) for item in items]
     return _convert_one(path, key, value, action)
 

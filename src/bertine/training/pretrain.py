@@ -53,6 +53,7 @@ class PretrainResult:
         held_out: the last evaluation on held-out text; empty where there was none.
         unigram_entropy: of the store, in nats: the loss of a model that knows how frequent
             each piece is and nothing else.
+        kept: share of the chosen tokens that were left in place.
         findings: what stands out in the log.
         page: the HTML report; None for a run too short to draw.
     """
@@ -61,15 +62,26 @@ class PretrainResult:
     final: dict[str, Any]
     held_out: dict[str, float]
     unigram_entropy: float
+    kept: float
     findings: list[Finding]
     page: Path | None = None
 
+    def _verdict(self) -> str:
+        loss, entropy = self.final["mlm_loss"], self.unigram_entropy
+        # A model without context can still copy the chosen tokens that were left in place.
+        if loss < (1.0 - self.kept) * entropy - 0.05:
+            return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
+        return (
+            f"unigram entropy {entropy:.2f}: it knows frequencies only; train longer, or with a "
+            "higher rate"
+        )
+
     def lines(self) -> list[str]:
         """What the command prints at the end."""
-        end, entropy = self.final, self.unigram_entropy
+        end = self.final
         lines = [
             f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
-            f"MLM loss {end['mlm_loss']:.3f} (unigram entropy {entropy:.3f}), "
+            f"MLM loss {end['mlm_loss']:.3f} ({self._verdict()})",
             f"MLM accuracy {end['mlm_accuracy']:.1%}"
             + (f", NSP accuracy {end['nsp_accuracy']:.1%}" if "nsp_accuracy" in end else ""),
         ]
@@ -244,7 +256,7 @@ def pretrain(
     )
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return _result(run, opened)
+        return _result(run, opened, mask_split[2])
     fit(
         built,
         chosen,
@@ -259,7 +271,7 @@ def pretrain(
     facts = {**settings, "final": _final(run)}
     task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
     save_model(run.model, built, tokenizer, task=task)
-    return _result(run, opened)
+    return _result(run, opened, mask_split[2])
 
 
 def _steps_for_hours(
@@ -355,7 +367,7 @@ def _final(run: Run) -> dict[str, Any]:
     return [line for line in _lines(run) if "tokens" in line][-1]
 
 
-def _result(run: Run, store: TokenStore) -> PretrainResult:
+def _result(run: Run, store: TokenStore, kept: float) -> PretrainResult:
     log = _lines(run)
     found = [line for line in log if "eval_mlm_loss" in line]
     held = found[-1] if found else {}
@@ -365,6 +377,7 @@ def _result(run: Run, store: TokenStore) -> PretrainResult:
         _final(run),
         {key.removeprefix("eval_"): v for key, v in held.items() if key.startswith("eval_")},
         store.unigram_entropy,
+        kept,
         [] if page is None else page.findings,
         None if page is None else page.path,
     )
