@@ -239,6 +239,9 @@ def pretrain(
     )
     described = data.describe()
     described["data_path"] = described.pop("store")
+    copies = opened.manifest.get("duplicates")
+    if copies and not copies["dropped"]:
+        described["duplicate_share"] = copies["copies"] / max(1, copies["documents"])
     settings = {
         "objective": chosen.name,
         **described,
