@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,17 +29,26 @@ import bertine
 #: until those of the last turn's process leave the cores alone.
 _SETTLE = 0.05
 
-#: transformers as one would use it, and with each of the two settings that we use ourselves.
-#: name -> (fused AdamW, freed memory kept)
-RIVALS: dict[str, tuple[bool, bool]] = {
-    "default": (False, False),
-    "fused": (True, False),
-    "kept": (False, True),
-    "fused+kept": (True, True),
+
+class Rival(NamedTuple):
+    """transformers as one would use it, and with each of the settings that we use ourselves."""
+
+    fused: bool = False
+    kept: bool = False
+    bf16: bool = True
+
+
+RIVALS: dict[str, Rival] = {
+    "default": Rival(),
+    "fused": Rival(fused=True),
+    "kept": Rival(kept=True),
+    "fused+kept": Rival(fused=True, kept=True),
+    "fp32": Rival(bf16=False),
 }
 RIVALS_HELP = (
     "transformers with PyTorch's defaults (default), with AdamW(fused=True) (fused), with "
-    "freed memory kept in the process as bertine's training does (kept), with both (fused+kept)"
+    "freed memory kept in the process as bertine's training does (kept), with both (fused+kept), "
+    "without autocast (fp32)"
 )
 
 

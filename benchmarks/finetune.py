@@ -26,6 +26,7 @@ import torch
 from common import (
     RIVALS,
     RIVALS_HELP,
+    Rival,
     Turn,
     Worker,
     calibrate,
@@ -110,7 +111,7 @@ def bertine_job(turn: Turn, setting: Setting, out: Path) -> None:
     turn.end({"elapsed": result.elapsed})
 
 
-def transformers_job(turn: Turn, setting: Setting, fused: bool, kept: bool) -> None:
+def transformers_job(turn: Turn, setting: Setting, rival: Rival) -> None:
     """The rival: what its documentation shows for a loop of one's own."""
     from torch.utils.data import DataLoader
     from transformers import (
@@ -140,13 +141,13 @@ def transformers_job(turn: Turn, setting: Setting, fused: bool, kept: bool) -> N
     model: Any = AutoModelForSequenceClassification.from_pretrained(
         setting.model, num_labels=len(labels)
     )
-    if kept:
+    if rival.kept:
         keep_freed_memory()
     collate = DataCollatorWithPadding(tokenizer)
     size = setting.batch_size
     loader: Any = DataLoader(encode(train), batch_size=size, shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
     held: Any = DataLoader(encode(validation), batch_size=size, collate_fn=collate)  # type: ignore[arg-type]
-    options: dict[str, Any] = {"fused": True} if fused else {}
+    options: dict[str, Any] = {"fused": True} if rival.fused else {}
     optimizer = torch.optim.AdamW(
         model.parameters(), setting.learning_rate, weight_decay=setting.weight_decay, **options
     )
@@ -170,7 +171,7 @@ def transformers_job(turn: Turn, setting: Setting, fused: bool, kept: bool) -> N
         model.train()
         began = time.perf_counter()
         for batch in loader:
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=rival.bf16):
                 loss = model(**batch).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -204,7 +205,7 @@ def measure(setting: Setting, rivals: list[str], threads: int, out: Path) -> lis
         jobs: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
             ("bertine", bertine_job, (setting, out / "bertine"))
         ]
-        jobs += [(rival, transformers_job, (setting, *RIVALS[rival])) for rival in rivals]
+        jobs += [(rival, transformers_job, (setting, RIVALS[rival])) for rival in rivals]
         workers = [
             stack.enter_context(Worker(name, threads, job, *args)) for name, job, args in jobs
         ]

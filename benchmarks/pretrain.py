@@ -20,6 +20,7 @@ from common import (
     RIVALS,
     RIVALS_HELP,
     Product,
+    Rival,
     Timing,
     Turn,
     Worker,
@@ -146,7 +147,7 @@ def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
         _turns(turn, step, steps, first)
 
 
-def transformers_job(turn: Turn, shape: Shape, steps: int, fused: bool, kept: bool) -> None:
+def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None:
     """The rival, with our weights to begin with."""
     from transformers import BertConfig as TheirConfig
     from transformers import BertForPreTraining
@@ -178,13 +179,13 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, fused: bool, kept: bo
     first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
     model.train()
     del weights
-    if kept:
+    if rival.kept:
         keep_freed_memory()
-    options: dict[str, Any] = {"fused": True} if fused else {}
+    options: dict[str, Any] = {"fused": True} if rival.fused else {}
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, **options)
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=rival.bf16):
             value = model(**inputs).loss
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -221,8 +222,7 @@ def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     pairs: dict[str, dict[str, Any]] = {}
     with Worker("bertine", args.threads, bertine_job, shape, per_turn) as us:
         for rival in args.rivals:
-            fused, kept = RIVALS[rival]
-            job_args = (shape, per_turn, fused, kept)
+            job_args = (shape, per_turn, RIVALS[rival])
             with Worker(rival, args.threads, transformers_job, *job_args) as they:
                 ours: list[float] = []
                 theirs: list[float] = []
@@ -339,7 +339,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--rivals", nargs="+", choices=RIVALS, default=list(RIVALS), help=RIVALS_HELP
+        "--rivals", nargs="+", choices=RIVALS, default=["default", "fused+kept"], help=RIVALS_HELP
     )
     parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     args = parser.parse_args()

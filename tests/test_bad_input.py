@@ -363,7 +363,7 @@ def test_an_unknown_configuration_key_is_answered_with_the_nearest(
         (["--dropout", "1"], "hidden_dropout_prob"),
         (["--masked-lm-prob", "0"], "masked_lm_prob"),
         (["--learning-rate", "fast"], "learning-rate"),
-        (["--tokens", "100"], "--steps and --tokens"),
+        (["--tokens", "100"], "one of --steps, --tokens and --hours"),
         (["--steps", "0"], "steps"),
     ],
 )

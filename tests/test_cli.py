@@ -19,7 +19,10 @@ from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.commands.arguments import Switch, real, whole
 from bertine.commands.finetune import TASK_NAMES
+from bertine.commands.pretrain import OBJECTIVE_NAMES
+from bertine.config_file import recipes
 from bertine.errors import BertineError
+from bertine.objectives import OBJECTIVES
 from bertine.tasks import TASKS
 
 BERTINE = [sys.executable, "-m", "bertine"]
@@ -31,6 +34,7 @@ ENOUGH = {
     "inspect": ["s"],
     "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
     "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "report": ["r"],
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
@@ -45,6 +49,7 @@ VERBS = {
     "inspect": "inspect",
     "pretrain": "pretrain",
     "finetune": "finetune",
+    "report": "report",
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
@@ -170,6 +175,7 @@ def test_what_was_resolved_is_shown_on_stderr(
 
 def test_every_task_can_be_asked_for() -> None:
     assert set(TASK_NAMES) == set(TASKS)
+    assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
 
 
 def test_switches_and_their_opposites() -> None:
@@ -414,3 +420,15 @@ def test_a_config_file_that_is_not_text(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_bytes(b"\xff\xff\xfe\x81")
     line = error_line(capsys, "inspect", "s", "--config", str(path))
     assert "not valid YAML" in line
+
+
+def test_the_papers_recipe_is_a_configuration_by_name() -> None:
+    arguments = ["store", "--model", "bert-base", "--out", "run", "--config", "paper"]
+    values = parse_arguments(COMMANDS["pretrain"], [*arguments, "--batch-size", "128"])
+    assert values["steps"] == 1_000_000
+    assert (values["max_seq_length"], values["long_seq_length"]) == (128, 512)
+    assert values["mask_split"] == [0.8, 0.1, 0.1]
+    assert values["bias_correction"] is False
+    assert values["batch_size"] == 128  # the command line wins
+    for name in recipes():
+        assert parse_arguments(COMMANDS["pretrain"], [*arguments[:-1], name])

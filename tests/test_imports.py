@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {*BASE, "text", "data", *MODEL, "objectives"},
     "inference": {*BASE, "text", "data", *MODEL, "objectives", "tasks"},
     "reports": {*BASE, "text"},
-    "training": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference"},
+    "training": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
     "serving": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
     "demo": {*BASE, "text", "data", *MODEL, "tasks", "inference", "training", "reports"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bertine.modeldir import load_model, save_model
     from bertine.models.config import BertConfig
     from bertine.presets import preset
+    from bertine.reports.run_page import report
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
     from bertine.training.finetune import finetune
@@ -48,6 +49,7 @@ _HOME = {
     "prepare": "bertine.data.prepare",
     "preset": "bertine.presets",
     "pretrain": "bertine.training.pretrain",
+    "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
     "train_vocab": "bertine.text.vocab",
@@ -69,6 +71,7 @@ __all__ = [
     "prepare",
     "preset",
     "pretrain",
+    "report",
     "run_demo",
     "save_model",
     "train_vocab",

@@ -1,4 +1,5 @@
-"""``--config FILE``: the arguments of a command in a YAML file, under the same names.
+"""``--config FILE``: the arguments of a command in a YAML file, under the same names; or, by its
+name alone, one of the recipes that come with the package.
 
 A file is checked as the command line is: an unknown key, a key given twice and a value of the
 wrong kind are errors that name the file and the key. Dashes and underscores are the same in a
@@ -18,6 +19,9 @@ from bertine.commands.arguments import Parser, Switch, nearest
 from bertine.errors import BertineError
 from bertine.files import os_errors
 
+#: Configurations that come with the package.
+_RECIPES = Path(__file__).parent / "recipes"
+
 
 class _Loader(yaml.SafeLoader):
     """YAML's safe subset; a key that is given twice is an error, not the last one's gain."""
@@ -35,12 +39,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def recipes() -> list[str]:
+    """The names of the configurations that come with the package."""
+    return sorted(path.stem for path in _RECIPES.glob("*.yaml"))
+
+
+def _found(path: str | Path) -> Path:
+    """The file `path`; where there is none, the package's recipe of that name."""
+    if not Path(path).exists() and str(path) in recipes():
+        return _RECIPES / f"{path}.yaml"
+    return Path(path)
+
+
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file, dashes in keys turned to underscores.
+    """The keys and values of a YAML file, or of a recipe of the package by its name; dashes in
+    keys turned to underscores.
 
     Raises:
         BertineError: the file cannot be read, is not YAML, or is not keys with values.
     """
+    path = _found(path)
     with os_errors(path, "reading the configuration"):
         raw = Path(path).read_bytes()
     try:
@@ -91,10 +109,12 @@ def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) ->
         if not isinstance(value, bool):
             raise BertineError(f"{path}: {key} is {value!r}, but must be true or false")
         return value
-    if action.nargs in ("+", "*"):
+    if action.nargs in ("+", "*") or isinstance(action.nargs, int):
         items = value if isinstance(value, list) else [value]
         if not items:
             raise BertineError(f"{path}: {key} is an empty list")
+        if isinstance(action.nargs, int) and len(items) != action.nargs:
+            raise BertineError(f"{path}: {key} has {len(items)} values, but needs {action.nargs}")
         return [_convert_one(path, key, item, action) for item in items]
     return _convert_one(path, key, value, action)
 

@@ -20,7 +20,15 @@ class Inspection:
 
 
 def inspect(
-    path: Path | str, *, num_instances: int = 3, max_seq_length: int = 128, seed: int = 0
+    path: Path | str,
+    *,
+    num_instances: int = 3,
+    max_seq_length: int = 128,
+    input_format: str = "segment-pair",
+    whole_word_mask: bool = False,
+    masking: str = "dynamic",
+    seed: int = 0,
+    html: Path | str | None = None,
 ) -> Inspection:
     """Describe the token store or the model directory `path`.
 
@@ -28,19 +36,33 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         num_instances: for a store, how many pre-training instances to show.
         max_seq_length: for a store, tokens in these instances.
+        input_format: for a store, what an instance is made of: "segment-pair", "sentence-pair",
+            "full-sentences" or "doc-sentences".
+        whole_word_mask: for a store, whether whole words are chosen for prediction.
+        masking: for a store, "dynamic" or "static".
         seed: for a store, of these instances; the same as in ``pretrain`` shows its first ones.
+        html: for a store, a file to write the same to as a page.
 
     Raises:
-        BertineError: `path` is neither, or is damaged.
+        BertineError: `path` is neither, or is damaged; `html` is given for a model.
     """
     path = Path(path)
     if (path / "manifest.json").is_file():
         from bertine.data.inspection import inspect_store
 
         found = inspect_store(
-            path, num_instances=num_instances, max_seq_length=max_seq_length, seed=seed
+            path,
+            num_instances=num_instances,
+            max_seq_length=max_seq_length,
+            input_format=input_format,
+            whole_word_mask=whole_word_mask,
+            masking=masking,
+            seed=seed,
+            html=html,
         )
     elif (path / "config.json").is_file() or (path / "run.json").is_file():
+        if html is not None:
+            raise BertineError(f"{path}: is a model, but html shows the instances of a token store")
         from bertine.model_inspection import describe_model
 
         found = describe_model(path)

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
 import pytest
 
-from bertine.data.inspection import inspect_store, show_sequence
+import bertine
+from bertine.data.formats import INPUT_FORMATS
+from bertine.data.inspection import inspect_store
+from bertine.data.marks import MarkedToken, as_text, marked_segments
 from bertine.data.pretraining import PretrainingData
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
@@ -41,9 +48,10 @@ def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
     batch = data.batch(0)
     pairs = data.segments.instances(0, 32)
     for row, pair in enumerate(pairs):
-        a, b = show_sequence(batch, row, tokenizer)
-        shown = a.removeprefix("  A: [CLS] ").removesuffix(" [SEP]").split()
-        shown += b.removeprefix("  B: ").removesuffix(" [SEP]").split()
+        a, b = map(as_text, marked_segments(batch, row, pair, tokenizer))
+        assert a.startswith("[CLS] ")
+        shown = a.removeprefix("[CLS] ").removesuffix(" [SEP]").split()
+        shown += b.removesuffix(" [SEP]").split()
         original = [*pair.tokens_a.tolist(), *pair.tokens_b.tolist()]
         assert len(shown) == len(original)
         for word, token_id in zip(shown, original, strict=True):
@@ -81,3 +89,129 @@ def test_another_tokenizer_put_into_the_store_is_found(make_store: MakeStore):
 def test_a_single_document_is_described_without_instances(make_store: MakeStore):
     store = with_tokenizer(make_store([[3, 2]]))
     assert "at least two documents" in inspect_store(store.path)[-1]
+
+
+def test_pieces_are_joined_and_the_predicted_told_with_what_they_were():
+    tokens = [
+        MarkedToken("[CLS]", "added", "[CLS]"),
+        MarkedToken("un", "plain", "un"),
+        MarkedToken("##even", "plain", "##even"),
+        MarkedToken("[MASK]", "masked", "##ly"),
+        MarkedToken("cat", "replaced", "dog"),
+        MarkedToken("sat", "kept", "sat"),
+        MarkedToken("[SEP]", "added", "[SEP]"),
+    ]
+    assert as_text(tokens) == "[CLS] uneven [MASK→##ly] [cat→dog] [=sat] [SEP]"
+
+
+@pytest.mark.parametrize("input_format", INPUT_FORMATS)
+@pytest.mark.parametrize("masking", ["dynamic", "static"])
+def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format, masking):
+    store = with_tokenizer(make_store([[9, 8, 7] * 4] * 5))
+    found = inspect_store(
+        store.path,
+        num_instances=4,
+        max_seq_length=48,
+        seed=3,
+        input_format=input_format,
+        masking=masking,
+    )
+    tokenizer = Tokenizer.load(store.tokenizer_path)
+    data = PretrainingData(
+        store,
+        tokenizer,
+        max_seq_length=48,
+        seed=3,
+        input_format=input_format,
+        masking=masking,
+    )
+    assert f"{data.instances_per_epoch:,} an epoch; {masking} masking" in "\n".join(found)
+    batch = data.batch(0)
+    for number, instance in enumerate(data.instances(0)[:4]):
+        at = next(i for i, line in enumerate(found) if line.startswith(f"instance {number}: "))
+        for segment, tokens in enumerate(marked_segments(batch, number, instance, tokenizer)):
+            name, _, shown = found[at + 1 + segment].partition(": ")
+            assert shown == as_text(tokens)
+            expected = f"document {instance.documents[segment]}"
+            assert name.strip() == ("AB"[segment] if "pair" in input_format else expected)
+            words = [tokenizer.id_to_token(int(i)) for i in instance.segments[segment]]
+            assert [token.was for token in tokens if token.kind != "added"] == words
+
+
+class Page(HTMLParser):
+    """What a browser shows, and what it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rubies: list[tuple[str, str]] = []
+        self.text: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.fetched += [values[name] for name in ("src", "href") if name in values]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        if tag == "ruby":
+            self.rubies.append((values["class"], ""))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text.append(data)
+        if self.open[-1:] == ["rt"]:
+            self.rubies[-1] = (self.rubies[-1][0], data)
+
+
+def test_the_page_shows_the_same_and_loads_nothing(make_store: MakeStore, tmp_path: Path):
+    store = with_tokenizer(make_store([[20] * 30] * 4))
+    file = tmp_path / "pages" / "seen.html"
+    lines = inspect_store(store.path, num_instances=40, max_seq_length=64, html=file)
+    assert lines[-1] == f"page: {file}"
+    text = file.read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.fetched == []
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+    told = "\n".join(lines)
+    marked = re.findall(r"\[MASK→(\w+)\]", told)
+    kept = re.findall(r"\[=(\w+)\]", told)
+    replaced = re.findall(r"\[t\d+→(\w+)\]", told)
+    assert min(len(marked), len(kept), len(replaced)) > 10
+    by_kind = {
+        kind: [was for found, was in page.rubies[3:] if found == kind]
+        for kind in ("masked", "kept", "replaced")
+    }
+    assert by_kind == {"masked": marked, "kept": kept, "replaced": replaced}
+    shown = "".join(page.text)
+    for fact in ("instance 39", "unigram entropy", "next_sentence_label", str(store.path)):
+        assert fact in shown
+
+
+def test_tokens_are_text_on_the_page(tmp_path: Path):
+    from bertine.data.inspection_page import ShownInstance, write_page
+
+    tokens = [MarkedToken("<b>", "plain", "<b>"), MarkedToken("&", "replaced", "<script>")]
+    write_page(tmp_path / "p.html", "a<b", ["1 < 2"], [ShownInstance("i", "h", [("A", tokens)])])
+    page = Page()
+    page.feed((tmp_path / "p.html").read_text(encoding="utf-8"))
+    assert page.rubies[-1] == ("replaced", "<script>")
+    assert "<b>" in "".join(page.text)
+
+
+def test_a_page_of_a_model_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BertineError, match="is a model, but html"):
+        bertine.inspect(tmp_path, html=tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeStore):
+    store = with_tokenizer(make_store([[3, 2]]))
+    found = inspect_store(store.path, input_format="doc-sentences", max_seq_length=16)
+    assert "instance 0: 5 tokens of document 0" in found

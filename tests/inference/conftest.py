@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import toys
 from bertine.modeldir import save_model
 from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead, NspHead
@@ -69,3 +70,9 @@ def pretrained(
     path = tmp_path_factory.mktemp("models") / "pretrained"
     save_model(path, Model(config, heads), tokenizer)
     return path
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the toy language."""
+    return toys.write_store(tmp_path_factory.mktemp("toys") / "store")

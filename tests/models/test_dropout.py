@@ -9,7 +9,7 @@ import torch
 
 from bertine.models.dropout import Dropout, dropout_add, stream
 from bertine.models.heads import ClassificationHead
-from bertine.models.layers import Layout, SelfAttention
+from bertine.models.layers import EncoderLayer, Layout, SelfAttention
 from bertine.models.model import Model
 
 from .parity import random_batch, random_config, scramble
@@ -103,6 +103,48 @@ def test_attention_in_training_has_the_plain_formula_s_output_and_gradients(
 
     torch.testing.assert_close(ours, plain)
     assert torch.allclose(ours, attention.eval()(x, layout)) == (p == 0.0)
+    for one, other in zip(ours_grads, plain_grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.0])
+def test_a_layer_in_training_has_the_plain_formula_s_output_and_gradients(p: float) -> None:
+    """What the backward pass makes again (masks, GELU) is what the forward pass had."""
+    config = random_config(3).replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
+    assert config.hidden_act == "gelu"
+    layer = EncoderLayer(config).double().train()
+    scramble(layer, 3)
+    draw = torch.Generator().manual_seed(4)
+    b, t, h, a = 2, 5, config.hidden_size, config.num_attention_heads
+    x = torch.randn(b * t, h, generator=draw, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(b * t, h, generator=draw, dtype=torch.float64)
+    inputs = [x, *layer.parameters()]
+
+    stream.seed(5, 0)
+    ours = layer(x, Layout(b, t))
+    # Another forward pass in between must not change what the backward pass makes again.
+    layer(x, Layout(b, t))
+    ours_grads = torch.autograd.grad((ours * weight).sum(), inputs)
+
+    def mask(*shape: int) -> torch.Tensor:
+        if p == 0.0:
+            return torch.ones(shape, dtype=torch.float64)
+        return stream.keep_mask(shape, p, torch.float64) / (1 - p)
+
+    stream.seed(5, 0)
+    attention = layer.attention
+    q, k, v = (
+        part.view(b, t, a, h // a).transpose(1, 2) for part in attention.qkv(x).chunk(3, dim=-1)
+    )
+    probs = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(h // a), -1)
+    probs = probs * mask(b * a, t, t).view(b, a, t, t)
+    mixed = attention.out((probs @ v).transpose(1, 2).reshape(b * t, h))
+    middle = layer.attention_norm(x + mixed * mask(b * t, h))
+    inner = layer.down(torch.nn.functional.gelu(layer.up(middle)))
+    plain = layer.output_norm(middle + inner * mask(b * t, h))
+    plain_grads = torch.autograd.grad((plain * weight).sum(), inputs)
+
+    torch.testing.assert_close(ours, plain)
     for one, other in zip(ours_grads, plain_grads, strict=True):
         torch.testing.assert_close(one, other)
 

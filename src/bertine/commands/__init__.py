@@ -10,6 +10,7 @@ from bertine.commands.inspect import INSPECT
 from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
+from bertine.commands.report import REPORT
 from bertine.commands.vocab import VOCAB
 
 COMMANDS: dict[str, Command] = {
@@ -21,6 +22,7 @@ COMMANDS: dict[str, Command] = {
         INSPECT,
         PRETRAIN,
         FINETUNE,
+        REPORT,
         EVALUATE,
         PREDICT,
         FILL_MASK,

@@ -1,4 +1,4 @@
-"""``bertine evaluate``: score a fine-tuned model on labelled examples."""
+"""``bertine evaluate``: score a model on labelled examples, or on held-out text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bertine.commands.table_arguments import add_column_arguments, add_table_arg
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory")
     parser.add_argument(
         "--data",
         metavar="PATH",
         type=Path,
         required=True,
         help="a file with the columns the model was trained with, or a folder with dev.*, val.* "
-        "or validation.*",
+        "or validation.*; for a pre-trained model, a token store of other text",
     )
     add_column_arguments(parser, otherwise="as in training", label=True)
     add_table_arguments(parser, text=False)
@@ -34,8 +34,9 @@ def _run(values: dict[str, Any]) -> None:
 
 EVALUATE = Command(
     name="evaluate",
-    summary="score a fine-tuned model on labelled examples",
-    description="Score a fine-tuned model on labelled examples, beside the majority class.",
+    summary="score a model on labelled examples, or on held-out text",
+    description="Score a fine-tuned model on labelled examples, beside the majority class; or a\n"
+    "pre-trained one on a token store: MLM loss, perplexity, accuracy; NSP accuracy.",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, whole
+from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
+
+#: The names in `bertine.data.formats` and `bertine.data.pretraining`, which are not imported
+#: here: the help is to come at once.
+INPUT_FORMAT_NAMES = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
+MASKING_NAMES = ("dynamic", "static")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -20,7 +25,23 @@ def _add_arguments(parser: Parser) -> None:
     group.add_argument(
         "--max-seq-length", metavar="N", type=whole(8), default=128, help="tokens in an instance"
     )
+    group.add_argument(
+        "--input-format",
+        choices=INPUT_FORMAT_NAMES,
+        default="segment-pair",
+        help="what an instance is made of",
+    )
+    group.add_argument("--whole-word-mask", action=Switch, help="choose whole words for prediction")
+    group.add_argument(
+        "--masking",
+        choices=MASKING_NAMES,
+        default="dynamic",
+        help="anew at every step, or in the same ways again",
+    )
     group.add_argument("--seed", metavar="N", type=whole(), default=0, help="of the instances")
+    group.add_argument(
+        "--html", metavar="FILE", type=Path, help="write the same to a page for the browser"
+    )
 
 
 def _run(values: dict[str, Any]) -> None:

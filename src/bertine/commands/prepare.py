@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser
+from bertine.commands.arguments import Parser, Switch
 from bertine.commands.command import Command
 from bertine.commands.corpus_arguments import (
     CORPUS_HELP,
@@ -31,6 +31,11 @@ def _add_arguments(parser: Parser) -> None:
         metavar="CODE",
         default="en",
         help="language of the text, for splitting sentences: en, de, zh, ...",
+    )
+    parser.add_argument(
+        "--drop-duplicates",
+        action=Switch,
+        help="leave out documents with the same words as an earlier one (they are counted anyway)",
     )
     add_reading_arguments(parser)
 

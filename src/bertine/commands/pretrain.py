@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, share, whole
+from bertine.commands.arguments import Parser, Switch, real, share, whole
 from bertine.commands.command import Command
+from bertine.commands.inspect import INPUT_FORMAT_NAMES, MASKING_NAMES
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
+
+#: The names in `bertine.objectives`, which imports PyTorch; a test holds them equal.
+OBJECTIVE_NAMES = ("mlm-nsp", "mlm")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -22,12 +26,69 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--out", metavar="RUN", type=Path, required=True, help="folder of the run and its model"
     )
-    length = parser.add_argument_group("how long (one of the two)")
+    length = parser.add_argument_group("how long (one of the three)")
     length.add_argument("--steps", metavar="N", type=whole(1), help="updates of the weights")
     length.add_argument("--tokens", metavar="N", type=whole(1), help="tokens to see, such as 1e8")
+    length.add_argument(
+        "--hours",
+        metavar="X",
+        type=real(),
+        help="wall time; the schedule is made to fit it, whatever the machine's speed",
+    )
+    _add_objective_arguments(parser)
     _add_data_arguments(parser)
     add_optimizer_arguments(parser, learning_rate=1e-4, warmup_ratio=0.01)
     add_run_arguments(parser, checkpoint_every=1000)
+
+
+def _add_objective_arguments(parser: Parser) -> None:
+    group = parser.add_argument_group("what is learnt, on what")
+    group.add_argument(
+        "--objective",
+        choices=OBJECTIVE_NAMES,
+        default="mlm-nsp",
+        help="masked tokens and next sentences, or masked tokens only",
+    )
+    group.add_argument(
+        "--input-format",
+        choices=INPUT_FORMAT_NAMES,
+        default="segment-pair",
+        help="what a sequence is made of; the last two need --objective mlm",
+    )
+    group.add_argument(
+        "--mask-split",
+        metavar="P",
+        nargs=3,
+        type=share,
+        default=(0.8, 0.1, 0.1),
+        help="of the predicted tokens, the shares masked, replaced at random, kept",
+    )
+    group.add_argument("--whole-word-mask", action=Switch, help="choose whole words for prediction")
+    group.add_argument(
+        "--masking",
+        choices=MASKING_NAMES,
+        default="dynamic",
+        help="anew at every step, or in the same ways again",
+    )
+    group.add_argument(
+        "--dupe-factor",
+        metavar="N",
+        type=whole(1),
+        default=10,
+        help="with static masking, in how many ways",
+    )
+    group.add_argument(
+        "--held-out",
+        metavar="STORE",
+        type=Path,
+        help="store of other text, made with the same tokenizer, to evaluate on along the way",
+    )
+    group.add_argument(
+        "--evaluate-every",
+        metavar="N",
+        type=whole(1),
+        help="steps between evaluations (not given: 20 in a run)",
+    )
 
 
 def _add_data_arguments(parser: Parser) -> None:
@@ -39,14 +100,26 @@ def _add_data_arguments(parser: Parser) -> None:
         "--max-seq-length", metavar="N", type=whole(8), default=128, help="tokens in a sequence"
     )
     group.add_argument(
+        "--long-seq-length",
+        metavar="N",
+        type=whole(8),
+        help="tokens in a sequence of a second phase, as in the paper (not given: one phase)",
+    )
+    group.add_argument(
+        "--long-share",
+        metavar="P",
+        type=share,
+        default=0.1,
+        help="of the steps, for the second phase",
+    )
+    group.add_argument(
         "--masked-lm-prob", metavar="P", type=share, default=0.15, help="share of tokens to predict"
     )
     group.add_argument(
         "--max-predictions-per-seq",
         metavar="N",
         type=whole(1),
-        default=20,
-        help="at most so many of them in a sequence",
+        help="at most so many of them in a sequence (not given: that share of a full one)",
     )
     group.add_argument(
         "--short-seq-prob",

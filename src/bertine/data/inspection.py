@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bertine.data.batch import Batch
+from bertine.data.formats import PAIR_FORMATS
+from bertine.data.inspection_page import ShownInstance, write_page
+from bertine.data.marks import as_text, heading, marked_segments, segment_names
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.text.tokenizer import Tokenizer
@@ -24,6 +26,10 @@ def inspect_store(
     num_instances: int = 3,
     seed: int = 0,
     max_seq_length: int = 128,
+    input_format: str = "segment-pair",
+    whole_word_mask: bool = False,
+    masking: str = "dynamic",
+    html: Path | str | None = None,
     verify: bool = True,
 ) -> list[str]:
     """Lines that show a store's facts, its lengths and frequent tokens, and some instances.
@@ -36,10 +42,13 @@ def inspect_store(
         num_instances: pre-training instances shown.
         seed: of the instances: those of a run with this seed and the default rates.
         max_seq_length: tokens of an instance.
+        input_format, whole_word_mask, masking: see
+            :class:`~bertine.data.pretraining.PretrainingData`.
+        html: a file to write the same to as a page, in one piece.
         verify: read the whole store and compare it with its checksums and counts first.
 
     Raises:
-        BertineError: there is no store, or it is damaged.
+        BertineError: there is no store, or it is damaged; a format or a masking is not known.
     """
     store = TokenStore.open(path)
     if verify:
@@ -47,59 +56,55 @@ def inspect_store(
     tokenizer = Tokenizer.load(store.tokenizer_path)
     store.check_tokenizer(tokenizer)
     lines = [*_facts(store, verify), *_lengths(store), _frequent(store, tokenizer)]
-    if store.num_documents < 2:
-        return [*lines, "no instances: next-sentence prediction needs at least two documents"]
-    if num_instances < 1:
-        return lines
-    # With the batch size of `pretrain`: a batch's masks are drawn together.
-    data = PretrainingData(store, tokenizer, max_seq_length=max_seq_length, seed=seed)
-    pairs = data.segments.instances(0, num_instances)
-    batches = [data.batch(i) for i in range(-(-num_instances // data.batch_size))]
-    for number, pair in enumerate(pairs):
-        lines += [
-            "",
-            f"instance {number}: A from document {pair.document_a}, B from document "
-            f"{pair.document_b}; next_sentence_label {int(pair.is_random_next)} "
-            f"({'random' if pair.is_random_next else 'next'}); {pair.num_truncated} tokens cut off",
-            *show_sequence(batches[number // data.batch_size], number % data.batch_size, tokenizer),
-        ]
+    shown: list[ShownInstance] = []
+    if input_format in PAIR_FORMATS and store.num_documents < 2:
+        remark = "no instances: next-sentence prediction needs at least two documents"
+    else:
+        shown, remark = _instances(
+            PretrainingData(
+                store,
+                tokenizer,
+                # With the batch size of `pretrain`: a batch's masks are drawn together.
+                max_seq_length=max_seq_length,
+                seed=seed,
+                input_format=input_format,
+                whole_word_mask=whole_word_mask,
+                masking=masking,
+            ),
+            tokenizer,
+            num_instances,
+        )
+    if html is not None:
+        write_page(html, str(store.path), [*lines, remark], shown)
+    lines.append(remark)
+    for instance in shown:
+        lines += ["", f"{instance.name}: {instance.heading}"]
+        lines += [f"  {name}: {as_text(tokens)}" for name, tokens in instance.segments]
+    if html is not None:
+        lines += ["", f"page: {html}"]
     return lines
 
 
-def show_sequence(batch: Batch, row: int, tokenizer: Tokenizer) -> list[str]:
-    """Sequence number `row` of a pre-training batch as two lines, segment A and segment B."""
-    width = batch.input_ids.shape[1]
-    labels = {
-        position - row * width: label
-        for position, label in zip(
-            batch.targets["mlm_positions"].tolist(),
-            batch.targets["mlm_labels"].tolist(),
-            strict=True,
-        )
-    }
-    segments: list[list[str]] = [[], []]
-    length = int(batch.attention_mask[row].sum())
-    ids, types = batch.input_ids[row].tolist(), batch.token_type_ids[row].tolist()
-    for column in range(length):
-        token = tokenizer.id_to_token(ids[column])
-        if column in labels:
-            word = tokenizer.id_to_token(labels[column])
-            if ids[column] == tokenizer.mask_token_id:
-                token = f"[MASK→{word}]"
-            elif ids[column] == labels[column]:
-                token = f"[={word}]"
-            else:
-                token = f"[{token}→{word}]"
-        segments[types[column]].append(token)
-    return [f"  {name}: {_join(tokens)}" for name, tokens in zip("AB", segments, strict=True)]
-
-
-def _join(tokens: Sequence[str]) -> str:
-    """Tokens as readable text: a continuing piece is joined to the one before."""
-    text = ""
-    for token in tokens:
-        text += token.removeprefix("##") if token.startswith("##") else f" {token}"
-    return text.strip()
+def _instances(
+    data: PretrainingData, tokenizer: Tokenizer, count: int
+) -> tuple[list[ShownInstance], str]:
+    """The first `count` instances, marked, and a line about all of them."""
+    shown: list[ShownInstance] = []
+    for step in range(-(-count // data.batch_size)):
+        batch = data.batch(step)
+        for row, instance in enumerate(data.instances(step)[: count - len(shown)]):
+            segments = zip(
+                segment_names(instance, data.has_pairs),
+                marked_segments(batch, row, instance, tokenizer),
+                strict=True,
+            )
+            name = f"instance {len(shown)}"
+            shown.append(ShownInstance(name, heading(instance, data.has_pairs), list(segments)))
+    words = "whole words" if data.whole_word_mask else "single tokens"
+    return shown, (
+        f"instances      {data.input_format} of at most {data.max_seq_length} tokens, "
+        f"{data.instances_per_epoch:,} an epoch; {data.masking} masking of {words}"
+    )
 
 
 def _facts(store: TokenStore, verified: bool) -> list[str]:

@@ -1,4 +1,15 @@
-"""Choosing and hiding the tokens that the masked language model has to guess."""
+"""Choosing and hiding the tokens that the masked language model has to guess.
+
+Tokens are chosen one by one, or as whole words. What becomes of a chosen token is decided token
+by token in both cases.
+
+Whole words are chosen as in the published code (google-research/bert,
+``create_pretraining_data.py``, ``do_whole_word_mask``): a word is a token and the pieces that
+begin with ``##`` after it; words are taken in a random order until as many tokens are chosen as
+without whole words; a word that would make them more is passed over. One thing differs: where a
+segment was cut so that it begins inside a word, its first pieces are a word of their own, while
+the published code adds them to the word before the [SEP].
+"""
 
 from __future__ import annotations
 
@@ -28,6 +39,34 @@ class MaskedTokens:
     labels: npt.NDArray[np.int64]
 
 
+class InstanceDraws:
+    """Random numbers that belong to an instance, not to the batch it stands in: static masking.
+
+    It makes the choices that a :class:`numpy.random.Generator` makes for a batch as a whole, for
+    each sequence from words of its own, so that a sequence is masked alike in any batch.
+
+    Args:
+        words: uint64 [B, 2 * W], random; W is at least the number of columns of the batch.
+    """
+
+    def __init__(self, words: npt.NDArray[np.uint64]) -> None:
+        self._order, self._action = np.split(words, 2, axis=1)
+
+    def order(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint64]:
+        """Numbers to sort the tokens by, uint64 `shape` [B, T]."""
+        return self._order[:, : shape[1]]
+
+    def actions(
+        self, positions: npt.NDArray[np.int64], shape: tuple[int, ...], choices: int
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """For each of the chosen tokens `positions` [P] a number in [0, 1), float64 [P], and one
+        in ``range(choices)``, int64 [P]."""
+        words = self._action[positions // shape[1], positions % shape[1]]
+        uniform = (words >> np.uint64(32)).astype(np.float64) * 2.0**-32
+        picked = (words & np.uint64(0xFFFFFFFF)) * np.uint64(choices) >> np.uint64(32)
+        return uniform, picked.astype(np.int64)
+
+
 def check_masking(
     masked_lm_prob: float,
     max_predictions_per_seq: int | None,
@@ -55,10 +94,11 @@ def mask_tokens(
     input_ids: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
     choosable: npt.NDArray[np.bool_],
-    rng: np.random.Generator,
+    rng: np.random.Generator | InstanceDraws,
     *,
     mask_token_id: int,
     random_ids: npt.NDArray[np.int64],
+    continues: npt.NDArray[np.bool_] | None = None,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = 20,
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
@@ -67,16 +107,19 @@ def mask_tokens(
 
     As in the published code, a sequence of n tokens, [CLS] and [SEP] counted, has
     ``max(1, round(masked_lm_prob * n))`` of them chosen without replacement, but not more than
-    `max_predictions_per_seq`, nor than can be chosen.
+    `max_predictions_per_seq`, nor than can be chosen. Whole words may make them fewer, where no
+    word is short enough for what is left.
 
     Args:
         input_ids: [B, T], padded; not changed.
         lengths: [B], tokens of each sequence without padding.
         choosable: [B, T], True where a token may be chosen: no special token, no padding.
-        rng: draws 3 numbers a token.
+        rng: of the batch, draws 3 numbers a token; or the draws of each of its sequences.
         mask_token_id: replaces a chosen token with probability ``mask_split[0]``.
         random_ids: [R], a uniform one of them replaces it with probability ``mask_split[1]``;
             else it is kept.
+        continues: [B, T], True where a token is part of the word of the token before it; whole
+            words are chosen then. None: single tokens.
         masked_lm_prob: the share of tokens to choose.
         max_predictions_per_seq: the most chosen in a sequence; None for no limit.
         mask_split: masked, random, kept; adds up to 1.
@@ -84,25 +127,91 @@ def mask_tokens(
     wanted = np.maximum(1, np.rint(lengths * masked_lm_prob).astype(np.int64))
     if max_predictions_per_seq is not None:
         wanted = np.minimum(wanted, max_predictions_per_seq)
-    num_columns = input_ids.shape[1]
-    # Sorting random numbers with the column in their low bits gives each row's candidates in a
-    # random order. No two keys are equal, so every machine sorts them alike.
-    keys = rng.integers(1 << 63, size=input_ids.shape, dtype=np.uint64)
-    keys = (keys & ~_LOW_BITS) | np.arange(num_columns, dtype=np.uint64)
-    keys[~choosable] = ~np.uint64(0)
     wanted = np.minimum(wanted, choosable.sum(axis=1))
-    keys.sort(axis=1)
-    columns = (keys[:, : wanted.max(initial=0)] & _LOW_BITS).astype(np.int64)
-    taken = np.arange(columns.shape[1]) < wanted[:, None]
-    positions = np.sort((np.arange(len(input_ids))[:, None] * num_columns + columns)[taken])
+    order: npt.NDArray[np.uint64]
+    if isinstance(rng, InstanceDraws):
+        order = rng.order(input_ids.shape)
+    else:
+        order = rng.integers(1 << 63, size=input_ids.shape, dtype=np.uint64)
+    if continues is None:
+        positions = _choose_tokens(order, choosable, wanted)
+    else:
+        positions = _choose_words(order, choosable, continues, wanted)
 
     masked = input_ids.copy()
     flat = masked.reshape(-1)
     labels = flat[positions]
-    action = rng.random(len(positions))
-    others = random_ids[rng.integers(len(random_ids), size=len(positions))]
+    if isinstance(rng, InstanceDraws):
+        action, picked = rng.actions(positions, input_ids.shape, len(random_ids))
+    else:
+        action = rng.random(len(positions))
+        picked = rng.integers(len(random_ids), size=len(positions))
     hidden, swapped = mask_split[0], mask_split[0] + mask_split[1]
     flat[positions] = np.where(
-        action < hidden, mask_token_id, np.where(action < swapped, others, labels)
+        action < hidden, mask_token_id, np.where(action < swapped, random_ids[picked], labels)
     )
     return MaskedTokens(masked, positions, labels)
+
+
+def _shuffled(
+    order: npt.NDArray[np.uint64], candidates: npt.NDArray[np.bool_], most: int
+) -> npt.NDArray[np.int64]:
+    """The columns of each row's candidates in a random order, [B, most]; what follows after the
+    last candidate of a row means nothing."""
+    # Sorting random numbers with the column in their low bits: no two keys are equal, so every
+    # machine sorts them alike.
+    keys = (order & ~_LOW_BITS) | np.arange(order.shape[1], dtype=np.uint64)
+    keys[~candidates] = ~np.uint64(0)
+    keys.sort(axis=1)
+    return (keys[:, :most] & _LOW_BITS).astype(np.int64)
+
+
+def _choose_tokens(
+    order: npt.NDArray[np.uint64],
+    choosable: npt.NDArray[np.bool_],
+    wanted: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """As many tokens of each row as wanted: ascending flat positions [P]."""
+    num_rows, num_columns = order.shape
+    columns = _shuffled(order, choosable, int(wanted.max(initial=0)))
+    taken = np.arange(columns.shape[1]) < wanted[:, None]
+    return np.sort((np.arange(num_rows)[:, None] * num_columns + columns)[taken])
+
+
+def _choose_words(
+    order: npt.NDArray[np.uint64],
+    choosable: npt.NDArray[np.bool_],
+    continues: npt.NDArray[np.bool_],
+    wanted: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Whole words of each row, in a random order, each that still fits: ascending flat positions
+    [P] of their tokens."""
+    num_rows, num_columns = order.shape
+    first = choosable.copy()
+    first[:, 1:] &= ~(continues[:, 1:] & choosable[:, :-1])
+    # Words are numbered through the batch; word_of is right wherever a token may be chosen.
+    word_of = np.cumsum(first.reshape(-1)) - 1
+    size_of = np.bincount(word_of[choosable.reshape(-1)], minlength=1)
+    counts = first.sum(axis=1)
+    columns = _shuffled(order, first, int(counts.max(initial=0)))
+    real = np.arange(columns.shape[1]) < counts[:, None]
+    columns[~real] = 0
+    words = word_of[np.arange(num_rows)[:, None] * num_columns + columns]
+    chosen = np.zeros(len(size_of), np.bool_)
+    left = wanted.copy()
+    sizes = np.where(real, size_of[words], 0)
+    rows = np.arange(num_rows)
+    # Taken in their order as long as they fit, words leave room for smaller ones only; so the
+    # next round begins with those. Three or four rounds leave nothing.
+    while True:
+        sizes[sizes > left[rows, None]] = 0
+        alive = sizes.any(axis=1)
+        if not alive.any():
+            break
+        if not alive.all():
+            rows, sizes, words = rows[alive], sizes[alive], words[alive]
+        fits = (sizes > 0) & (np.cumsum(sizes, axis=1) <= left[rows, None])
+        chosen[words[fits]] = True
+        left[rows] -= np.where(fits, sizes, 0).sum(axis=1)
+        sizes[fits] = 0
+    return np.flatnonzero(choosable.reshape(-1) & chosen[word_of])

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.console import human_count, human_time, progress, warn
+from bertine.data.duplicates import Seen, fingerprint
 from bertine.data.store import TOKENIZER, TokenStore, is_store
 from bertine.data.writer import MAX_SENTENCE, StoreWriter
 from bertine.errors import BertineError
@@ -30,6 +31,9 @@ BATCH_CHARACTERS = 1 << 20
 #: A longer sentence is cut before it is tokenized, because the tokenizer's memory is a hundred
 #: times the length of a text; a real sentence never comes near.
 MAX_SENTENCE_CHARACTERS = 1 << 16
+
+#: From this share of documents on that are copies of others there is a warning.
+_MANY_COPIES = 0.3
 
 #: Batches being tokenized while the next is read: two keep the cores busy between them.
 _BATCHES_AHEAD = 2
@@ -73,7 +77,13 @@ class PrepareReport:
             f"{facts['num_documents']:,} documents, {facts['num_sentences']:,} sentences, "
             f"{tokens:,} tokens stored ({tokens / facts['num_sentences']:.1f} a sentence)",
         ]
-        dropped = facts["dropped"]
+        dropped, copies = facts["dropped"], facts["duplicates"]
+        if copies["copies"]:
+            lines.append(
+                f"documents with the same words as an earlier one: {copies['copies']:,} "
+                f"({copies['copies'] / copies['documents']:.1%})"
+                + (", dropped" if copies["dropped"] else "; --drop-duplicates leaves them out")
+            )
         for what, count in (
             ("documents without a token, dropped", dropped["documents_without_tokens"]),
             ("sentences without a token, dropped", dropped["sentences_without_tokens"]),
@@ -114,14 +124,22 @@ class _Sentences:
 class _Splitter:
     """Documents into batches of sentences."""
 
-    def __init__(self, corpus: Corpus, language: str) -> None:
+    def __init__(self, corpus: Corpus, language: str, drop_duplicates: bool) -> None:
         self.corpus = corpus
         self.language = language
+        self.drop_duplicates = drop_duplicates
         self.cut_sentences = 0
+        self.documents = self.duplicates = 0
 
     def __iter__(self) -> Iterator[_Sentences]:
         batch = _Sentences([], [])
+        seen = Seen()
         for document in self.corpus:
+            self.documents += 1
+            if not seen.add(fingerprint(document.text)):
+                self.duplicates += 1
+                if self.drop_duplicates:
+                    continue
             for sentence in split_sentences(document.text, self.language):
                 pieces = [sentence]
                 if len(sentence) > MAX_SENTENCE_CHARACTERS:
@@ -162,6 +180,7 @@ def prepare(
     document_per_file: bool = False,
     text_field: str = "text",
     strict: bool = False,
+    drop_duplicates: bool = False,
     shard_tokens: int = 1 << 28,
 ) -> PrepareReport:
     """Turn a corpus into a token store (see :mod:`bertine.data.store`).
@@ -177,6 +196,8 @@ def prepare(
         document_per_file: a plain-text file is one document.
         text_field: the key or column that holds the text in JSON lines and Parquet.
         strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
+        drop_duplicates: leave out documents with the same words as an earlier one. They are
+            counted either way, at 8 bytes of memory a document.
         shard_tokens: tokens a shard file.
 
     Raises:
@@ -192,7 +213,7 @@ def prepare(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
     )
     encoder = Tokenizer.load(tokenizer)
-    splitter = _Splitter(documents, language)
+    splitter = _Splitter(documents, language, drop_duplicates)
     with (
         atomic_dir(out) as folder,
         StoreWriter(folder, vocab_size=encoder.vocab_size, shard_tokens=shard_tokens) as writer,
@@ -205,6 +226,11 @@ def prepare(
             {
                 "tokenizer_fingerprint": encoder.fingerprint,
                 "language": language,
+                "duplicates": {
+                    "documents": splitter.documents,
+                    "copies": splitter.duplicates,
+                    "dropped": drop_duplicates,
+                },
                 "corpus": {
                     "names": [path.name for path in documents.paths],
                     **dataclasses.asdict(documents.stats),
@@ -228,6 +254,18 @@ def prepare(
 
 
 def _warnings(store: TokenStore) -> list[str]:
+    found = store.manifest["duplicates"]
+    copies, documents = found["copies"], found["documents"]
+    mostly = []
+    if not found["dropped"] and copies > _MANY_COPIES * documents:
+        mostly = [
+            f"{store.path}: {copies:,} of {documents:,} documents are copies of another; a model "
+            "learns them by heart; use --drop-duplicates"
+        ]
+    return mostly + _pair_warnings(store)
+
+
+def _pair_warnings(store: TokenStore) -> list[str]:
     if store.num_documents < 2:
         return [
             f"{store.path}: one document only, but next-sentence prediction needs two; separate "

@@ -24,7 +24,7 @@ number `index` is computed when it is asked for, and so differs from that code i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,16 @@ class NspInstance:
     document_b: int
     num_truncated: int
 
+    @property
+    def segments(self) -> tuple[npt.NDArray[Any], ...]:
+        """What stands between the special tokens, each followed by [SEP]."""
+        return self.tokens_a, self.tokens_b
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Where each of the segments is from."""
+        return self.document_a, self.document_b
+
 
 class NspSegments:
     """The endless sequence of pairs over a store, each a pure function of (store, seed, index).
@@ -88,12 +98,7 @@ class NspSegments:
             raise BertineError(f"max_seq_length is {max_seq_length}, but must be at least 8")
         if not 0.0 <= short_seq_prob <= 1.0:
             raise BertineError(f"short_seq_prob is {short_seq_prob}, but must be in [0, 1]")
-        if store.num_documents < 2:
-            raise BertineError(
-                f"{store.path}: next-sentence prediction needs at least two documents, but there "
-                f"is {store.num_documents}; separate documents with a blank line or prepare the "
-                "corpus with --document-per-file"
-            )
+        check_documents(store)
         self.store = store
         self.max_tokens = max_seq_length - 3
         self.short_seq_prob = short_seq_prob
@@ -114,17 +119,14 @@ class NspSegments:
 
     def instances(self, first: int, count: int) -> list[NspInstance]:
         """Pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost each."""
-        # The words of pair i are those that the counters 2i and 2i + 1 give under one key.
-        counter = first * (_WORDS // 4)
-        philox = np.random.Philox(key=key(self.seed, "segments"), counter=counter)
-        words: list[int] = philox.random_raw(count * _WORDS).tolist()
-        return [self._make(first + i, words[i * _WORDS : (i + 1) * _WORDS]) for i in range(count)]
+        words = random_words(self.seed, "segments", first, count)
+        return [self._make(first + i, own) for i, own in enumerate(words)]
 
     def _make(self, index: int, words: list[int]) -> NspInstance:
         short, shorter, random_next, split, other, other_start, cut_a, cut_b = words
         max_tokens = self.max_tokens
         target = max_tokens
-        if _uniform(short) < self.short_seq_prob:
+        if uniform(short) < self.short_seq_prob:
             target = 2 + shorter % (max_tokens - 1)
 
         chunk, row, offset = self._anchor(index)
@@ -142,7 +144,7 @@ class NspSegments:
         start_b, end_b = ends[split], ends[-1]
         length_a = start_b - start
         chunk_b, row_b = chunk, row
-        is_random_next = len(ends) == 1 or _uniform(random_next) < 0.5
+        is_random_next = len(ends) == 1 or uniform(random_next) < 0.5
         if is_random_next:
             number = other % (self.store.num_documents - 1)
             chunk_b, row_b = self.store.row(number + (number >= document))
@@ -154,9 +156,11 @@ class NspSegments:
         length_b = end_b - start_b
 
         kept_a, kept_b = kept_lengths(length_a, length_b, max_tokens)
-        start += chunk.token_offsets[row] + self._front(length_a - kept_a, cut_a, index, "a")
+        front_a, front_b = length_a - kept_a, length_b - kept_b
+        start += chunk.token_offsets[row]
+        start += cut_in_front(front_a, cut_a, self.seed, "truncation", index, "a")
         start_b += chunk_b.token_offsets[row_b]
-        start_b += self._front(length_b - kept_b, cut_b, index, "b")
+        start_b += cut_in_front(front_b, cut_b, self.seed, "truncation", index, "b")
         return NspInstance(
             chunk.input_ids[start : start + kept_a],
             chunk_b.input_ids[start_b : start_b + kept_b],
@@ -189,11 +193,38 @@ class NspSegments:
         offset = position - chunk.token_offsets[row] - row * self._padding
         return chunk, row, offset - (self.max_tokens + self._padding) // 2
 
-    def _front(self, cut: int, word: int, index: int, segment: str) -> int:
-        """How many of `cut` tokens go from the front: one coin each."""
-        if cut <= 64:
-            return (word & ((1 << cut) - 1)).bit_count()
-        return int(generator(self.seed, "truncation", index, segment).binomial(cut, 0.5))
+
+def check_documents(store: TokenStore) -> None:
+    """Refuse a store that has no other document to take a random segment from.
+
+    Raises:
+        BertineError: it has fewer than two documents.
+    """
+    if store.num_documents < 2:
+        raise BertineError(
+            f"{store.path}: next-sentence prediction needs at least two documents, but there "
+            f"is {store.num_documents}; separate documents with a blank line or prepare the "
+            "corpus with --document-per-file"
+        )
+
+
+def random_words(seed: int, purpose: str, first: int, count: int) -> Iterator[list[int]]:
+    """For each of the instances ``first`` to ``first + count - 1`` its eight random 64-bit words.
+
+    Those of instance i are what the counters 2i and 2i + 1 give under one key, whichever other
+    instances are asked for with it.
+    """
+    philox = np.random.Philox(key=key(seed, purpose), counter=first * (_WORDS // 4))
+    words: list[int] = philox.random_raw(count * _WORDS).tolist()
+    return (words[i : i + _WORDS] for i in range(0, count * _WORDS, _WORDS))
+
+
+def cut_in_front(cut: int, word: int, seed: int, *where: int | str) -> int:
+    """How many of `cut` tokens go from the front, the others from the back: one coin each, from
+    the random `word` where it has enough, else drawn for the position `where`."""
+    if cut <= 64:
+        return (word & ((1 << cut) - 1)).bit_count()
+    return int(generator(seed, *where).binomial(cut, 0.5))
 
 
 def kept_lengths(length_a: int, length_b: int, limit: int) -> tuple[int, int]:
@@ -203,7 +234,7 @@ def kept_lengths(length_a: int, length_b: int, limit: int) -> tuple[int, int]:
     return min(length_a, limit - kept_b), kept_b
 
 
-def _uniform(word: int) -> float:
+def uniform(word: int) -> float:
     """A random 64-bit word as a number in [0, 1)."""
     return (word >> 11) * 2.0**-53
 

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from bertine.console import progress, say
+from bertine.data.store import is_store
 from bertine.errors import BertineError
 from bertine.inference.evaluate import evaluate_examples
+from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
 from bertine.modeldir import load_model
 from bertine.models.model import Model
@@ -141,11 +143,11 @@ def evaluate(
     show_progress: bool = True,
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder.
+    folder; or a pre-trained one on a token store of held-out text.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder.
+        data: the file or folder, or the store.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
             device.
@@ -160,6 +162,10 @@ def evaluate(
         BertineError: no such model or data, a missing column, a label that the model does not
             know.
     """
+    if not isinstance(model, Predictor) and is_store(Path(data)):
+        return evaluate_store(
+            model, data, device=device, precision=precision, show_progress=show_progress
+        )
     predictor = Predictor.opened(model, device, precision)
     splits = find_splits(data)
     path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train

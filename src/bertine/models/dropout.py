@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,19 +52,20 @@ class DropoutStream:
         # Dropout on other devices, and layers that draw from PyTorch's own generator.
         torch.manual_seed(rng.key(seed, "torch", *where) & 0x7FFF_FFFF_FFFF_FFFF)
 
-    def _generators(self, blocks: int) -> list[np.random.SFC64]:
+    def ticket(self) -> int:
+        """The key of the next mask: with it, :meth:`mask` gives the same mask each time."""
         with self._lock:
             key = rng.key(self._seed, "dropout", *self._where, self._count)
             self._count += 1
-        words = np.frombuffer(key.to_bytes(16, "little"), dtype=np.uint32).tolist()
-        return [np.random.SFC64([*words, block]) for block in range(blocks)]
+        return key
 
-    def bits(self, count: int) -> np.ndarray:
+    def _bits(self, ticket: int, count: int) -> np.ndarray:
         """`count` uniform int16 values."""
+        key = np.frombuffer(ticket.to_bytes(16, "little"), dtype=np.uint32).tolist()
         words = -(-count // 4)
         blocks = -(-words // _BLOCK)
         sizes = [min(_BLOCK, words - i * _BLOCK) for i in range(blocks)]
-        generators = self._generators(blocks)
+        generators = [np.random.SFC64([*key, block]) for block in range(blocks)]
         if blocks == 1:
             return generators[0].random_raw(words).view(np.int16)[:count]
         out = np.empty(words, dtype=np.uint64)
@@ -79,9 +81,15 @@ class DropoutStream:
     def keep_mask(
         self, shape: torch.Size | tuple[int, ...], p: float, dtype: torch.dtype
     ) -> Tensor:
+        """The next mask: see :meth:`mask`."""
+        return self.mask(self.ticket(), shape, p, dtype)
+
+    def mask(
+        self, ticket: int, shape: torch.Size | tuple[int, ...], p: float, dtype: torch.dtype
+    ) -> Tensor:
         """A CPU mask [shape] of `dtype`: 0 with probability `p`, else 1 (unscaled)."""
         count = math.prod(shape)
-        raw = torch.from_numpy(self.bits(count))
+        raw = torch.from_numpy(self._bits(ticket, count))
         # Values below `cut` are dropped. Clamping to [cut-1, cut] and shifting gives 0 or 1
         # without a boolean tensor, whose conversion to a float type is ten times slower.
         cut = min(max(round(p * 65536), 1), 65535) - 32768
@@ -95,13 +103,32 @@ class DropoutStream:
 stream = DropoutStream()
 
 
+class _DropoutAdd(torch.autograd.Function):
+    """``residual + x * mask / (1 - p)``. The mask is made again in the backward pass: that costs
+    less time than it would cost memory to keep the masks of all layers."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor, p: float) -> Tensor:
+        ctx.ticket, ctx.shape, ctx.p = stream.ticket(), x.shape, p
+        mask = stream.mask(ctx.ticket, x.shape, p, x.dtype)
+        return torch.addcmul(residual, x, mask, value=1.0 / (1.0 - p))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        mask = stream.mask(ctx.ticket, ctx.shape, ctx.p, grad.dtype)
+        scaled = torch.addcmul(grad.new_zeros(1), grad, mask, value=1.0 / (1.0 - ctx.p))
+        return scaled, grad, None
+
+
 def dropout_add(x: Tensor, residual: Tensor, p: float, training: bool) -> Tensor:
     """``residual + dropout(x)``, both [..., H]; one pass over memory besides the mask."""
     if not training or p == 0.0:
         return residual + x
     if x.device.type != "cpu":
         return residual + nn.functional.dropout(x, p)
-    return torch.addcmul(residual, x, stream.keep_mask(x.shape, p, x.dtype), value=1.0 / (1.0 - p))
+    summed: Tensor = _DropoutAdd.apply(x, residual, p)
+    return summed
 
 
 class Dropout(nn.Module):

@@ -140,7 +140,7 @@ class _Attention(torch.autograd.Function):
     PyTorch's fused CPU attention has no dropout; with a rate above zero its
     ``scaled_dot_product_attention`` takes an unfused path with the slow Bernoulli generator.
     The products here are the same batched matrix products; the mask comes from our stream, and
-    the dropped probabilities are made again in the backward pass in place of being kept.
+    it and the dropped probabilities are made again in the backward pass in place of being kept.
     """
 
     @staticmethod
@@ -155,21 +155,23 @@ class _Attention(torch.autograd.Function):
             alpha=scale,
         )
         probs = _softmax(scores)
-        mask = stream.keep_mask(probs.shape, p, probs.dtype) if p > 0.0 else None
-        ctx.save_for_backward(q, k, v, probs, mask)
-        ctx.scale, ctx.keep = scale, 1.0 / (1.0 - p)
-        if mask is None:
+        ctx.save_for_backward(q, k, v, probs)
+        ctx.scale, ctx.p, ctx.keep = scale, p, 1.0 / (1.0 - p)
+        if p == 0.0:
             return torch.bmm(probs, v)
+        ctx.ticket = stream.ticket()
+        mask = stream.mask(ctx.ticket, probs.shape, p, probs.dtype)
         return torch.bmm(probs * mask, v).mul_(ctx.keep)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, probs, mask = ctx.saved_tensors
-        if mask is None:
+        q, k, v, probs = ctx.saved_tensors
+        if ctx.p == 0.0:
             grad = grads[0]
             grad_v = torch.bmm(probs.transpose(1, 2), grad)
             grad_probs = torch.bmm(grad, v.transpose(1, 2))
         else:
+            mask = stream.mask(ctx.ticket, probs.shape, ctx.p, probs.dtype)
             grad = grads[0] * ctx.keep
             grad_v = torch.bmm((probs * mask).transpose(1, 2), grad)
             grad_probs = torch.bmm(grad, v.transpose(1, 2)).mul_(mask)
@@ -212,6 +214,27 @@ class SelfAttention(nn.Module):
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
 
+class _GeluLinear(torch.autograd.Function):
+    """``gelu(x) weight' + bias`` that keeps x for the backward pass and not gelu(x), which is as
+    large and quickly made again. In the type of x; the parameters' gradients in theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        # x [N, I], weight [H, I], bias [H]
+        low = weight.to(x.dtype)
+        ctx.save_for_backward(x, low)
+        ctx.dtype = weight.dtype
+        return torch.addmm(bias.to(x.dtype), F.gelu(x), low.t())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        grad_weight = grad.t() @ F.gelu(x)
+        grad_x = torch.ops.aten.gelu_backward(grad @ weight, x)
+        return grad_x, grad_weight.to(ctx.dtype), grad.sum(0).to(ctx.dtype)
+
+
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, residual and layer norm."""
 
@@ -230,5 +253,9 @@ class EncoderLayer(nn.Module):
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(x, layout)
         x = self.attention_norm(dropout_add(attended, x, self.dropout, self.training))
-        inner = self.down(self.act(self.up(x)))
+        inner = self.up(x)
+        if self.training and self.act is F.gelu and x.device.type == "cpu":
+            inner = _GeluLinear.apply(inner, self.down.weight, self.down.bias)
+        else:
+            inner = self.down(self.act(inner))
         return self.output_norm(dropout_add(inner, x, self.dropout, self.training))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
+from bertine.data.formats import PAIR_FORMATS
 from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.objectives.mlm import mlm_logits
 
 
 class MlmNsp:
@@ -19,6 +21,8 @@ class MlmNsp:
     """
 
     name = "mlm-nsp"
+    #: What sequences may be made of.
+    input_formats = PAIR_FORMATS
 
     @staticmethod
     def heads(config: BertConfig) -> dict[str, nn.Module]:
@@ -31,11 +35,9 @@ class MlmNsp:
     def logits(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         """MLM logits [P, V] at ``mlm_positions``, NSP logits [B, 2]."""
         output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        hidden = output.last_hidden_state.flatten(0, 1)
-        masked = hidden.index_select(0, batch.targets["mlm_positions"])
-        decoder = model.backbone.embeddings.word_embeddings.weight
         assert output.pooler_output is not None  # MlmNsp models are built with a pooler
-        return model.heads["mlm"](masked, decoder), model.heads["nsp"](output.pooler_output)
+        mlm = mlm_logits(model, output.last_hidden_state, batch)
+        return mlm, model.heads["nsp"](output.pooler_output)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         mlm_logits, nsp_logits = self.logits(model, batch)

@@ -45,7 +45,7 @@ class Note:
     """A remark that stands out: what a result means, or a warning."""
 
     text: str
-    mood: Literal["plain", "good", "warning"] = "plain"
+    mood: Literal["plain", "good", "warning", "fault"] = "plain"
     kind: Literal["note"] = field(default="note", init=False)
 
 
@@ -136,6 +136,37 @@ class FilledMasks:
 
 
 @dataclass(frozen=True)
+class Guesses:
+    """What was put for a mask at one time of training.
+
+    Attributes:
+        when: e.g. "step 1,000".
+        candidates: the best, best first.
+        truth_probability: what was given to the token that stood there, 0 to 1.
+    """
+
+    when: str
+    candidates: Sequence[Candidate]
+    truth_probability: float
+
+
+@dataclass(frozen=True)
+class MaskHistory:
+    """A sentence with one mask between `before` and `after`, and how the guesses changed."""
+
+    before: str
+    after: str
+    truth: str
+    rows: Sequence[Guesses]
+
+
+@dataclass(frozen=True)
+class MaskHistories:
+    examples: Sequence[MaskHistory]
+    kind: Literal["histories"] = field(default="histories", init=False)
+
+
+@dataclass(frozen=True)
 class Classified:
     """A text with its true label, the predicted one and the probability given to that (0 to 1).
 
@@ -155,7 +186,7 @@ class ClassifiedTexts:
     kind: Literal["classified"] = field(default="classified", init=False)
 
 
-Block = Facts | Note | Figures | Table | FilledMasks | ClassifiedTexts
+Block = Facts | Note | Figures | Table | FilledMasks | MaskHistories | ClassifiedTexts
 
 
 @dataclass(frozen=True)
@@ -187,6 +218,8 @@ class Report:
 
 
 def _percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "<0.1%"
     return f"{100 * share:.0f}%" if share >= 0.0995 else f"{100 * share:.1f}%"
 
 

@@ -16,10 +16,12 @@ LogRow = Mapping[str, Any]
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a log, in order of their step; of lines with the same step the last.
+    """The lines of a log in order of their step, those of a step put together.
 
-    A run that was killed and resumed writes some steps twice; they agree, so the last is kept.
-    A last line without a line end (killed while writing) is not a line yet and is left out.
+    A step may have a line of its training and one of its evaluation, with different keys; and a
+    run that was killed and resumed writes some steps twice: of a key that is there twice the last
+    value is kept. A last line without a line end (killed while writing) is not a line yet and is
+    left out.
 
     Raises:
         BertineError: the file cannot be read, or a complete line is not a JSON object with a
@@ -35,13 +37,32 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-            rows[int(row["step"])] = row
+            rows.setdefault(int(row["step"]), {}).update(row)
         except (ValueError, TypeError, KeyError) as error:
             raise BertineError(
                 f"{path}: line {number} is not a JSON object with a number 'step'; "
                 "remove the line or train again"
             ) from error
     return [rows[step] for step in sorted(rows)]
+
+
+def pretraining_names(log: Iterable[LogRow]) -> list[LogRow]:
+    """The lines of a pre-training log with MLM under its own names.
+
+    Where a loss has one term alone, the log calls it "loss" and "accuracy"; of an MLM-only run
+    these become "mlm_loss" and "mlm_accuracy" too. Lines that have MLM's own names stay as they
+    are. Not for logs of fine-tuning.
+    """
+    named: list[LogRow] = []
+    for row in log:
+        added = {
+            f"{prefix}mlm_{name}": row[f"{prefix}{name}"]
+            for prefix in ("", "eval_")
+            for name in ("loss", "accuracy")
+            if f"{prefix}{name}" in row and f"{prefix}mlm_loss" not in row
+        }
+        named.append({**row, **added})
+    return named
 
 
 def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from bertine.reports.log import LogRow, series
 
@@ -54,6 +54,8 @@ _STYLE: Any = {
 _NARROW, _WIDE = 4.3, 4.9  # inches of 72 units
 #: With more points than this a curve is drawn faint, with its running mean over it.
 _SMOOTH_FROM = 30
+#: More points than this are not drawn one by one: a plot is 300 units wide.
+_MOST_POINTS = 1200
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,9 @@ def curve(
     reference_label: str = "",
     from_zero: bool = False,
     noisy: bool = True,
+    overlay: tuple[Sequence[float], Sequence[float]] | None = None,
+    names: tuple[str, str] = ("training", "held-out"),
+    log_scale: bool = False,
 ) -> bytes:
     """One quantity over the training steps, as SVG.
 
@@ -107,28 +112,45 @@ def curve(
         from_zero: start the axis at zero.
         noisy: draw many points faint, with their running mean over them, whose end is the number
             beside the plot; otherwise draw every point and letter the last.
+        overlay: steps and values of a second curve, sparse and drawn point by point, e.g. the
+            same quantity on held-out text; with it the plot has a legend.
+        names: of the curve and the overlay, for the legend.
+        log_scale: a logarithmic axis; values that are not above zero are left out.
     """
     with matplotlib.rc_context(_STYLE):
         figure, axes = _axes(_NARROW, 2.7)
+        if log_scale:
+            points = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0]
+            steps, values = [s for s, _ in points], [v for _, v in points]
+            axes.set_yscale("log")
         if not values:
             return _nothing(figure, axes)
-        name = f"{len(values)} points, the last {values[-1]}"
+        name = f"{len(values)} points, the last {values[-1]}{overlay or ''}"
         axes.grid(axis="y", color=_GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         last = values[-1]
         if len(values) == 1:
             axes.plot(steps, values, "o", color=_ACCENT, markersize=6)
         elif not noisy or len(values) < _SMOOTH_FROM:
-            axes.plot(steps, values, color=_ACCENT, linewidth=2)
+            axes.plot(*_thinned(steps, values), color=_ACCENT, linewidth=2, label=names[0])
         else:
             mean = _running_mean(values)
             last = float(mean[-1])
-            axes.plot(steps, values, color=_ACCENT, linewidth=0.9, alpha=0.35)
-            axes.plot(steps, mean, color=_ACCENT, linewidth=2.2)
+            axes.plot(*_thinned(steps, values), color=_ACCENT, linewidth=0.9, alpha=0.35)
+            mean_line = _thinned(steps, mean.tolist())
+            axes.plot(*mean_line, color=_ACCENT, linewidth=2.2, label=names[0])
+        if overlay is not None and overlay[1]:
+            style = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
+            axes.plot(*_thinned(*overlay), color=_INK, label=names[1], **style)
+            # Above the plot, where neither a curve nor the name of a line can be under it.
+            above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
+            axes.legend(**above, frameon=False, labelcolor=_INK, borderpad=0, handlelength=1.6)
         low, high = axes.get_ylim()
         if from_zero:
             low = min(0.0, low)
-        if reference is not None:
+        if reference is not None and log_scale:
+            low, high = min(low, reference / 1.3), max(high, reference * 1.5)
+        elif reference is not None:
             span = high - low
             low, high = min(low, reference - 0.08 * span), max(high, reference + 0.14 * span)
         axes.set_ylim(low, high)
@@ -163,7 +185,11 @@ def curve(
         )
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        if log_scale:
+            axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
+            axes.yaxis.set_minor_locator(NullLocator())
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, percent)))
         return _svg(figure, salt=name)
@@ -346,6 +372,21 @@ def _running_mean(values: Sequence[float]) -> np.ndarray:
     start = np.maximum(index - reach, 0)
     stop = np.minimum(index + reach + 1, len(array))
     return np.asarray((sums[stop] - sums[start]) / (stop - start))
+
+
+def _thinned(
+    steps: Sequence[float], values: Sequence[float]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """At most about `_MOST_POINTS` of the points: the lowest and the highest of each stretch, so
+    that no peak is lost, and the first and the last."""
+    if len(values) <= _MOST_POINTS:
+        return steps, values
+    array = np.asarray(values)
+    kept = {0, len(array) - 1}
+    for stretch in np.array_split(np.arange(len(array)), _MOST_POINTS // 2):
+        kept |= {int(stretch[array[stretch].argmin()]), int(stretch[array[stretch].argmax()])}
+    order = sorted(kept)
+    return [steps[i] for i in order], [values[i] for i in order]
 
 
 def _number(value: float, percent: bool) -> str:

@@ -191,7 +191,7 @@ def finetune(
             dtype=resolve_precision(precision, where),
         )
 
-    def evaluate(display: Display) -> dict[str, float]:
+    def evaluate(display: Display, step: int) -> dict[str, float]:
         reports.append(score())
         scores = reports[-1].metrics
         display.note("validation: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()))

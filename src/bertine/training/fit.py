@@ -52,6 +52,10 @@ class FitConfig:
             tokens, sequences of like length together; None: by the device. The result is that
             of the whole batch, whatever the parts.
         checkpoint_every: steps; None writes none.
+        budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
+            before it was resumed. Where the steps would take longer, the schedule runs ahead of
+            them, so that the rate has come down when the time is over, and the run ends there.
+            Such a run sees the same batches each time, but not at the same rates. None: no limit.
 
     Raises:
         BertineError: a value is out of range or not known.
@@ -74,6 +78,7 @@ class FitConfig:
     checkpoint_every: int | None = None
     keep_checkpoints: int = 2
     tensorboard: bool = False
+    budget_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -86,6 +91,8 @@ class FitConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BertineError(f"{name} is {value}, but must be at least 1")
+        if self.budget_seconds is not None and not self.budget_seconds > 0:
+            raise BertineError(f"budget_seconds is {self.budget_seconds:g}, but must be above 0")
         for name in ("adam_beta1", "adam_beta2"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
@@ -183,7 +190,7 @@ def fit(
     *,
     title: str = "train",
     facts: dict[str, float] | None = None,
-    evaluate: Callable[[Display], dict[str, float]] | None = None,
+    evaluate: Callable[[Display, int], dict[str, float]] | None = None,
     evaluate_every: int | None = None,
 ) -> list[dict[str, Any]]:
     """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
@@ -193,7 +200,8 @@ def fit(
         batch: a pure function of the step.
         run: where the log and the checkpoints go; says what to resume from.
         facts: constants that every line of the log carries.
-        evaluate: called every `evaluate_every` steps and at the end; its scores go to the log.
+        evaluate: called with the number of steps done, every `evaluate_every` of them and at the
+            end; its scores, if it gives any, go to the log.
 
     Returns:
         The entries of evaluations, with their steps.
@@ -217,15 +225,23 @@ def fit(
         eps=config.adam_epsilon,
         bias_correction=config.bias_correction,
     )
-    start, tokens, elapsed = 0, 0, 0.0
+    start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, model, optimizer)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
+        used = state.get("used", 0.0)
         meter = _Meter.restore(state["meter"], device)
     tracker = Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
     scores: list[dict[str, Any]] = []
     done = start
+    opened = time.monotonic() - used
+
+    def position() -> float:
+        """Where the schedule stands, in steps."""
+        if config.budget_seconds is None:
+            return done
+        return max(done, config.steps * (time.monotonic() - opened) / config.budget_seconds)
 
     def checkpoint() -> None:
         tracker.sync()
@@ -233,7 +249,13 @@ def fit(
             run.checkpoints,
             model,
             optimizer,
-            {"step": done, "tokens": tokens, "elapsed": elapsed, "meter": meter.state()},
+            {
+                "step": done,
+                "tokens": tokens,
+                "elapsed": elapsed,
+                "used": time.monotonic() - opened,
+                "meter": meter.state(),
+            },
             config.keep_checkpoints,
         )
 
@@ -246,9 +268,10 @@ def fit(
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:
-            while done < config.steps:
+            last = position() >= config.steps
+            while not last:
                 began = time.perf_counter()
-                step = done
+                step, at = done, position()
                 whole = batch(step)
                 check_batch(whole, model.config)
                 parts = split(whole, limit)
@@ -257,7 +280,7 @@ def fit(
                 ):
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
-                learning_rate = config.learning_rate * rate(step, config.steps, config.warmup_steps)
+                learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
                 grad_norm = optimizer.clipped_step(learning_rate, config.max_grad_norm)
                 if not math.isfinite(grad_norm):
                     raise BertineError(
@@ -272,7 +295,8 @@ def fit(
                 tokens += whole.num_tokens
                 elapsed += spent
                 done += 1
-                if done % config.log_every == 0 or done == config.steps:
+                last = position() >= config.steps
+                if done % config.log_every == 0 or last:
                     entry = {
                         "step": done,
                         **meter.means(weights),
@@ -287,13 +311,11 @@ def fit(
                     display.update(done, facts_of(entry))
                 else:
                     display.update(done)
-                if evaluate and (
-                    done == config.steps or (evaluate_every and done % evaluate_every == 0)
-                ):
-                    scores.append({"step": done, **evaluate(display)})
-                    tracker.log(
-                        {k if k == "step" else f"eval_{k}": v for k, v in scores[-1].items()}
-                    )
+                if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
+                    found = evaluate(display, done)
+                    if found:
+                        scores.append({"step": done, **found})
+                        tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
                     model.train()
                 # After the evaluation: what is resumed from here has its scores in the log.
                 if config.checkpoint_every and (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,34 @@ import torch
 
 from bertine import rng
 from bertine.console import human_count, human_time, say, warn
+from bertine.data.phases import PhasedData, predictions, steps_for_tokens
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import load_config, load_model, save_model
 from bertine.models.model import Model
-from bertine.models.precision import precision_name, resolve_device
+from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.objectives import objective as named_objective
+from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
+from bertine.reports.diagnosis import Finding
+from bertine.reports.log import pretraining_names
+from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
+from bertine.training.samples import MaskSamples, write_samples
+from bertine.training.speed import seconds_per_step
 from bertine.training.tracking import read_log
+
+#: Evaluations of a run, where nobody says how many.
+_EVALUATIONS = 20
+#: A log with fewer lines has no curve to look at, so no page is made of it.
+_PAGE_FROM = 20
 
 
 @dataclass(frozen=True)
@@ -33,31 +49,54 @@ class PretrainResult:
 
     Attributes:
         model: the model directory.
-        final: the last line of the log (losses in nats, accuracies as shares).
+        final: the last line of the log about training (losses in nats, accuracies as shares).
+        held_out: the last evaluation on held-out text; empty where there was none.
         unigram_entropy: of the store, in nats: the loss of a model that knows how frequent
             each piece is and nothing else.
+        kept: share of the chosen tokens that were left in place.
+        findings: what stands out in the log.
+        page: the HTML report; None for a run too short to draw.
     """
 
     model: Path
     final: dict[str, Any]
+    held_out: dict[str, float]
     unigram_entropy: float
+    kept: float
+    findings: list[Finding]
+    page: Path | None = None
+
+    def _verdict(self) -> str:
+        loss, entropy = self.final["mlm_loss"], self.unigram_entropy
+        # A model without context can still copy the chosen tokens that were left in place.
+        if loss < (1.0 - self.kept) * entropy - 0.05:
+            return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
+        return (
+            f"unigram entropy {entropy:.2f}: it knows frequencies only; train longer, or with a "
+            "higher rate"
+        )
 
     def lines(self) -> list[str]:
         """What the command prints at the end."""
-        end, entropy = self.final, self.unigram_entropy
-        mlm = end["mlm_loss"]
-        verdict = (
-            f"{entropy - mlm:.2f} nats below the unigram entropy {entropy:.2f}: it uses context"
-            if mlm < entropy - 0.05
-            else f"not below the unigram entropy {entropy:.2f}: it knows frequencies only; "
-            "train longer, or with a higher rate"
-        )
-        return [
+        end = self.final
+        lines = [
             f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
-            f"MLM loss {mlm:.3f} ({verdict})",
-            f"MLM accuracy {end['mlm_accuracy']:.1%}, NSP accuracy {end['nsp_accuracy']:.1%}",
-            f"model: {self.model}",
+            f"MLM loss {end['mlm_loss']:.3f} ({self._verdict()})",
+            f"MLM accuracy {end['mlm_accuracy']:.1%}"
+            + (f", NSP accuracy {end['nsp_accuracy']:.1%}" if "nsp_accuracy" in end else ""),
         ]
+        if self.held_out:
+            held = self.held_out
+            nsp = held.get("nsp_accuracy")
+            lines.append(
+                f"held-out text: MLM loss {held['mlm_loss']:.3f}, perplexity "
+                f"{held['mlm_perplexity']:.1f}, MLM accuracy {held['mlm_accuracy']:.1%}"
+                + ("" if nsp is None else f", NSP accuracy {nsp:.1%}")
+            )
+        lines += [str(finding) for finding in self.findings]
+        if self.page is not None:
+            lines.append(f"report: {self.page}")
+        return [*lines, f"model: {self.model}"]
 
 
 def pretrain(
@@ -67,10 +106,19 @@ def pretrain(
     out: Path | str,
     steps: int | None = None,
     tokens: int | None = None,
+    hours: float | None = None,
+    objective: str = "mlm-nsp",
+    input_format: str = "segment-pair",
     batch_size: int = 32,
     max_seq_length: int = 128,
+    long_seq_length: int | None = None,
+    long_share: float = 0.1,
     masked_lm_prob: float = 0.15,
-    max_predictions_per_seq: int = 20,
+    max_predictions_per_seq: int | None = None,
+    mask_split: Sequence[float] = (0.8, 0.1, 0.1),
+    whole_word_mask: bool = False,
+    masking: str = "dynamic",
+    dupe_factor: int = 10,
     short_seq_prob: float = 0.1,
     learning_rate: float = 1e-4,
     warmup_steps: int | None = None,
@@ -83,6 +131,8 @@ def pretrain(
     max_grad_norm: float = 1.0,
     max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
+    held_out: Path | str | None = None,
+    evaluate_every: int | None = None,
     device: str | None = None,
     precision: str = "auto",
     seed: int = 0,
@@ -92,7 +142,8 @@ def pretrain(
     tensorboard: bool = False,
     resume: bool = False,
 ) -> PretrainResult:
-    """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A).
+    """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
+    or with masked LM alone.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
@@ -100,35 +151,73 @@ def pretrain(
             vocabulary must be the store's.
         out: the run's folder; the model directory is ``out/model``.
         steps: updates; or
-        tokens: real tokens to see, about: turned into steps by the mean length of a batch.
+        tokens: real tokens to see, about: turned into steps by the mean length of a batch; or
+        hours: of wall time for training, evaluations and checkpoints counted. The speed is
+            measured first, and the number of steps made to fit; where the machine then turns out
+            slower, the schedule keeps to the time (see ``FitConfig.budget_seconds``).
+        objective: "mlm-nsp", or "mlm" without next sentences.
+        long_seq_length: of a second phase, as in the paper: the last `long_share` of the steps
+            have sequences of this length. One schedule runs over both. None: one phase.
+        max_predictions_per_seq: None: as many as `masked_lm_prob` asks for in a full sequence.
         dropout: on hidden states and attention, in place of the model's own rate.
+        held_out: a store of other text, made with the same tokenizer; evaluated along the way.
+        evaluate_every: steps between evaluations, and between guesses at the same hidden words
+            (``samples.jsonl``); None: twenty in a run.
         device: as PyTorch calls it; None: the GPU if there is one.
 
     The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
     :class:`~bertine.training.fit.FitConfig`.
 
     Raises:
-        BertineError: see those; also neither or both of `steps` and `tokens`; `out` holds another
-            run; `max_seq_length` is more than the model's positions.
+        BertineError: see those; also not one of `steps`, `tokens` and `hours`; `out` holds another
+            run; a length is more than the model's positions; the objective cannot be had with
+            the format.
     """
     where = resolve_device(device)
     Run.check(out, resume)
+    chosen = named_objective(objective, input_format=input_format)
+    if sum(value is not None for value in (steps, tokens, hours)) != 1:
+        raise BertineError("say how long to train: give one of --steps, --tokens and --hours")
+    if hours is not None and not hours > 0:
+        raise BertineError(f"hours is {hours:g}, but must be above 0")
+    if not 0.0 < long_share < 1.0:
+        raise BertineError(f"long_share is {long_share:g}, but must be between 0 and 1")
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
-    data = PretrainingData(
-        opened,
-        tokenizer,
-        batch_size=batch_size,
-        max_seq_length=max_seq_length,
-        seed=seed,
-        masked_lm_prob=masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq,
-        short_seq_prob=short_seq_prob,
-    )
+    held = None if held_out is None else _held_out(held_out, tokenizer)
+    lengths = [max_seq_length] if long_seq_length is None else [max_seq_length, long_seq_length]
+    shares = [1.0] if long_seq_length is None else [1.0 - long_share, long_share]
+    phases = [
+        PretrainingData(
+            opened,
+            tokenizer,
+            batch_size=batch_size,
+            max_seq_length=length,
+            seed=seed,
+            masked_lm_prob=masked_lm_prob,
+            max_predictions_per_seq=max_predictions_per_seq or predictions(masked_lm_prob, length),
+            mask_split=_three(mask_split),
+            short_seq_prob=short_seq_prob,
+            input_format=input_format,
+            whole_word_mask=whole_word_mask,
+            masking=masking,
+            dupe_factor=dupe_factor,
+        )
+        for length in lengths
+    ]
+    built = _build(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
+    weights_fingerprint = built.fingerprint()
+    built.to(where)
+    if tokens is not None:
+        steps = steps_for_tokens(tokens, phases, shares)
+    elif hours is not None:
+        steps = Run.steps(out) or _steps_for_hours(
+            hours, built, chosen, phases, shares, precision, max_tokens_per_micro_batch
+        )
+    assert steps is not None
+    data = PhasedData(phases, shares, steps)
     for warning in data.warnings():
         warn(warning)
-    steps = _steps(steps, tokens, data)
-    built = _build(model, data, tokenizer, dropout, seed)
     config = FitConfig(
         steps=steps,
         learning_rate=learning_rate,
@@ -146,68 +235,173 @@ def pretrain(
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
+        budget_seconds=None if hours is None else 3600 * hours,
     )
     described = data.describe()
     described["data_path"] = described.pop("store")
+    copies = opened.manifest.get("duplicates")
+    if copies and not copies["dropped"]:
+        described["duplicate_share"] = copies["copies"] / max(1, copies["documents"])
     settings = {
+        "objective": chosen.name,
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
-        "weights_fingerprint": built.fingerprint(),
+        "weights_fingerprint": weights_fingerprint,
         "device": where.type,
         "architecture": built.config.to_dict(),
     }
     run = Run.open(out, settings, resume)
-    built.to(where)
-    entropy = opened.unigram_entropy
     say(
         f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
         f"tokens in the store, {steps} steps of {batch_size} sequences "
-        f"({steps / data.steps_per_epoch:.2g} epochs); unigram entropy {entropy:.3f} nats"
+        f"({data.epochs:.2g} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
     )
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-    else:
-        fit(
-            built,
-            MlmNsp(),
-            data.batch,
-            config,
-            run,
-            title="pretrain",
-            facts={"unigram_entropy": entropy},
+        return _result(run, opened, mask_split[2])
+    fit(
+        built,
+        chosen,
+        data.batch,
+        config,
+        run,
+        title="pretrain",
+        facts={"unigram_entropy": opened.unigram_entropy},
+        evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
+        evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+    )
+    facts = {**settings, "final": _final(run)}
+    task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
+    save_model(run.model, built, tokenizer, task=task)
+    return _result(run, opened, mask_split[2])
+
+
+def _steps_for_hours(
+    hours: float,
+    model: Model,
+    objective: MlmNsp | Mlm,
+    phases: Sequence[PretrainingData],
+    shares: Sequence[float],
+    precision: str,
+    max_tokens_per_micro_batch: int | None,
+) -> int:
+    """Steps that this machine does in the time."""
+    seconds = sum(
+        share
+        * seconds_per_step(
+            model,
+            objective,
+            phase.batch,
+            dtype=resolve_precision(precision, next(model.parameters()).device),
+            max_tokens_per_micro_batch=max_tokens_per_micro_batch,
+            seconds=min(20.0, 36.0 * hours) / len(phases),
         )
-        final = read_log(run.folder / "log.jsonl")[-1]
-        facts = {**settings, "final": final, "objective": MlmNsp.name}
-        save_model(
-            run.model,
-            built,
+        for phase, share in zip(phases, shares, strict=True)
+    )
+    steps = max(1, int(3600 * hours / seconds))
+    say(f"a step takes {1000 * seconds:.0f} ms on this machine: {steps:,} steps in the time")
+    return steps
+
+
+def _three(shares: Sequence[float]) -> tuple[float, float, float]:
+    if len(shares) != 3:
+        raise BertineError(
+            f"mask_split is {list(shares)}, but must be three shares: masked, random, kept"
+        )
+    return (shares[0], shares[1], shares[2])
+
+
+def _held_out(path: Path | str, tokenizer: Tokenizer) -> TokenStore:
+    store = TokenStore.open(path)
+    store.check_tokenizer(tokenizer)
+    return store
+
+
+def _evaluation(
+    run: Run,
+    model: Model,
+    tokenizer: Tokenizer,
+    objective: MlmNsp | Mlm,
+    data: PretrainingData,
+    held: TokenStore | None,
+    precision: str,
+) -> Callable[[Display, int], dict[str, float]]:
+    """What `fit` calls along the way: the same hidden words guessed, held-out text scored."""
+    dtype = resolve_precision(precision, next(model.parameters()).device)
+    samples: MaskSamples | None = None
+    try:
+        source = data.store if held is None else held
+        samples = MaskSamples(tokenizer, source, data.seed, max_length=data.max_seq_length)
+    except BertineError as error:
+        warn(f"{error}; none are shown")
+
+    def evaluate(display: Display, step: int) -> dict[str, float]:
+        if samples is not None:
+            write_samples(run.folder, step, samples.fill(model, dtype=dtype))
+        if held is None:
+            return {}
+        scores = evaluate_pretraining(
+            model,
             tokenizer,
-            task=TaskInfo(name="pretraining", max_length=max_seq_length, training=facts),
+            held,
+            objective=objective,
+            input_format=data.input_format,
+            whole_word_mask=data.whole_word_mask,
+            max_seq_length=data.max_seq_length,
+            masked_lm_prob=data.masked_lm_prob,
+            dtype=dtype,
         )
-    return PretrainResult(run.model, read_log(run.folder / "log.jsonl")[-1], entropy)
+        display.note(
+            f"held-out text after step {step}: MLM loss {scores['mlm_loss']:.3f}, "
+            f"accuracy {scores['mlm_accuracy']:.1%}"
+        )
+        return scores
+
+    return evaluate
 
 
-def _steps(steps: int | None, tokens: int | None, data: PretrainingData) -> int:
-    if (steps is None) == (tokens is None):
-        raise BertineError("say how long to train: give one of --steps and --tokens")
-    if steps is not None:
-        return steps
-    assert tokens is not None
-    probe = sum(data.batch(i).num_tokens for i in range(4)) / 4
-    return max(1, round(tokens / probe))
+def _lines(run: Run) -> list[dict[str, Any]]:
+    return [dict(line) for line in pretraining_names(read_log(run.folder / "log.jsonl"))]
+
+
+def _final(run: Run) -> dict[str, Any]:
+    """The last line of the log about training."""
+    return [line for line in _lines(run) if "tokens" in line][-1]
+
+
+def _result(run: Run, store: TokenStore, kept: float) -> PretrainResult:
+    log = _lines(run)
+    found = [line for line in log if "eval_mlm_loss" in line]
+    held = found[-1] if found else {}
+    page = report(run.folder) if len(log) >= _PAGE_FROM else None
+    return PretrainResult(
+        run.model,
+        _final(run),
+        {key.removeprefix("eval_"): v for key, v in held.items() if key.startswith("eval_")},
+        store.unigram_entropy,
+        kept,
+        [] if page is None else page.findings,
+        None if page is None else page.path,
+    )
 
 
 def _build(
-    model: Path | str, data: PretrainingData, tokenizer: Tokenizer, dropout: float | None, seed: int
+    model: Path | str,
+    objective: MlmNsp | Mlm,
+    store: TokenStore,
+    longest: int,
+    tokenizer: Tokenizer,
+    dropout: float | None,
+    seed: int,
 ) -> Model:
     """New weights for a preset, or a model directory's."""
     if str(model) not in PRESETS and Path(model).exists():
         config = load_config(model, dropout=dropout)
-        loaded = load_model(model, heads=MlmNsp.heads(config), seed=seed, dropout=dropout)
+        loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
         if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
             raise BertineError(
-                f"{model}: its vocabulary is not that of the store {data.store.path}; prepare the "
+                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
                 f"store with --tokenizer {model}"
             )
         for line in loaded.report.lines():
@@ -227,10 +421,10 @@ def _build(
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
-            built = Model(config, MlmNsp.heads(config))
-    if data.max_seq_length > config.max_position_embeddings:
+            built = Model(config, objective.heads(config))
+    if longest > config.max_position_embeddings:
         raise BertineError(
-            f"max_seq_length is {data.max_seq_length}, but the model has positions for "
+            f"max_seq_length is {longest}, but the model has positions for "
             f"{config.max_position_embeddings}"
         )
     return built

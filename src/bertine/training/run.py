@@ -120,6 +120,15 @@ class Run:
             )
         return known
 
+    @staticmethod
+    def steps(folder: Path | str) -> int | None:
+        """The number of steps of the run in `folder`; None where there is none yet."""
+        file = Path(folder) / _SETTINGS
+        if not file.exists():
+            return None
+        found = read_json(file).get("settings", {}).get("steps")
+        return found if isinstance(found, int) else None
+
     def remove_checkpoints(self) -> None:
         """For a run that is done, and will not be gone on with."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)

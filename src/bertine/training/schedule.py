@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bertine.errors import BertineError
 
 
-def linear(step: int, steps: int, warmup_steps: int) -> float:
+def linear(step: float, steps: int, warmup_steps: int) -> float:
     """Linear warm-up to 1 over `warmup_steps`, then linear decay to 0 at `steps`.
 
     As in google-research/bert, ``optimization.py``, but counted so that the first step has a
@@ -20,16 +20,16 @@ def linear(step: int, steps: int, warmup_steps: int) -> float:
     return max(0.0, (steps - at) / max(1, steps - warmup_steps))
 
 
-def constant(step: int, steps: int, warmup_steps: int) -> float:
+def constant(step: float, steps: int, warmup_steps: int) -> float:
     """Linear warm-up to 1 over `warmup_steps`, then 1."""
     return min(1.0, (step + 0.5) / warmup_steps) if warmup_steps else 1.0
 
 
 #: Name → factor on the peak rate, from (step, steps, warmup_steps).
-SCHEDULES: dict[str, Callable[[int, int, int], float]] = {"linear": linear, "constant": constant}
+SCHEDULES: dict[str, Callable[[float, int, int], float]] = {"linear": linear, "constant": constant}
 
 
-def schedule(name: str) -> Callable[[int, int, int], float]:
+def schedule(name: str) -> Callable[[float, int, int], float]:
     """The schedule called `name`.
 
     Raises:

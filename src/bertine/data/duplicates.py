@@ -1,0 +1,55 @@
+"""Documents that say the same as an earlier one, told by a hash of their words."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+#: Fingerprints that are kept in a set before they become a sorted array.
+_RECENT = 1 << 16
+
+
+def fingerprint(text: str) -> int:
+    """64 bits of the words of `text`: white space and case do not count.
+
+    Among ten million different documents, one pair is taken for equal with a probability of
+    three in a million.
+    """
+    words = " ".join(text.casefold().split())
+    digest = hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+class Seen:
+    """A set of 64-bit numbers in 8 bytes each (and as much again while two parts are joined).
+
+    The newest are in a set; the others in sorted arrays, each at least twice as long as the next,
+    so that there are few of them and a number is moved few times.
+    """
+
+    def __init__(self) -> None:
+        self._recent: set[int] = set()
+        self._sorted: list[npt.NDArray[np.uint64]] = []
+
+    def add(self, number: int) -> bool:
+        """Put `number` in; whether it was new."""
+        if number in self._recent:
+            return False
+        value = np.uint64(number)
+        for part in self._sorted:
+            at = int(np.searchsorted(part, value))
+            if at < len(part) and part[at] == value:
+                return False
+        self._recent.add(number)
+        if len(self._recent) >= _RECENT:
+            part = np.sort(np.fromiter(self._recent, np.uint64, len(self._recent)))
+            self._recent = set()
+            while self._sorted and len(self._sorted[-1]) < 2 * len(part):
+                part = np.sort(np.concatenate([self._sorted.pop(), part]))
+            self._sorted.append(part)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(len(part) for part in self._sorted)

@@ -1,0 +1,155 @@
+"""The curves of a training run, for its page: pre-training and fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bertine.reports.log import LogRow, series
+from bertine.reports.plots import Curve, curve
+from bertine.reports.scores import is_share, score_name
+
+
+def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
+    """Losses of MLM and NSP apart, their accuracies, each with the held-out one over it where
+    there is one, and the curves of :func:`machine_curves`.
+
+    Args:
+        log: lines of ``log.jsonl`` (:func:`bertine.reports.log.pretraining_names`); a curve whose
+            key no line has is left out.
+        facts: of the run; ``unigram_entropy`` in nats is drawn as a line.
+    """
+    entropy = facts.get("unigram_entropy")
+    drawn = _Drawn(log)
+    drawn.add(
+        "MLM loss",
+        "mlm_loss",
+        "Mean cross-entropy of the masked tokens, in nats."
+        + (
+            ""
+            if entropy is None
+            else " The dashed line is the entropy of the token frequencies: well below it, the "
+            "model uses the context."
+        ),
+        reference=entropy,
+        reference_label=f"unigram entropy {entropy or 0:.2f}",
+    )
+    drawn.add(
+        "MLM accuracy",
+        "mlm_accuracy",
+        "Masked tokens whose best guess is right.",
+        percent=True,
+        from_zero=True,
+    )
+    drawn.add(
+        "NSP loss",
+        "nsp_loss",
+        "Mean cross-entropy of next-sentence prediction, in nats. The dashed line is guessing.",
+        reference=0.6931471805599453,
+        reference_label="guessing 0.69",
+    )
+    drawn.add(
+        "NSP accuracy",
+        "nsp_accuracy",
+        "Does the second segment follow the first, or not?",
+        percent=True,
+        reference=0.5,
+        reference_label="guessing 50%",
+    )
+    drawn.add(
+        "Loss",
+        "loss",
+        "What is minimized: the sum of the losses of all objectives, in nats.",
+        only_if=lambda: bool(series(log, "nsp_loss")[1]),
+    )
+    return drawn.curves + machine_curves(log, facts)
+
+
+def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
+    """Loss and accuracy in training with those on the validation examples over them, the other
+    validation scores, and the curves of :func:`machine_curves`."""
+    drawn = _Drawn(log, "validation")
+    drawn.add("Loss", "loss", "Mean loss of an example, in nats.", from_zero=True)
+    drawn.add("Accuracy", "accuracy", "Examples answered right.", percent=True)
+    known = {"eval_loss", "eval_accuracy"} if series(log, "accuracy")[1] else {"eval_loss"}
+    keys = dict.fromkeys(key for row in log for key in row if key.startswith("eval_"))
+    for key in keys:
+        if key not in known:
+            name = score_name(key.removeprefix("eval_"))
+            drawn.add(
+                name[:1].upper() + name[1:],
+                key,
+                "On the validation examples.",
+                noisy=False,
+                percent=is_share(key),
+            )
+    return drawn.curves + machine_curves(log, facts)
+
+
+def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
+    """Learning rate, gradient norm, tokens per second."""
+    clip = facts.get("max_grad_norm") or None
+    drawn = _Drawn(log)
+    schedule = facts.get("schedule")
+    warmup = facts.get("warmup_steps")
+    told = f"Schedule: {schedule}" if schedule else "As scheduled"
+    drawn.add(
+        "Learning rate",
+        "learning_rate",
+        told + (f", {warmup:,} steps of warm-up." if isinstance(warmup, int) else "."),
+        from_zero=True,
+        noisy=False,
+    )
+    drawn.add(
+        "Gradient norm",
+        "grad_norm",
+        "Before clipping, of the step that is logged, on a logarithmic axis."
+        + (f" Gradients above {clip:g} are scaled down to it." if clip else ""),
+        reference=clip,
+        reference_label=f"clipped to {clip or 0:g}",
+        log_scale=True,
+    )
+    drawn.add(
+        "Speed",
+        "tokens_per_second",
+        "Real tokens a second, padding not counted.",
+        from_zero=True,
+    )
+    return drawn.curves
+
+
+class _Drawn:
+    """Curves of a log; what the log does not have is left out."""
+
+    def __init__(self, log: Sequence[LogRow], held_out: str = "held-out") -> None:
+        self.log, self.held_out = log, held_out
+        self.curves: list[Curve] = []
+
+    def add(
+        self,
+        title: str,
+        key: str,
+        caption: str,
+        *,
+        only_if: Callable[[], bool] = lambda: True,
+        **options: Any,
+    ) -> None:
+        """Draw `key`, and ``eval_`` + `key` over it; `options` are those of
+        :func:`bertine.reports.plots.curve`."""
+        steps, values = series(self.log, key)
+        overlay = series(self.log, f"eval_{key}")
+        if not only_if() or not (values or overlay[1]):
+            return
+        if not values:
+            steps, values = overlay
+            overlay = ([], [])
+            options["noisy"] = False
+            caption += f" On the {self.held_out} text."
+        svg = curve(
+            steps,
+            values,
+            overlay=overlay if overlay[1] else None,
+            names=("training", self.held_out),
+            **options,
+        )
+        self.curves.append(Curve(title, caption, svg))

@@ -1,0 +1,107 @@
+"""What a training run has left to read: settings, log, samples, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import read_json
+from bertine.reports.log import LogRow, pretraining_names, read_log, series
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run has left to read so far.
+
+    Attributes:
+        folder: the run's.
+        settings, environment: of ``run.json``.
+        log: of ``log.jsonl``, one line a step; empty before the first.
+        samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
+        scores: of ``scores.json``: ``final`` is the report of the last evaluation; else empty.
+        finished: whether the model has been written.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    log: list[LogRow]
+    samples: list[LogRow]
+    scores: dict[str, Any]
+    finished: bool
+
+    @classmethod
+    def read(cls, folder: Path | str) -> RunFiles:
+        """Read a run's folder.
+
+        Raises:
+            BertineError: it is not a run's folder, or a file in it is damaged.
+        """
+        folder = Path(folder)
+        file = folder / "run.json"
+        if not file.is_file():
+            hint = ""
+            if (folder.parent / "run.json").is_file():
+                hint = f"; its run is {folder.parent}"
+            problem = "is not the folder of a run: it has no run.json"
+            if not folder.exists():
+                problem = "no such folder"
+            raise BertineError(f"{folder}: {problem}{hint}")
+        begun = read_json(file)
+        if not isinstance(begun, dict):
+            begun = {"settings": None}
+        settings, environment = begun.get("settings", {}), begun.get("environment", {})
+        if not isinstance(settings, dict) or not isinstance(environment, dict):
+            raise BertineError(f"{file}: damaged; it should hold settings and environment")
+        scores = _optional(folder / "scores.json", read_json, {})
+        if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
+            raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
+        log = _optional(folder / "log.jsonl", read_log, [])
+        samples = _optional(folder / "samples.jsonl", read_log, [])
+        finished = (folder / "model").is_dir()
+        return cls(
+            folder,
+            settings,
+            environment,
+            log if "task" in settings else pretraining_names(log),
+            samples,
+            scores,
+            finished,
+        )
+
+    @property
+    def task(self) -> str | None:
+        """The task of fine-tuning; None in pre-training."""
+        return self.settings.get("task")
+
+    @property
+    def steps(self) -> int:
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def total_steps(self) -> int | None:
+        total = self.settings.get("steps")
+        return total if isinstance(total, int) else None
+
+    def facts(self) -> dict[str, Any]:
+        """What :func:`~bertine.reports.diagnosis.diagnose` wants to know."""
+        final = self.scores.get("final", {})
+        told = {key: final[key] for key in ("collapsed", "majority_share") if key in final}
+        return {**self.settings, **told}
+
+    def last(self, key: str) -> tuple[float, int] | None:
+        """The mean of `key` over the last twentieth of its lines and the first step these stand
+        for (of one line: its own); None without lines. One line may stand for a few steps only."""
+        steps, values = series(self.log, key)
+        if not values:
+            return None
+        count = max(1, len(values) // 20)
+        begin = steps[-count - 1] if len(steps) > count else 0
+        return sum(values[-count:]) / count, int(begin) + 1
+
+
+def _optional(path: Path, read: Callable[[Path], Any], otherwise: Any) -> Any:
+    return read(path) if path.is_file() else otherwise

@@ -1,0 +1,194 @@
+"""``report``: one HTML page for the folder of a training run, finished, running or killed.
+
+Made from what the run leaves to read: ``run.json`` (settings, versions), ``log.jsonl`` (losses and
+speeds), ``samples.jsonl`` (masks filled along the way) and ``scores.json`` (of fine-tuning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bertine
+from bertine.console import human_count, human_time
+from bertine.errors import BertineError
+from bertine.reports import html
+from bertine.reports import run_sections as sections_of
+from bertine.reports.diagnosis import diagnose
+from bertine.reports.html import Fact, Figures, Note, Section
+from bertine.reports.log import series
+from bertine.reports.run_curves import finetuning_curves, pretraining_curves
+from bertine.reports.run_files import RunFiles
+from bertine.reports.scores import score_name, score_text
+from bertine.reports.seen import Finding
+
+#: The page's name in the run's folder.
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What :func:`report` made.
+
+    Attributes:
+        path: the page.
+        findings: the diagnosis, the gravest first; empty when nothing stands out.
+        steps: done so far.
+        total_steps: that the run is to have; None when its settings do not say.
+    """
+
+    path: Path
+    findings: list[Finding]
+    steps: int
+    total_steps: int | None
+
+    def lines(self) -> list[str]:
+        """What the command prints."""
+        total = "" if self.total_steps is None else f" of {self.total_steps:,}"
+        found = [str(finding) for finding in self.findings] or ["nothing stands out"]
+        return [f"{self.steps:,}{total} steps done", *found, f"report: {self.path}"]
+
+
+def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
+    """Write the page of a run: curves, diagnosis, settings, and what it has answered on the way.
+
+    Args:
+        run: the folder of a run of ``pretrain`` or ``finetune``: finished, running or killed.
+        out: the page; None: ``report.html`` in `run`.
+
+    Raises:
+        BertineError: `run` is not the folder of a run, a file in it is damaged, or `out` cannot
+            be written.
+    """
+    files = RunFiles.read(run)
+    path = files.folder / REPORT if out is None else Path(out)
+    if path.is_dir():
+        raise BertineError(f"{path}: is a folder; name a file for the report")
+    findings = diagnose(files.log, files.facts())
+    html.render_report(path, run_page(files, findings))
+    return RunReport(path, findings, files.steps, files.total_steps)
+
+
+def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
+    """The page of a run, as data."""
+    curves = pretraining_curves if files.task is None else finetuning_curves
+    drawn = curves(files.log, files.facts())
+    sections = [sections_of.diagnosis(files, findings)]
+    if files.task is not None:
+        sections += sections_of.validation(files)
+    training: list[html.Block] = [Figures.of_curves(drawn)] if drawn else []
+    sections.append(
+        Section(
+            "Training",
+            training or [Note("Nothing logged yet.")],
+            lead=f"A point for every {files.settings['log_every']:,} steps, their mean; where "
+            "points are many, they are faint, with their running mean over them."
+            if drawn and "log_every" in files.settings
+            else "",
+        )
+    )
+    sections += sections_of.held_out(files) if files.task is None else []
+    sections += sections_of.samples(files)
+    sections.append(sections_of.settings(files))
+    environment = files.environment
+    versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
+    return html.Report(
+        title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.folder.name}",
+        lead=_lead(files),
+        headline=_headline(files),
+        sections=sections,
+        footer=f"Made by bertine {bertine.__version__} with 'bertine report'."
+        + (f" The run began with {versions}." if versions else ""),
+    )
+
+
+def _lead(files: RunFiles) -> str:
+    done, total = files.steps, files.total_steps
+    settings = files.settings
+    if files.task is None:
+        what = f"A BERT{_size(settings.get('architecture'))}"
+        if settings.get("num_tokens"):
+            what += f" learns from {human_count(settings['num_tokens'])} tokens of text"
+        else:
+            what += " is pre-trained"
+    else:
+        what = f"The task '{files.task}'"
+        if settings.get("num_examples"):
+            what += f" is learnt from {settings['num_examples']:,} labelled examples"
+    if total is None:
+        return f"{what}: {done:,} steps."
+    if files.finished:
+        return f"{what}. Finished: all {total:,} steps are done."
+    if done >= total:
+        return f"{what}. All {total:,} steps are done; the model has not been written yet."
+    return (
+        f"{what}. Not finished: {done:,} of {total:,} steps were logged when this page was made. "
+        "The run goes on, or was stopped; the same command with --resume goes on with it."
+    )
+
+
+def _size(architecture: Any) -> str:
+    if not isinstance(architecture, Mapping):
+        return ""
+    layers, hidden = (architecture.get(k) for k in ("num_hidden_layers", "hidden_size"))
+    return f" of {layers} layers of {hidden}" if layers and hidden else ""
+
+
+def _headline(files: RunFiles) -> list[Fact]:
+    shown = (_pretraining_headline if files.task is None else _finetuning_headline)(files)
+    speed, tokens = files.last("tokens_per_second"), series(files.log, "tokens")[1]
+    elapsed = series(files.log, "elapsed")[1]
+    if tokens:
+        per_second = f"{human_count(speed[0])} a second at the end" if speed else ""
+        shown.append(Fact("tokens seen", human_count(tokens[-1]), per_second))
+    total = files.total_steps
+    of_all = f"{files.steps:,} steps" if files.steps else ""
+    if total and files.steps < total:
+        of_all = f"{files.steps:,} of {total:,} steps"
+    if elapsed:
+        shown.append(Fact("training time", human_time(elapsed[-1]), of_all))
+    return shown
+
+
+def _pretraining_headline(files: RunFiles) -> list[Fact]:
+    shown = []
+    loss, entropy = files.last("mlm_loss"), files.settings.get("unigram_entropy")
+    if loss:
+        against = f"nats; unigram entropy {entropy:.2f}" if entropy is not None else "nats"
+        shown.append(Fact("MLM loss", f"{loss[0]:.3f}", against))
+    accuracy = files.last("mlm_accuracy")
+    if accuracy:
+        shown.append(Fact("MLM accuracy", f"{accuracy[0]:.1%}", "masked tokens guessed right"))
+    nsp = files.last("nsp_accuracy")
+    if nsp:
+        shown.append(Fact("NSP accuracy", f"{nsp[0]:.1%}", "guessing gives 50%"))
+    held = series(files.log, "eval_mlm_perplexity")[1]
+    if held:
+        loss_there = series(files.log, "eval_mlm_loss")[1]
+        note = f"MLM loss {loss_there[-1]:.3f}" if loss_there else ""
+        shown.append(Fact("held-out perplexity", f"{held[-1]:,.1f}", note))
+    return shown
+
+
+def _finetuning_headline(files: RunFiles) -> list[Fact]:
+    final = files.scores.get("final", {})
+    metrics = _last_scores(files)
+    majority = final.get("majority_share")
+    shown = []
+    for name, value in list(metrics.items())[:3]:
+        note = "on the validation examples"
+        if name == "accuracy" and majority is not None:
+            note = f"the most frequent class alone: {majority:.1%}"
+        shown.append(Fact(score_name(name), score_text(name, value), note))
+    return shown
+
+
+def _last_scores(files: RunFiles) -> dict[str, float]:
+    """The last evaluation of fine-tuning: of scores.json, else of the log."""
+    metrics = files.scores.get("final", {}).get("metrics")
+    if isinstance(metrics, dict):
+        return metrics
+    evaluated = sections_of.evaluations_of(files.log)
+    return evaluated[-1][1] if evaluated else {}

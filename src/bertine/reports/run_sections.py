@@ -1,0 +1,259 @@
+"""The sections of a run's page: diagnosis, scores, masks filled along the way, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from bertine.errors import BertineError
+from bertine.reports import html
+from bertine.reports.html import Fact, Facts, Figure, Figures, Note, Section, Table
+from bertine.reports.log import LogRow
+from bertine.reports.plots import confusion
+from bertine.reports.run_files import RunFiles
+from bertine.reports.scores import score_name, score_text
+from bertine.reports.seen import Finding
+
+#: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
+_MATRIX_LIMIT = 25
+_WORST = 20
+#: Rows of a table of evaluations, about.
+_ROWS = 12
+#: How the names of counts end, which are the same at every evaluation.
+_SIZES = ("_count", "sequences")
+#: Rows of a sentence's history: enough to see it change, few enough to read.
+_TIMES = 6
+_MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
+    "advice": "plain",
+    "warning": "warning",
+    "fault": "fault",
+}
+
+
+def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
+    notes = [Note(_sentence(finding.text), _MOODS[finding.severity]) for finding in findings]
+    if not notes and len(files.log) < 2:
+        notes = [Note("Too little has been logged to say anything.")]
+    elif not notes:
+        notes = [Note("Nothing stands out: no stall, no divergence, no loss of speed.", "good")]
+    return Section("Diagnosis", notes)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def evaluations_of(log: Iterable[LogRow]) -> list[tuple[int, dict[str, float]]]:
+    """Step and scores of every evaluation in the log."""
+    found = []
+    for row in log:
+        scores = {
+            key.removeprefix("eval_"): value
+            for key, value in row.items()
+            if key.startswith("eval_") and isinstance(value, int | float)
+        }
+        if scores:
+            found.append((int(row["step"]), scores))
+    return found
+
+
+def held_out(files: RunFiles) -> list[Section]:
+    evaluations = evaluations_of(files.log)
+    if not evaluations:
+        return []
+    sizes = {"mlm_count": "masked tokens", "nsp_count": "pairs", "tokens": "tokens"}
+    last = evaluations[-1][1]
+    counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
+    shown = [
+        (step, {k: v for k, v in scores.items() if k not in sizes and not k.endswith(_SIZES)})
+        for step, scores in evaluations
+    ]
+    return [
+        Section(
+            "On held-out text",
+            [_scores_table(shown, {})],
+            lead="Documents that the model is not trained on, the same instances and masks every "
+            "time" + (f": {', '.join(counted)}." if counted else "."),
+        )
+    ]
+
+
+def _scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]) -> Table:
+    """A row for each evaluation; of very many, every so many, and the last."""
+    names = list(dict.fromkeys(name for _, scores in evaluations for name in scores))
+    every = -(-len(evaluations) // _ROWS)
+    kept = [evaluations[i] for i in _spread(len(evaluations), every)]
+    before = ["epoch", "step"] if epochs else ["step"]
+    rows = []
+    for step, scores in kept:
+        cells = [score_text(name, scores[name]) if name in scores else "" for name in names]
+        at = [str(epochs[step])] if step in epochs else [""] if epochs else []
+        rows.append([*at, f"{step:,}", *cells])
+    columns = [*before, *map(score_name, names)]
+    caption = f"{len(kept)} of {len(evaluations):,} evaluations." if every > 1 else ""
+    return Table(columns, rows, numeric=range(len(columns)), caption=caption)
+
+
+def _spread(length: int, every: int) -> list[int]:
+    """Every so many of ``range(length)``, counted back from the last."""
+    return list(range(length - 1, -1, -every))[::-1]
+
+
+def validation(files: RunFiles) -> list[Section]:
+    """Scores per epoch, the confusion matrix."""
+    evaluations = evaluations_of(files.log)
+    final = files.scores.get("final", {})
+    blocks: list[html.Block] = []
+    labels, matrix = final.get("labels"), final.get("confusion")
+    if labels and matrix and len(labels) == len(matrix):
+        blocks += _confusion([str(label) for label in labels], matrix)
+    if evaluations:
+        epochs = files.settings.get("epochs")
+        total = files.total_steps
+        numbers = {}
+        if isinstance(epochs, int) and total and epochs and total % epochs == 0:
+            size = total // epochs
+            numbers = {step: step // size for step, _ in evaluations if step % size == 0}
+        blocks.append(_scores_table(evaluations, numbers))
+    notes = final.get("notes")
+    blocks += [Note(_sentence(str(note)), "warning") for note in notes or ()]
+    if not blocks:
+        return []
+    count = final.get("num_examples")
+    source = f" of {Path(final['source']).name}" if final.get("source") else ""
+    return [
+        Section(
+            "On the validation examples",
+            blocks,
+            lead=f"{count:,} examples{source}, after each epoch." if count else "",
+        )
+    ]
+
+
+def _confusion(labels: list[str], matrix: list[list[int]]) -> list[html.Block]:
+    if len(labels) <= _MATRIX_LIMIT:
+        right = sum(matrix[i][i] for i in range(len(labels)))
+        total = sum(map(sum, matrix))
+        return [
+            Figures(
+                [
+                    Figure(
+                        "Confusion matrix",
+                        confusion(labels, matrix),
+                        f"Confusion matrix: {right} of {total} examples right",
+                        "A row for each true class, of the last evaluation. On the diagonal: "
+                        "right.",
+                    )
+                ],
+                columns=2,
+            )
+        ]
+    wrong = sorted(
+        (
+            (count, true, guess)
+            for true, row in zip(labels, matrix, strict=True)
+            for guess, count in zip(labels, row, strict=True)
+            if true != guess and count
+        ),
+        key=lambda cell: -cell[0],
+    )
+    rows = [[true, guess, f"{count:,}"] for count, true, guess in wrong[:_WORST]]
+    caption = f"{len(labels)} classes; what was confused most often."
+    return [Table(["true", "predicted", "examples"], rows, numeric=[2], caption=caption)]
+
+
+def samples(files: RunFiles) -> list[Section]:
+    """How the guesses for the same masks changed."""
+    if not files.samples:
+        return []
+    try:
+        histories = _histories(files.samples)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BertineError(
+            f"{files.folder / 'samples.jsonl'}: damaged ({error!r}); remove it, or train again"
+        ) from error
+    if not histories:
+        return []
+    last = [history.rows[-1] for history in histories]
+    right = sum(
+        bool(row.candidates) and row.candidates[0].token == history.truth
+        for row, history in zip(last, histories, strict=True)
+    )
+    return [
+        Section(
+            "Masks filled along the way",
+            [html.MaskHistories(histories)],
+            lead="The same sentences, each with a word hidden, at several times of training: the "
+            "best guesses, and on the right the probability of what stood there. At the end "
+            f"the best guess is right for {right} of {len(histories)}.",
+        )
+    ]
+
+
+def _histories(samples: Sequence[LogRow]) -> list[html.MaskHistory]:
+    """A history for each sentence of the last line, with the lines that know it."""
+    rows: dict[tuple[str, str], list[html.Guesses]] = {}
+    times = _times([int(row["step"]) for row in samples])
+    for line in samples:
+        if int(line["step"]) not in times:
+            continue
+        for one in line["samples"]:
+            candidates = [
+                html.Candidate(str(guess["token"]), float(guess["probability"]))
+                for guess in one["guesses"][:3]
+            ]
+            rows.setdefault((str(one["text"]), str(one["truth"])), []).append(
+                html.Guesses(
+                    f"step {int(line['step']):,}", candidates, float(one["truth_probability"])
+                )
+            )
+    current = {(str(one["text"]), str(one["truth"])) for one in samples[-1]["samples"]}
+    found = []
+    for (text, truth), guesses in rows.items():
+        if (text, truth) in current:
+            before, after = text.split("[MASK]", 1)
+            found.append(html.MaskHistory(before, after, truth, guesses))
+    return found
+
+
+def _times(steps: Sequence[int]) -> set[int]:
+    """The first, the last and some steps between, closer where training begins: most is learnt
+    there. Spaced evenly in the root of the step."""
+    if len(steps) <= _TIMES:
+        return set(steps)
+    first, last = steps[0] ** 0.5, steps[-1] ** 0.5
+    wanted = [(first + (last - first) * i / (_TIMES - 1)) ** 2 for i in range(_TIMES)]
+    return {min(steps, key=lambda step: abs(step - goal)) for goal in wanted}
+
+
+def settings(files: RunFiles) -> Section:
+    """Everything that was asked for."""
+    flat = {k: v for k, v in files.settings.items() if not isinstance(v, Mapping)}
+    blocks: list[html.Block] = [Facts([Fact(name, _value(value)) for name, value in flat.items()])]
+    for name, value in files.settings.items():
+        if isinstance(value, Mapping) and value:
+            rows = [[str(key), _value(inner)] for key, inner in value.items()]
+            blocks.append(Table([name.replace("_", " "), ""], rows))
+    if files.environment:
+        rows = [[str(key), _value(value)] for key, value in files.environment.items()]
+        blocks.append(Table(["versions and machine", ""], rows))
+    return Section("Settings", blocks, lead="As resolved when the run began; see run.json.")
+
+
+def _value(value: Any) -> str:
+    """A setting for people."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        inner = ", ".join(_value(one) for one in value[:30]) or "none"
+        return inner + (f" and {len(value) - 30} more" if len(value) > 30 else "")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items()) or "none"
+    return str(value)

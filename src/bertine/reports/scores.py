@@ -1,0 +1,25 @@
+"""Scores as people read them: their names, and their numbers."""
+
+from __future__ import annotations
+
+#: How the names of scores end that are no shares of 1: losses, and correlations, which may be
+#: negative.
+_NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation")
+_WORDS = {"mlm": "MLM", "nsp": "NSP", "sop": "SOP", "f1": "F1"}
+
+
+def is_share(name: str) -> bool:
+    """Whether the score `name` is a share of 1, to be told in percent."""
+    return not name.endswith(_NOT_SHARES)
+
+
+def score_name(name: str) -> str:
+    """The name of a score for people: "mlm_loss" → "MLM loss"."""
+    return " ".join(_WORDS.get(word, word) for word in name.split("_"))
+
+
+def score_text(name: str, value: float) -> str:
+    """The number: a share in percent, a perplexity with two decimals, others with four."""
+    if name.endswith("perplexity"):
+        return f"{value:,.2f}"
+    return f"{value:.2%}" if is_share(name) and 0 <= value <= 1 else f"{value:.4f}"

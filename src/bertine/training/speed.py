@@ -1,0 +1,60 @@
+"""How long a step takes on this machine: asked before a run that has a time and no steps."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.data.micro import split
+from bertine.models.model import Model
+from bertine.objectives.base import Objective
+from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
+from bertine.training.memory import keep_freed_memory
+from bertine.training.optim import AdamW, row_gradients
+
+#: Steps before the measurement: memory is taken, products are compiled.
+_WARM_UP = 3
+_LEAST, _MOST = 3, 50
+
+
+def seconds_per_step(
+    model: Model,
+    objective: Objective,
+    batch: Callable[[int], Batch],
+    *,
+    dtype: torch.dtype,
+    max_tokens_per_micro_batch: int | None = None,
+    seconds: float = 10.0,
+) -> float:
+    """The median time of a training step of a copy of `model`, in seconds: batch, forward and
+    backward pass, update.
+
+    Args:
+        seconds: for the measurement, about; at least three steps are measured.
+    """
+    keep_freed_memory()
+    twin = copy.deepcopy(model).train()
+    device = next(twin.parameters()).device
+    limit = max_tokens_per_micro_batch or (
+        CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
+    )
+    optimizer = AdamW(twin)
+    times: list[float] = []
+    ends = time.monotonic() + seconds
+    with row_gradients(twin):
+        for step in range(_WARM_UP + _MOST):
+            began = time.perf_counter()
+            parts = split(batch(step), limit)
+            accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
+            optimizer.clipped_step(1e-6, 1.0)
+            optimizer.zero_grad(set_to_none=True)
+            if step >= _WARM_UP:
+                times.append(time.perf_counter() - began)
+            if len(times) >= _LEAST and time.monotonic() > ends:
+                break
+    return statistics.median(times)

@@ -1,0 +1,83 @@
+"""The pre-training objectives by name: heads, losses, formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import toys
+from bertine.data.formats import INPUT_FORMATS, PAIR_FORMATS
+from bertine.errors import BertineError
+from bertine.modeldir import load_model, save_model
+from bertine.models.model import Model
+from bertine.objectives import OBJECTIVES, objective
+from bertine.objectives.mlm import Mlm
+from bertine.objectives.mlm_nsp import MlmNsp
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_store(tmp_path_factory.mktemp("toys") / "store")
+
+
+def mlm_model() -> Model:
+    torch.manual_seed(0)
+    config = toys.config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return Model(config, Mlm.heads(config))
+
+
+def test_names_lead_to_objectives() -> None:
+    assert isinstance(objective("mlm-nsp"), MlmNsp)
+    assert isinstance(objective("mlm"), Mlm)
+    assert [OBJECTIVES[name].name for name in OBJECTIVES] == list(OBJECTIVES)
+    with pytest.raises(BertineError, match="objective is 'nsp', but must be one of mlm-nsp, mlm"):
+        objective("nsp")
+
+
+@pytest.mark.parametrize("input_format", INPUT_FORMATS)
+def test_next_sentences_need_pairs(input_format: str) -> None:
+    assert objective("mlm", input_format=input_format).name == "mlm"
+    if input_format in PAIR_FORMATS:
+        assert objective("mlm-nsp", input_format=input_format).name == "mlm-nsp"
+    else:
+        with pytest.raises(BertineError, match=f"not on {input_format}; use objective mlm"):
+            objective("mlm-nsp", input_format=input_format)
+
+
+@pytest.mark.parametrize("input_format", INPUT_FORMATS)
+def test_the_loss_is_the_mean_over_the_masked_tokens(store: Path, input_format: str) -> None:
+    model = mlm_model().eval()
+    batch = toys.pretraining_data(store, input_format=input_format).batch(0)
+    chosen = objective("mlm", input_format=input_format)
+    with toys.one_thread(), torch.no_grad():
+        terms = chosen.terms(model, batch)
+        output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        hidden = output.last_hidden_state.flatten(0, 1)[batch.targets["mlm_positions"]]
+        scores = model.heads["mlm"](hidden, model.backbone.embeddings.word_embeddings.weight)
+    assert terms.keys() == chosen.counts(batch).keys() == {"mlm"}
+    labels = batch.targets["mlm_labels"]
+    assert terms["mlm"].count == len(labels)
+    expected = F.cross_entropy(scores, labels, reduction="sum")
+    assert float(terms["mlm"].total) == pytest.approx(float(expected), rel=1e-5)
+    assert terms["mlm"].correct is not None
+    assert int(terms["mlm"].correct) == int((scores.argmax(1) == labels).sum())
+
+
+def test_without_next_sentences_the_pooler_stays_as_it_was(store: Path, tmp_path: Path) -> None:
+    model = mlm_model()
+    assert set(model.heads) == {"mlm"}
+    assert model.backbone.pooler is not None
+    batch = toys.pretraining_data(store, input_format="full-sentences").batch(0)
+    with toys.one_thread():
+        Mlm().terms(model, batch)["mlm"].total.backward()
+    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert without == {"backbone.pooler.weight", "backbone.pooler.bias"}
+    # It goes into the model directory, for fine-tuning to begin with.
+    save_model(tmp_path / "model", model, toys.tokenizer())
+    loaded = load_model(tmp_path / "model").model
+    assert set(loaded.heads) == {"mlm"}
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)

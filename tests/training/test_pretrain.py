@@ -1,0 +1,183 @@
+"""``pretrain`` as a user calls it: objectives, formats, phases, held-out text, its report."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toys
+from bertine import evaluate, finetune, load_model, pretrain
+from bertine.errors import BertineError
+
+FEW: dict[str, Any] = {
+    "steps": 8,
+    "batch_size": 4,
+    "max_seq_length": 24,
+    "log_every": 2,
+    "checkpoint_every": None,
+}
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_store(tmp_path_factory.mktemp("held") / "store", documents=12)
+
+
+@pytest.mark.parametrize(
+    "input_format", ["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+)
+@pytest.mark.parametrize("choice", [{}, {"whole_word_mask": True}, {"masking": "static"}])
+def test_masked_tokens_alone_are_learnt_on_every_format(
+    store: Path, model: Path, tmp_path: Path, input_format: str, choice: dict[str, Any]
+) -> None:
+    result = pretrain(
+        store,
+        model=model,
+        out=tmp_path / "run",
+        objective="mlm",
+        input_format=input_format,
+        **choice,
+        **FEW,
+    )
+    assert set(load_model(result.model).model.heads) == {"mlm"}
+    assert result.final["mlm_loss"] > 0
+    assert not any("NSP" in line for line in result.lines())
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert (settings["objective"], settings["input_format"]) == ("mlm", input_format)
+
+
+def test_a_model_without_next_sentences_can_be_fine_tuned_and_trained_on(
+    store: Path, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    mlm = pretrain(store, model=model, out=tmp_path / "mlm", objective="mlm", **FEW)
+    tuned = finetune("text", model=mlm.model, data=labelled, out=tmp_path / "tuned", epochs=1)
+    assert set(load_model(tuned.model).model.heads) == {"classifier"}
+    both = pretrain(store, model=mlm.model, out=tmp_path / "both", **FEW)
+    assert set(load_model(both.model).model.heads) == {"mlm", "nsp"}
+
+
+def test_the_objective_and_the_format_must_fit(store: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match="use objective mlm"):
+        pretrain(store, model=model, out=tmp_path / "run", input_format="full-sentences", **FEW)
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path) -> None:
+    settings = {**FEW, "steps": 20, "log_every": 1, "max_seq_length": 16}
+    run = tmp_path / "run"
+    pretrain(store, model=model, out=run, long_seq_length=32, long_share=0.25, **settings)
+    log = toys.log(run)
+    tokens = [b["tokens"] - a["tokens"] for a, b in pairwise(log)]
+    assert max(tokens[:13]) <= 4 * 16 < max(tokens[14:])
+    rates = [line["learning_rate"] for line in log]
+    assert rates == sorted(rates, reverse=True)
+    facts = json.loads((run / "run.json").read_text())["settings"]
+    assert facts["phase_starts"] == [15]
+
+
+def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
+    store: Path, held: Path, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    result = pretrain(
+        store, model=model, out=run, held_out=held, evaluate_every=4, precision="fp32", **FEW
+    )
+    scored = [line for line in toys.log(run) if "eval_mlm_loss" in line]
+    assert [line["step"] for line in scored] == [4, 8]
+    assert result.held_out["mlm_loss"] == scored[-1]["eval_mlm_loss"]
+    assert "learning_rate" in result.final
+    assert any(line.startswith("held-out text: MLM loss") for line in result.lines())
+    again = evaluate(run, held, precision="fp32", show_progress=False)
+    assert again.metrics["nsp_accuracy"] >= 0
+    # The same masks: what differs is the length of the sequences.
+    assert again.metrics["mlm_loss"] == pytest.approx(result.held_out["mlm_loss"], abs=0.5)
+    tuned = toys.write_classifier(tmp_path / "classifier")
+    with pytest.raises(BertineError, match="no masked-LM head"):
+        evaluate(tuned, held, show_progress=False)
+
+
+def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    settings = {**FEW, "steps": 40, "log_every": 1}
+    result = pretrain(store, model=model, out=run, evaluate_every=10, **settings)
+    assert result.page == run / "report.html"
+    page = result.page.read_text()
+    assert "MLM" in page
+    steps = [json.loads(line)["step"] for line in (run / "samples.jsonl").read_text().splitlines()]
+    assert steps == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mask_split": (0.8, 0.1)}, "three shares"),
+        ({"mask_split": (0.8, 0.1, 0.2)}, "add up to 1"),
+        ({"long_seq_length": 32, "long_share": 1.0}, "long_share is 1"),
+        ({"long_seq_length": 4096}, "the model has positions for"),
+        ({"tokens": 1000}, "one of --steps, --tokens and --hours"),
+        ({"hours": 1.0}, "one of --steps, --tokens and --hours"),
+        ({"steps": None, "hours": 0.0}, "hours is 0"),
+        ({"objective": "clm"}, "must be one of mlm-nsp, mlm"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    store: Path, model: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BertineError, match=message):
+        pretrain(store, model=model, out=tmp_path / "run", **{**FEW, **change})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "mask_split", [(1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1), (0, 1, 0)]
+)
+def test_the_splits_of_the_papers_ablation(
+    store: Path, model: Path, tmp_path: Path, mask_split: tuple[float, float, float]
+) -> None:
+    result = pretrain(
+        store, model=model, out=tmp_path / "run", mask_split=mask_split, **{**FEW, "steps": 2}
+    )
+    assert result.model.is_dir()
+
+
+def test_hours_are_kept_and_the_rate_comes_down_in_them(
+    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 3 / 3600}
+    began = time.monotonic()
+    result = pretrain(store, model=model, out=tmp_path / "run", **settings)
+    assert time.monotonic() - began < 20  # it ends: measuring, three seconds, saving
+    log = toys.log(tmp_path / "run")
+    assert log[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in log)
+    assert result.final["elapsed"] <= 3.5
+
+    # A machine that turns out to be ten times slower than it was measured.
+    monkeypatch.setattr(
+        "bertine.training.pretrain.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
+    )
+    result = pretrain(store, model=model, out=tmp_path / "slower", **settings)
+    slower = toys.log(tmp_path / "slower")
+    assert slower[-1]["step"] < 5 * len(log)
+    assert slower[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in slower)
+    assert result.model.is_dir()
+
+
+def test_a_run_for_hours_goes_on_with_its_own_steps(
+    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {**FEW, "steps": None, "hours": 1.0}
+    per_step = iter([360.0, 999.0])
+    monkeypatch.setattr(
+        "bertine.training.pretrain.seconds_per_step", lambda *a, **k: next(per_step)
+    )
+    pretrain(store, model=model, out=tmp_path / "run", **settings)
+    assert toys.log(tmp_path / "run")[-1]["step"] == 10
+    again = pretrain(store, model=model, out=tmp_path / "run", resume=True, **settings)
+    assert again.final["step"] == 10
