@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import toys
 from bertine.modeldir import save_model
 from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
@@ -109,3 +110,43 @@ def test_finetune_asks_for_data_that_is_not_there(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--data" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_prepare_prints_its_share_of_the_tokenizers_speed(tmp_path: Path) -> None:
+    toys.write_corpus(tmp_path / "corpus.txt")
+    tokenizer = toys.tokenizer_folder(tmp_path / "tokenizer")
+    saved = tmp_path / "result.json"
+    printed = run(
+        "prepare.py",
+        tmp_path / "corpus.txt",
+        "--tokenizer",
+        tokenizer,
+        "--megabytes",
+        "1",
+        "--json",
+        saved,
+    )
+    result = json.loads(saved.read_text(encoding="utf-8"))["sizes"]["1"]
+    seconds = [result[name]["seconds"] for name in ("tokenizers", "bertine")]
+    assert result["share"] == pytest.approx(seconds[0] / seconds[1])
+    assert f"{result['share']:.0%}" in printed
+    assert 1 <= result["bertine"]["bytes_per_token"] < 2.6
+
+
+@pytest.mark.slow
+def test_kills_ends_with_the_same_bits(store: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "kills.py", store, "--kills", "2", "--steps", "60"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kills: weights and logs are those of the undisturbed run" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_store(tmp_path_factory.mktemp("kills") / "store")

@@ -24,6 +24,13 @@ def _add_arguments(parser: Parser) -> None:
         "--vocab-size", metavar="N", type=whole(1), default=30522, help="pieces, specials included"
     )
     group.add_argument(
+        "--extend",
+        metavar="DIR",
+        type=Path,
+        help="keep the tokens of this tokenizer or model, and add to them up to --vocab-size; text "
+        "is read as it reads it",
+    )
+    group.add_argument(
         "--lowercase",
         "--cased",
         action=Switch,

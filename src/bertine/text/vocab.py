@@ -66,6 +66,7 @@ class VocabReport:
             the text trained on.
         corpus: documents, bytes and what was mended or skipped.
         seconds: time taken.
+        base_size: tokens of the vocabulary that was extended; 0 where none was.
     """
 
     out: Path
@@ -82,6 +83,7 @@ class VocabReport:
     held_out: bool
     corpus: CorpusStats
     seconds: float
+    base_size: int = 0
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -95,6 +97,12 @@ class VocabReport:
             f"{self.unknown_share:.4%} unknown, {self.single_character_share:.2%} single letters",
             f"{self.out}: written after {human_time(self.seconds)}",
         ]
+        if self.base_size:
+            lines.insert(
+                -1,
+                f"the first {self.base_size:,} are those it extends; "
+                f"{self.size - self.base_size:,} are new",
+            )
         if self.size < self.requested_size:
             lines.insert(
                 -1,
@@ -116,6 +124,7 @@ def train_vocab(
     out: Path | str,
     *,
     vocab_size: int = 30522,
+    extend: Path | str | None = None,
     lowercase: bool = True,
     strip_accents: bool | None = None,
     split_chinese: bool = True,
@@ -136,6 +145,9 @@ def train_vocab(
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
             that is there is replaced; one with anything else in it is refused.
         vocab_size: tokens wanted, special tokens and single characters included.
+        extend: a tokenizer or model folder whose tokens are kept, at their ids; what the corpus
+            needs is added up to `vocab_size`. Text is then read as that tokenizer reads it:
+            `lowercase`, `strip_accents` and `split_chinese` are its own.
         lowercase: uncased: lower case everywhere.
         strip_accents: remove accents; None: if `lowercase`.
         split_chinese: make every Chinese character a word.
@@ -159,6 +171,15 @@ def train_vocab(
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
     if limit_alphabet is not None and limit_alphabet < 1:
         raise BertineError(f"limit_alphabet {limit_alphabet} leaves no character; give 1000, say")
+    base = None if extend is None else Tokenizer.load(extend)
+    if base is not None:
+        if vocab_size <= base.vocab_size:
+            raise BertineError(
+                f"{extend}: has {base.vocab_size} tokens already; give a larger vocab_size than "
+                f"{vocab_size}"
+            )
+        lowercase, strip_accents = base.lowercase, base.strip_accents
+        split_chinese = base.split_chinese
     check_replaceable(out, "tokenizer's folder", is_tokenizer_folder)
     started = time.monotonic()
     documents = Corpus(
@@ -205,8 +226,13 @@ def train_vocab(
         display.update(learning, total=1, completed=1)
         stats = documents.stats
         ids = backend.get_vocab(with_added_tokens=True)
+        tokens = sorted(ids, key=ids.__getitem__)
+        if base is not None:
+            kept = set(base.tokens)
+            added = [token for token in tokens if token not in kept]
+            tokens = [*base.tokens, *added[: vocab_size - base.vocab_size]]
         tokenizer = Tokenizer.from_vocab(
-            sorted(ids, key=ids.__getitem__),
+            tokens,
             lowercase=lowercase,
             strip_accents=strip_accents,
             split_chinese=split_chinese,
@@ -218,6 +244,7 @@ def train_vocab(
         out=Path(out),
         size=tokenizer.vocab_size,
         requested_size=vocab_size,
+        base_size=0 if base is None else base.vocab_size,
         lowercase=lowercase,
         alphabet_size=len(alphabet.characters),
         characters_seen=alphabet.seen,

@@ -31,6 +31,7 @@ from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.display import Display
+from bertine.training.extend import extend_vocabulary, extends
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 from bertine.training.samples import MaskSamples, write_samples
@@ -147,8 +148,9 @@ def pretrain(
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
-        model: a preset ("bert-mini") for new weights, or a model directory to go on from, whose
-            vocabulary must be the store's.
+        model: a preset ("bert-mini") for new weights, or a model directory to go on from. Its
+            vocabulary must be the store's, or the store's an extension of it (``train_vocab``
+            with `extend`): new pieces then begin as the mean of their old ones.
         out: the run's folder; the model directory is ``out/model``.
         steps: updates; or
         tokens: real tokens to see, about: turned into steps by the mean length of a batch; or
@@ -399,14 +401,22 @@ def _build(
     if str(model) not in PRESETS and Path(model).exists():
         config = load_config(model, dropout=dropout)
         loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
-        if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
-            raise BertineError(
-                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
-                f"store with --tokenizer {model}"
-            )
         for line in loaded.report.lines():
             say(line)
         built = loaded.model
+        if extends(tokenizer, loaded.tokenizer):
+            built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
+            config = built.config
+            say(
+                f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
+                f"mean of their old ones; {unknown} of them have characters that were unknown"
+            )
+        elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
+                f"store with --tokenizer {model}, or with a vocabulary that 'bertine vocab "
+                "--extend' makes of it"
+            )
     else:
         if str(model) not in PRESETS and os.sep in str(model):
             raise BertineError(

@@ -1,0 +1,77 @@
+"""Going on with a model under an extended vocabulary: new pieces begin as the mean of their old
+ones, so that a text means at first about what it meant before."""
+
+from __future__ import annotations
+
+import torch
+
+from bertine.models.model import Model
+from bertine.text.tokenizer import Tokenizer
+
+
+def extends(new: Tokenizer, old: Tokenizer) -> bool:
+    """Whether `new` has the pieces of `old` at their ids, more after them, and reads text alike."""
+    same = ("lowercase", "strip_accents", "split_chinese")
+    return (
+        new.vocab_size > old.vocab_size
+        and new.tokens[: old.vocab_size] == old.tokens
+        and all(getattr(new, name) == getattr(old, name) for name in same)
+    )
+
+
+def old_pieces(token: str, old: Tokenizer) -> list[int]:
+    """The ids of the pieces that `old` makes of what `token` stands for: the longest first, as in
+    tokenizing; empty where it knows some character of it not at all."""
+    inside = token.startswith("##") and len(token) > 2
+    rest = token[2:] if inside else token
+    pieces: list[int] = []
+    while rest:
+        for end in range(len(rest), 0, -1):
+            found = old.token_to_id(f"##{rest[:end]}" if inside else rest[:end])
+            if found is not None:
+                pieces.append(found)
+                rest, inside = rest[end:], True
+                break
+        else:
+            return []
+    return pieces
+
+
+@torch.no_grad()
+def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
+    """`model`, which was made for `old`, for the vocabulary of `new`, which :func:`extends` it.
+
+    The word embedding of a new piece is the mean of those of :func:`old_pieces`, and so is its
+    bias in the MLM head, where there is one. A piece with a character that was unknown gets the
+    mean of all.
+
+    Returns:
+        The model (on the CPU, in the mode it was in), and how many pieces had unknown characters.
+    """
+    config = model.config.replace(vocab_size=max(new.vocab_size, model.config.vocab_size))
+    state = dict(model.state_dict())
+    unknown = 0
+    grown = ["backbone.embeddings.word_embeddings.weight", "heads.mlm.bias"]
+    for name in grown:
+        if name not in state:
+            continue
+        table = state[name]
+        rows = table.new_zeros(config.vocab_size, *table.shape[1:])
+        rows[: len(table)] = table
+        known = table[: old.vocab_size]
+        unknown = 0
+        for index in range(old.vocab_size, new.vocab_size):
+            pieces = old_pieces(new.tokens[index], old)
+            unknown += not pieces
+            rows[index] = (known[pieces] if pieces else known).mean(0)
+        state[name] = rows
+    kinds = {name: type(head) for name, head in model.heads.items()}
+    with torch.device("meta"):
+        made = Model(
+            config,
+            {name: kind(config) for name, kind in kinds.items()},
+            add_pooler=model.backbone.pooler is not None,
+        )
+    made.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
+    made.requires_grad_(True)
+    return made.train(model.training), unknown
