@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import unicodedata
 from itertools import pairwise
 
 import pytest
@@ -303,3 +304,30 @@ def test_a_forked_worker_neither_hangs_nor_warns():
     )
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_words_by_themselves_have_the_pieces_that_they_have_in_a_text(uncased: Tokenizer) -> None:
+    """Whatever character may part two words, or join them: as in the tokenizer of whole texts."""
+    parting = [
+        chr(point)
+        for point in range(0x110000)
+        if unicodedata.category(chr(point)) in ("Cc", "Cf", "Zs", "Zl", "Zp")
+        or chr(point).isspace()
+    ]
+    assert len(parting) > 150
+    texts = [f"cat{c}dog {c} the{c} {c}mat [MASK]{c}x" for c in parting]
+    expected = [uncased.encode(text).input_ids[1:-1] for text in texts]
+    for _ in range(2):  # new words, then remembered ones
+        assert uncased.encode_plain(texts) == expected
+    for text, ids in zip(texts, expected, strict=True):
+        assert uncased.encode_plain([text]) == [ids]
+
+
+def test_what_is_remembered_is_bounded(uncased: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertine.text.tokenizer._REMEMBERED", 50)
+    texts = [" ".join(f"w{number}x{i}" for i in range(20)) for number in range(30)]
+    expected = [uncased.encode(text).input_ids[1:-1] for text in texts]
+    assert [uncased.encode_plain([text])[0] for text in texts] == expected
+    assert len(uncased._remembered) <= 50 + 20
+    uncased.encode_plain(["y" * 200])
+    assert "y" * 200 not in uncased._remembered

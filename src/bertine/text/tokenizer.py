@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,12 @@ _CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
 # Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
 _ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+# What Python splits at and BERT's normalization removes, so that two words become one.
+_JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+# Words that are remembered: so many, of so many characters. English text finds 19 of 20 there.
+_REMEMBERED, _LONGEST_REMEMBERED = 1 << 18, 40
+_WORDS_OF_A_TEXT = 64
 
 #: Ids and offsets.
 _Pieces = tuple[list[int], list[tuple[int, int]]]
@@ -86,6 +94,8 @@ class Tokenizer:
         self.strip_accents: bool | None = backend.normalizer.strip_accents
         self.split_chinese: bool = backend.normalizer.handle_chinese_chars
         self._cut = _CUT_CHINESE if self.split_chinese else _CUT
+        self._remembered: dict[str, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
 
         ids = backend.get_vocab(with_added_tokens=True)
         wordpiece.check_special_tokens(ids, source)
@@ -203,8 +213,50 @@ class Tokenizer:
         return self.tokens[index]
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the pieces of each text, without special tokens, not truncated. Threaded."""
-        return [ids for ids, _ in self._encode(texts, offsets=False)]
+        """Ids of the pieces of each text, without special tokens, not truncated.
+
+        What stands between white space is tokenized by itself, whatever is around it, so it is
+        tokenized once and remembered: that is several times as fast as tokenizing all of a text.
+        """
+        split = [None if _JOINING.search(text) else text.split() for text in texts]
+        with self._lock:
+            known = self._remembered
+            if len(known) > _REMEMBERED:
+                known.clear()
+            words = set(chain.from_iterable(part for part in split if part is not None))
+            fresh = self._encode_words(sorted(words.difference(known)))
+            # For as long as it takes, all are known.
+            known.update(fresh)
+            found = [
+                None if part is None else list(chain.from_iterable(map(known.__getitem__, part)))
+                for part in split
+            ]
+            for word in fresh:
+                if len(word) > _LONGEST_REMEMBERED:
+                    del known[word]
+        others = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+        whole = iter([ids for ids, _ in self._encode(others, offsets=False)])
+        return [next(whole) if ids is None else ids for ids in found]
+
+    def _encode_words(self, words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """The pieces of each word. Many are tokenized as one text, with [SEP] between them: a
+        text costs `tokenizers` as much as ten words."""
+        alone = [word for word in words if "[SEP]" in word or len(word) > _LONGEST_REMEMBERED]
+        taken = set(alone)
+        short = [word for word in words if word not in taken]
+        groups = [short[i : i + _WORDS_OF_A_TEXT] for i in range(0, len(short), _WORDS_OF_A_TEXT)]
+        texts = ["[SEP]".join(group) for group in groups]
+        pieces: dict[str, tuple[int, ...]] = {}
+        for group, (ids, _) in zip(groups, self._encode(texts, offsets=False), strict=True):
+            begin = 0
+            ids.append(self.sep_token_id)
+            for word in group:
+                end = ids.index(self.sep_token_id, begin)
+                pieces[word] = tuple(ids[begin:end])
+                begin = end + 1
+        for word, (ids, _) in zip(alone, self._encode(alone, offsets=False), strict=True):
+            pieces[word] = tuple(ids)
+        return pieces
 
     def encode(
         self, text: str, pair: str | None = None, *, max_length: int | None = None
