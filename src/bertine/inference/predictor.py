@@ -20,7 +20,6 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.classification import Prediction
 from bertine.tasks.examples import Example, Examples, find_splits, read_examples
 from bertine.text.tokenizer import Tokenizer
 
@@ -73,7 +72,7 @@ class Predictor:
         if loaded.task is None or loaded.task.name not in TASKS:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
             raise BertineError(
-                f"{model_dir}: the model {name}, so it has no labels to predict; "
+                f"{model_dir}: the model {name}, so it has no task to answer for; "
                 "fine-tune it first (bertine finetune)"
             )
         task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
@@ -97,12 +96,14 @@ class Predictor:
             say(line)
         return predictor
 
-    def __call__(self, texts: Sequence[Text]) -> list[Prediction]:
+    def __call__(self, texts: Sequence[Text]) -> list[Any]:
         """The same as :meth:`predict`."""
         return self.predict(texts)
 
-    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """Answer for each text, or each pair of texts, in their order.
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """Answer for each text, or each pair of texts, in their order: a
+        :class:`~bertine.tasks.classification.Prediction`, or of a regression a
+        :class:`~bertine.tasks.regression.Score`.
 
         Texts longer than the model's maximum length are cut.
 
