@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from bertine.errors import BertineError
@@ -48,8 +48,8 @@ class GlueTask:
     columns: tuple[str, ...] = ()
     test_text_columns: tuple[str, ...] = ()
     train: str | None = "train.tsv"
-    validation: Mapping[str, str] = MappingProxyType({"": "dev.tsv"})
-    test: Mapping[str, str] = MappingProxyType({})
+    validation: Mapping[str, str] = field(default_factory=lambda: {"": "dev.tsv"})
+    test: Mapping[str, str] = field(default_factory=dict)
     score_range: tuple[float, float] | None = None
 
     @property

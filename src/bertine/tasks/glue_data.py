@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -181,10 +182,33 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
             examples.items.append(Example(row_texts(table, row, texts), None, row.line))
         examples.notes = table.stats.notes(table.name)
     if len(set(indices)) < len(indices):
-        twice = next(index for index in indices if indices.count(index) > 1)
+        twice = Counter(indices).most_common(1)[0][0]
         raise BertineError(f"{path}: the {task.index_column} {twice} is there twice")
     note_empty_texts(examples)
     return indices, examples
+
+
+def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
+    """The labelled files in `data` to score a model for `task` on, and the task they are of: the
+    dev files of a folder, by the word before their metrics; or the one file, by its name. A model
+    for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """
+    data = Path(data)
+    kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
+    for kind in kinds:
+        if data.is_file():
+            if data.name in (kind.train, *kind.validation.values()):
+                return kind, {"": data}
+            continue
+        for folder in (data / kind.folder, data / kind.name, data):
+            found = {
+                word: folder / name
+                for word, name in kind.validation.items()
+                if (folder / name).is_file()
+            }
+            if found:
+                return kind, found
+    return None
 
 
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
