@@ -38,6 +38,7 @@ ENOUGH = {
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
+    "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
 }
 
 
@@ -53,6 +54,7 @@ VERBS = {
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
+    "glue-submission": "glue_submission",
 }
 
 

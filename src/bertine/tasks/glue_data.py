@@ -211,6 +211,23 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
     return None
 
 
+def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
+    """The test files of `task`, by the names that the leaderboard wants for their predictions.
+
+    Raises:
+        BertineError: one is missing, unless not `required`; then what is there is the answer.
+    """
+    places = [Path(data) / task.folder, Path(data) / task.name, Path(data)]
+    found: dict[str, Path] = {}
+    for written, name in task.test.items():
+        path = next((place / name for place in places if (place / name).is_file()), None)
+        if path is not None:
+            found[written] = path
+        elif required:
+            raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
+    return found
+
+
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
     """The task over its training examples: what is trained, and what a model remembers of it."""
     built: TextRegression | TextClassification
