@@ -137,7 +137,7 @@ def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
         task = glue_task_of(info.dataset if info else None)
         if task is None:
             raise BertineError(
-                f"{folder}: was not fine-tuned on a task of GLUE; make it by 'bertine finetune glue'"
+                f"{folder}: was not fine-tuned on a task of GLUE; use 'bertine finetune glue'"
             )
         if task.name in found:
             raise BertineError(f"{found[task.name]} and {folder} are both for {task.name}")

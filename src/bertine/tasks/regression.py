@@ -27,6 +27,9 @@ from bertine.tasks.examples import Examples
 from bertine.tasks.metrics import regression_scores
 from bertine.text.tokenizer import Tokenizer
 
+#: Standard deviation of the predictions over that of the true scores: a collapse below it.
+_COLLAPSED = 0.01
+
 
 @dataclass(frozen=True)
 class Score:
@@ -44,7 +47,8 @@ class RegressionReport:
         num_examples: that were scored.
         mean: of the true scores.
         variance: of the true scores: the mean squared error of always answering their mean.
-        collapsed: whether all predictions are one number although the true scores differ.
+        collapsed: whether the predictions vary by less than a hundredth of what the true scores
+            do: practically one number.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
     """
@@ -68,8 +72,8 @@ class RegressionReport:
         ]
         if self.collapsed:
             lines.append(
-                "collapsed: every prediction is the same number; train again with another seed, "
-                "a lower learning rate or more epochs"
+                "collapsed: every prediction is nearly the same number; train again with another "
+                "seed, another learning rate or more epochs"
             )
         return lines + self.notes
 
@@ -255,7 +259,7 @@ class TextRegression:
             len(truth),
             float(truth.mean()),
             float(truth.var()),
-            collapsed=bool(np.ptp(truth) > 0 and np.ptp(guesses) == 0),
+            collapsed=bool(guesses.std() < _COLLAPSED * truth.std()),
         )
 
     def output_columns(self, details: bool) -> list[str]:

@@ -212,7 +212,7 @@ def finetune(
         tensorboard=tensorboard,
     )
     settings = {
-        "task": task,
+        "task": built.task_info().dataset or task,
         "data_path": str(data),
         "model_path": str(model),
         "num_examples": len(train),

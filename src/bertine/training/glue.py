@@ -98,7 +98,9 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
     )
     for name, result in results.items():
         if getattr(result.report, "collapsed", False):
-            notes.append(f"{name}: collapsed: every prediction is the same; try another seed")
+            notes.append(
+                f"{name}: collapsed: every prediction is practically the same; try another seed"
+            )
     report = GlueReport(scores, notes, str(data))
     write_json(out / TABLE, report.to_dict())
     elapsed = sum(result.elapsed for result in results.values())
