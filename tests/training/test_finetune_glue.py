@@ -4,6 +4,7 @@ same; the whole of GLUE and its table; fresh weights; the leaderboard's files.""
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,36 @@ def test_finished_tasks_are_not_run_again(
         bertine.finetune(
             "glue", glue_task="all", model=model, data=data, out=out, resume=True, **changed
         )
+
+
+def test_a_run_over_all_goes_on_where_it_stopped(
+    everything: tuple[Path, FinetuneResult], data: Path, model: Path, tmp_path: Path
+) -> None:
+    out, result = everything
+    stopped = tmp_path / "runs"
+    shutil.copytree(out, stopped)
+    (stopped / "glue.json").unlink()
+    shutil.rmtree(stopped / "RTE" / "model")  # stopped within a task
+    shutil.rmtree(stopped / "WNLI")  # and before another
+    again = bertine.finetune(
+        "glue", glue_task="all", model=model, data=data, out=stopped, resume=True, **QUICK
+    )
+    assert again.score == pytest.approx(result.score)
+    for name in ("RTE", "WNLI"):
+        before, after = (toys.weights(folder / name / "model") for folder in (out, stopped))
+        assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_a_model_for_glue_takes_other_tables_too(
+    everything: tuple[Path, FinetuneResult], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("sentence1,sentence2,label\na cat,a dog,entailment\n", encoding="utf-8")
+    report = bertine.evaluate(everything[0] / "RTE", path, show_progress=False)
+    assert report.to_dict()["num_examples"] == 1
+    path.write_text("sentence1,sentence2,label\na cat,a dog,maybe\n", encoding="utf-8")
+    with pytest.raises(BertineError, match="unknown label 'maybe'"):
+        bertine.evaluate(everything[0] / "RTE", path, show_progress=False)
 
 
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "MNLI"])
