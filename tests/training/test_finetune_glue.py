@@ -78,11 +78,24 @@ def test_finished_tasks_are_not_run_again(
     )
     assert (out / "RTE" / "log.jsonl").read_bytes() == before
     assert again.score == pytest.approx(result.score)
+    assert again.lines() == result.lines()
     changed = {**QUICK, "learning_rate": 2e-3}
     with pytest.raises(BertineError, match="the run was started with"):
         bertine.finetune(
             "glue", glue_task="all", model=model, data=data, out=out, resume=True, **changed
         )
+
+
+def test_a_collapse_is_named_in_the_table(model: Path, tmp_path: Path) -> None:
+    data = write_glue(tmp_path / "data", "CoLA")
+    train = data / "CoLA" / "train.tsv"
+    train.write_text(train.read_text().replace("\t0\t", "\t1\t"))  # nothing but 1 to learn
+    given: dict[str, Any] = {"model": model, "data": data, "out": tmp_path / "runs"}
+    settings = {**QUICK, "epochs": 3, "learning_rate": 5e-3}
+    for resume in (False, True):
+        done = bertine.finetune("glue", glue_task="all", resume=resume, **given, **settings)
+        assert done.metrics["CoLA"] == 0.0
+        assert "CoLA: collapsed to one answer; train it again with another seed" in done.lines()
 
 
 def test_a_run_over_all_goes_on_where_it_stopped(

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertine.console import say
 from bertine.errors import BertineError
-from bertine.files import write_json
+from bertine.files import read_json, write_json
 from bertine.tasks.glue import AVERAGED
 from bertine.tasks.glue_data import glue_tasks_in
 from bertine.training.finetune import FinetuneResult, finetune
@@ -97,10 +97,9 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
         else []
     )
     for name, result in results.items():
-        if getattr(result.report, "collapsed", False):
-            notes.append(
-                f"{name}: collapsed: every prediction is practically the same; try another seed"
-            )
+        # From the file: a run that was finished before is not evaluated again.
+        if read_json(result.model.parent / "scores.json")["final"].get("collapsed"):
+            notes.append(f"{name}: collapsed to one answer; train it again with another seed")
     report = GlueReport(scores, notes, str(data))
     write_json(out / TABLE, report.to_dict())
     elapsed = sum(result.elapsed for result in results.values())
