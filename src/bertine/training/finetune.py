@@ -14,7 +14,7 @@ from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.inference.evaluate import evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.models.precision import precision_name, resolve_precision
 from bertine.tasks import task_class
 from bertine.tasks.base import Features, Report, Task, truncation_note
 from bertine.tasks.examples import Examples, find_splits, read_examples
@@ -22,6 +22,7 @@ from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 from bertine.training.tracking import read_log
+from bertine.training.world import join, together
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -34,7 +35,8 @@ class FinetuneResult:
     Attributes:
         model: the model directory.
         scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the final model; None when a finished run was found.
+        report: the evaluation of the final model; None when a finished run was found, and in
+            all processes but the first.
         elapsed: seconds of training, evaluation not counted.
     """
 
@@ -53,6 +55,7 @@ class FinetuneResult:
         ]
 
 
+@together
 def finetune(
     task: str,
     *,
@@ -80,6 +83,7 @@ def finetune(
     dropout: float | None = None,
     device: str | None = None,
     precision: str = "auto",
+    shard: bool = False,
     seed: int = 0,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
@@ -104,6 +108,8 @@ def finetune(
         max_length: pieces of an input; longer ones are cut, and counted.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
+        shard: where ``torchrun`` started several processes, divide weights, gradients and
+            moments among them in place of keeping all in each.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
 
@@ -114,8 +120,9 @@ def finetune(
             file that the training file lacks; `out` holds another run.
     """
     kind = task_class(task)
-    where = resolve_device(device)
-    Run.check(out, resume)
+    world = join(device)
+    where = world.device
+    world.alone(lambda: Run.check(out, resume))
     config = load_config(model, dropout=dropout)
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
     train, validation = _read(data, text_columns, label_column, seed, reading)
@@ -174,10 +181,11 @@ def finetune(
         "dropout": dropout,
         **dataclasses.asdict(fit_config),
     }
-    run = Run.open(out, settings, resume)
+    run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return FinetuneResult(run.model, _scores(run), None, _elapsed(run))
+        scores, elapsed = world.alone(lambda: (_scores(run), _elapsed(run)))
+        return FinetuneResult(run.model, scores, None, elapsed)
 
     reports: list[Report] = []
 
@@ -206,15 +214,23 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
+        world=world,
+        shard=shard,
     )
-    # None was made where the run was resumed from a checkpoint of its last step.
-    report = reports[-1] if reports else score()
-    scores = _scores(run)
-    facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-    write_json(run.folder / "scores.json", {"scores": scores, "final": report.to_dict()})
-    save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
-    run.remove_checkpoints()
-    return FinetuneResult(run.model, scores, report, _elapsed(run))
+
+    def save() -> tuple[list[dict[str, Any]], float]:
+        # None was made where the run was resumed from a checkpoint of its last step.
+        if not reports:
+            reports.append(score())
+        scores = _scores(run)
+        facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
+        write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
+        save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
+        run.remove_checkpoints()
+        return scores, _elapsed(run)
+
+    scores, elapsed = world.alone(save)
+    return FinetuneResult(run.model, scores, reports[-1] if reports else None, elapsed)
 
 
 def _read(
