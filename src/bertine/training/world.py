@@ -7,6 +7,7 @@ CPU (gloo) as plain bytes, so that no GPU waits for it, and nothing is pickled.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -217,10 +218,23 @@ def together(verb: Callable[P, R]) -> Callable[P, R]:
                 "the last checkpoint"
             ) from error
         if dist.is_initialized():
-            dist.destroy_process_group()
+            _leave()
         return result
 
     return run
+
+
+def _leave() -> None:
+    """Leave the group, the first process last: the store that the others read may be its own."""
+    size, main = dist.get_world_size(), launch.is_main()
+    dist.destroy_process_group()
+    store, key = launch.store(), f"bertine/left/{next(_numbers)}"
+    if store.add(key, 1) == size:
+        store.set(f"{key}/all", "")
+    if main:
+        # Whoever is killed at its very end must not keep this one.
+        with contextlib.suppress(dist.DistError):
+            store.wait([f"{key}/all"], timedelta(seconds=_LOOK))
 
 
 def _lost(error: RuntimeError) -> bool:
