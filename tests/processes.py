@@ -109,7 +109,7 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
 import torch._dynamo  # noqa: E402
 import torch._refs  # noqa: E402
 import torch.distributed.fsdp  # noqa: E402
-import torch.nn.parallel  # noqa: E402, F401
+import torch.nn.parallel  # noqa: E402
 
-import bertine.training.finetune  # noqa: E402, F401
+import bertine.training.finetune  # noqa: E402
 import bertine.training.pretrain  # noqa: E402, F401
