@@ -24,6 +24,7 @@ from bertine.models.dropout import stream
 from bertine.training.finetune import finetune
 from bertine.training.parallel import Team
 from bertine.training.pretrain import pretrain
+from bertine.training.sharding import local
 
 #: Rows do not divide by 2 nor 4, and processes have different numbers of micro-batches.
 SETTINGS: dict[str, Any] = {
@@ -215,29 +216,46 @@ def test_a_sharded_run_goes_on_in_other_worlds(store: Path, model: Path, tmp_pat
     assert_close_runs(tmp_path / "four", tmp_path / "single")
 
 
-def seeds_of(rank: int, **given: Any) -> list[list[int]]:
-    """The positions of the dropout stream that this process computed with."""
-    seen: list[list[int]] = []
-    seed = stream.seed
+def watched(rank: int, **given: Any) -> dict[str, Any]:
+    """The positions of the dropout stream that this process computed with, and how many numbers
+    of the model it had at each step."""
+    seeds: list[list[int]] = []
+    numbers: list[int] = []
+    seed, compute = stream.seed, Team.accumulate
 
     def record(*where: int) -> None:
-        seen.append(list(where))
+        seeds.append(list(where))
         seed(*where)
 
+    def accumulate(self: Team, batch: Any, where: list[int]) -> Any:
+        found = compute(self, batch, where)
+        for values in (lambda p: p, lambda p: p.grad):
+            numbers.append(sum(local(values(p)).numel() for p in self.model.parameters()))
+        return found
+
     stream.seed = record  # type: ignore[method-assign]
+    Team.accumulate = accumulate  # type: ignore[method-assign]
     pretrain(**given)
-    return seen
+    return {"seeds": seeds, "numbers": numbers}
 
 
 @pytest.mark.slow
-def test_no_two_micro_batches_share_their_dropout(store: Path, model: Path, tmp_path: Path) -> None:
+def test_shards_are_small_and_no_two_micro_batches_share_their_dropout(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
     given = {"store": store, "model": model, "out": tmp_path / "run", **SETTINGS}
-    ends = processes.run(2, tmp_path / "ends", seeds_of, **given)
-    found = [tuple(seed) for end in ends for seed in end.result]
+    ends = processes.run(2, tmp_path / "ends", watched, **given, shard=True)
+    assert [end.status for end in ends] == [0, 0], [end.output for end in ends]
+    found = [tuple(seed) for end in ends for seed in end.result["seeds"]]
     assert len(set(found)) == len(found) > 2 * SETTINGS["steps"]
     for step in range(SETTINGS["steps"]):
-        parts = sorted(part for _, at, part in found if at == step)
+        # Below zero: a sequence that does not count.
+        parts = sorted(part for _, at, part in found if at == step and part >= 0)
         assert parts == list(range(len(parts)))
+    total = sum(value.numel() for value in toys.weights(model).values())
+    for end in ends:  # weights and gradients; a matrix with an odd number of rows is uneven
+        assert len(end.result["numbers"]) == 2 * SETTINGS["steps"]
+        assert all(abs(n / total - 0.5) < 0.02 for n in end.result["numbers"])
 
 
 @pytest.mark.slow

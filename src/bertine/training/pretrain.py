@@ -401,13 +401,16 @@ def _final(run: Run) -> dict[str, Any]:
 
 
 def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
-    log = world.alone(lambda: _lines(run))
-    found = [line for line in log if "eval_mlm_loss" in line]
-    held = found[-1] if found else {}
-    page = report(run.folder) if len(log) >= _PAGE_FROM and world.main else None
+    def look() -> tuple[int, dict[str, Any], dict[str, Any]]:
+        log = _lines(run)
+        found = [line for line in log if "eval_mlm_loss" in line]
+        return len(log), _final(run), found[-1] if found else {}
+
+    lines, final, held = world.alone(look)
+    page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
     return PretrainResult(
         run.model,
-        [line for line in log if "tokens" in line][-1],
+        final,
         {key.removeprefix("eval_"): v for key, v in held.items() if key.startswith("eval_")},
         store.unigram_entropy,
         kept,

@@ -81,6 +81,8 @@ class Run:
                 settings than these; or not all processes have the same.
         """
         world = world or World()
+        if shard and world.size == 1:
+            warn("shard: this is one process, which has nothing to divide; see torchrun")
         world.same({k: v for k, v in settings.items() if k not in _FREE}, "setting")
         processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
 
