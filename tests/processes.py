@@ -21,7 +21,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["processes", "toys"])
 
 #: Seconds until a set of processes is said to hang.
-PATIENCE = 120
+PATIENCE = 300
 
 
 @dataclass
