@@ -17,13 +17,14 @@ SOURCE = Path(bertine.__file__).parent
 
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
-BASE = {"errors", "files", "rng", "console", "taskinfo"}
+BASE = {"errors", "files", "rng", "launch", "console", "taskinfo"}
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
     "rng": set(),
-    "console": set(),
+    "launch": set(),
+    "console": {"launch"},
     "taskinfo": {"errors", "files"},
     "text": BASE,
     "data": {*BASE, "text"},
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
     "commands": {"errors", "console"},
     "config_file": {"errors", "files", "commands"},
-    "cli": {"errors", "commands", "config_file"},
+    "cli": {"errors", "launch", "commands", "config_file"},
     "__main__": {"cli"},
 }
 

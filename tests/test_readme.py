@@ -69,6 +69,8 @@ def commands(script: str, program: str) -> Iterator[list[str]]:
 def _call(words: list[str], program: str) -> Iterator[list[str]]:
     while words and re.fullmatch(r"\w+=.*", words[0]):  # VARIABLE=value before the program
         words = words[1:]
+    if words and words[0] == "torchrun" and program in words:  # torchrun … -m bertine …
+        words = words[words.index(program) :]
     if words and Path(words[0]).name == program:
         end = next((i for i, word in enumerate(words) if set(word) <= set("<>")), len(words))
         yield words[1:end]

@@ -7,6 +7,7 @@ to stdout; what was resolved, notes and progress go to stderr.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine import __version__
+from bertine import __version__, launch
 from bertine.commands import COMMANDS
 from bertine.commands.arguments import Parser, nearest
 from bertine.commands.command import Command
@@ -32,13 +33,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``bertine`` with `argv` (the process's own arguments if None); its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        _run(arguments)
+        with contextlib.ExitStack() as stack:
+            if not launch.is_main():
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            _run(arguments)
         sys.stdout.flush()
     except BertineError as error:
-        print(f"bertine: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _tell(f"bertine: error: {' '.join(str(error).split())}")
         return EXIT_MISTAKE
     except KeyboardInterrupt:
-        print("bertine: interrupted", file=sys.stderr)
+        _tell("bertine: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _drop_stdout()  # whoever read our output has left (`| head`)
@@ -46,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:
             # Not only where a file is read or written: asking whether it exists may be refused.
-            print(f"bertine: error: {error.filename}: {error.strerror}", file=sys.stderr)
+            _tell(f"bertine: error: {error.filename}: {error.strerror}")
             return EXIT_MISTAKE
         if error.errno != errno.ENOSPC:
             raise
@@ -54,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bertine: error: the disk of the standard output is full", file=sys.stderr)
         return EXIT_MISTAKE
     return 0
+
+
+def _tell(line: str) -> None:
+    """How it ended; of several processes that end alike, one says so."""
+    if launch.tells():
+        print(line, file=sys.stderr, flush=True)
 
 
 def _drop_stdout() -> None:
@@ -74,7 +85,10 @@ def _run(arguments: list[str]) -> None:
             print(command.parser().format_help(), end="")
         else:
             values = parse_arguments(command, rest)
-            print(resolved(command, values), file=sys.stderr, flush=True)
+            if launch.launched() and not command.processes:
+                raise BertineError(f"'bertine {name}' is one process; start it without torchrun")
+            if launch.is_main():
+                print(resolved(command, values), file=sys.stderr, flush=True)
             command.run(values)
     elif not name:
         raise BertineError("no command given; see 'bertine --help'")

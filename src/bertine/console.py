@@ -14,8 +14,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-#: Notes, warnings and progress. Never mixed into the results on stdout.
-console = Console(stderr=True, highlight=False)
+from bertine import launch
+
+#: Notes, warnings and progress. Never mixed into the results on stdout. Of several processes of
+#: one command the first alone speaks.
+console = Console(stderr=True, highlight=False, quiet=not launch.is_main())
 
 
 def say(message: str) -> None:

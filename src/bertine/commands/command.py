@@ -21,6 +21,7 @@ class Command:
             are those of the function the command stands for; a test holds that.
         run: imports that function (and not before), calls it with the values of the arguments,
             by name, and prints the ``lines()`` of what it returns.
+        processes: whether ``torchrun`` may start it in several processes that work together.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Command:
     description: str
     add_arguments: Callable[[Parser], None]
     run: Callable[[dict[str, Any]], None]
+    processes: bool = False
 
     def parser(self) -> Parser:
         """A fresh parser of this command's arguments, ``--config`` among them."""

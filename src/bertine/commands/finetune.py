@@ -88,4 +88,5 @@ FINETUNE = Command(
     "that 'bertine evaluate' and 'bertine predict' take.",
     add_arguments=_add_arguments,
     run=_run,
+    processes=True,
 )

@@ -143,4 +143,5 @@ PRETRAIN = Command(
     "loss beside the unigram entropy of the corpus, which is the line to beat.",
     add_arguments=_add_arguments,
     run=_run,
+    processes=True,
 )

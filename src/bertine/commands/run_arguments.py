@@ -24,6 +24,11 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
     """Seed, precision, checkpoints, logs."""
     group = parser.add_argument_group("run")
     add_machine_arguments(group)
+    group.add_argument(
+        "--shard",
+        action=Switch,
+        help="under torchrun: divide weights and moments among the processes (FSDP)",
+    )
     group.add_argument("--seed", metavar="N", type=whole(), default=0, help="of all that is random")
     group.add_argument(
         "--checkpoint-every",

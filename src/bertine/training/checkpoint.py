@@ -7,6 +7,7 @@ optimizer moments, the step and the sums for the next line of the log are all th
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ from torch import Tensor, nn
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, read_json
 from bertine.training.optim import AdamW
+from bertine.training.sharding import gathered, put
+from bertine.training.world import World
 
 _FORMAT = 1
 
@@ -38,18 +41,42 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: AdamW, state: dict[str, Any], keep: int
+    folder: Path,
+    model: nn.Module,
+    optimizer: AdamW,
+    state: dict[str, Any],
+    keep: int,
+    world: World | None = None,
 ) -> Path:
     """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`.
 
     A checkpoint of that step that is there already stays: it is the same.
+
+    Args:
+        world: all its processes must call this; the first one writes. The files are the same
+            however many there are, and whether `model` is sharded or not.
     """
+    world = world or World()
     path = folder / f"step-{state['step']:08d}"
+    weights = gathered(_weights(model), world)
+    moments = gathered(_moments(model, optimizer), world)
+    world.alone(lambda: _write(path, weights, moments, state, keep))
+    return path
+
+
+def _write(
+    path: Path,
+    weights: dict[str, Tensor],
+    moments: dict[str, Tensor],
+    state: dict[str, Any],
+    keep: int,
+) -> None:
+    folder = path.parent
     if _is_whole(path):
-        return path
+        return
     with atomic_dir(path) as temporary:
-        save_file(_weights(model), temporary / "model.safetensors")
-        save_file(_moments(model, optimizer), temporary / "optimizer.safetensors")
+        save_file(weights, temporary / "model.safetensors")
+        save_file(moments, temporary / "optimizer.safetensors")
         # Last and inside the same folder: its absence would tell of a cut even without rename.
         (temporary / "state.json").write_text(
             json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
@@ -59,7 +86,6 @@ def save_checkpoint(
         hidden = old.with_name(f".{old.name}.tmp-old")
         os.replace(old, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
-    return path
 
 
 def _is_whole(path: Path) -> bool:
@@ -96,28 +122,46 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> dict[str, Any]:
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: AdamW, world: World | None = None
+) -> dict[str, Any]:
     """Restore `model` and `optimizer` in place from the folder `path`. Returns its state.
+
+    Args:
+        world: all its processes must call this; the first one reads and passes on.
 
     Raises:
         BertineError: a file is damaged, or the checkpoint is of another model.
     """
-    state = read_json(path / "state.json")
-    if state.get("format") != _FORMAT:
-        raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
+    world = world or World()
+    state: dict[str, Any] = world.alone(lambda: _state(path))
     for file, current in (
         ("model.safetensors", _weights(model)),
         ("optimizer.safetensors", _moments(model, optimizer)),
     ):
-        stored = _read(path / file)
-        if stored.keys() != current.keys():
-            name = sorted(stored.keys() ^ current.keys())[0]
-            raise BertineError(f"{path / file}: is of another model (differs in {name})")
+        stored: dict[str, Tensor] = {}
+        world.alone(functools.partial(_read_into, stored, path / file, current))
         for name, tensor in current.items():
-            if stored[name].shape != tensor.shape:
-                raise BertineError(
-                    f"{path / file}: {name} is {list(stored[name].shape)}, "
-                    f"but this model has {list(tensor.shape)}"
-                )
-            tensor.copy_(stored[name])
+            put(tensor, stored.get(name), world)
     return state
+
+
+def _state(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = read_json(path / "state.json")
+    if state.get("format") != _FORMAT:
+        raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
+    return state
+
+
+def _read_into(stored: dict[str, Tensor], file: Path, current: dict[str, Tensor]) -> None:
+    """Fill `stored` with the tensors of `file`, which must be those of `current`."""
+    stored.update(_read(file))
+    if stored.keys() != current.keys():
+        name = sorted(stored.keys() ^ current.keys())[0]
+        raise BertineError(f"{file}: is of another model (differs in {name})")
+    for name, tensor in current.items():
+        if stored[name].shape != tensor.shape:
+            raise BertineError(
+                f"{file}: {name} is {list(stored[name].shape)}, "
+                f"but this model has {list(tensor.shape)}"
+            )

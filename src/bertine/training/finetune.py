@@ -17,7 +17,7 @@ from bertine.files import write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
 from bertine.models.model import Model
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.models.precision import precision_name, resolve_precision
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, Report, Task, truncation_note
 from bertine.tasks.examples import Examples
@@ -28,6 +28,7 @@ from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 from bertine.training.tracking import read_log
+from bertine.training.world import join, together
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class FinetuneResult:
     Attributes:
         model: the model directory; of all of GLUE, the folder with a run for each task.
         scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the final model; None when a finished run was found.
+        report: the evaluation of the final model; None when a finished run was found, and in
+            all processes but the first.
         elapsed: seconds of training, evaluation not counted.
         metric_names: the metrics by which the task is judged.
         runs: of all of GLUE, the result of each task by its name.
@@ -76,6 +78,7 @@ class FinetuneResult:
         ]
 
 
+@together
 def finetune(
     task: str,
     *,
@@ -105,6 +108,7 @@ def finetune(
     dropout: float | None = None,
     device: str | None = None,
     precision: str = "auto",
+    shard: bool = False,
     seed: int = 0,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
@@ -135,6 +139,8 @@ def finetune(
         max_length: pieces of an input; longer ones are cut, and counted.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
+        shard: where ``torchrun`` started several processes, divide weights, gradients and
+            moments among them in place of keeping all in each.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
 
@@ -149,8 +155,9 @@ def finetune(
         from bertine.training.glue import finetune_all
 
         return finetune_all(given)
-    where = resolve_device(device)
-    Run.check(out, resume)
+    world = join(device)
+    where = world.device
+    world.alone(lambda: Run.check(out, resume))
     config = load_config(model, dropout=dropout)
     labelled = read_labelled(
         task,
@@ -228,10 +235,11 @@ def finetune(
     if fresh_weights:
         settings["fresh_weights"] = True
     names = built.task_info().metrics or (built.primary_metric,)
-    run = Run.open(out, settings, resume)
+    run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return FinetuneResult(run.model, _scores(run), None, _elapsed(run), names)
+        scores, elapsed = world.alone(lambda: (_scores(run), _elapsed(run)))
+        return FinetuneResult(run.model, scores, None, elapsed, names)
 
     reports: list[Report] = []
 
@@ -266,17 +274,24 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
+        world=world,
+        shard=shard,
     )
-    # None was made where the run was resumed from a checkpoint of its last step.
-    report = reports[-1] if reports else score()
-    scores = _scores(run)
-    facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-    write_json(run.folder / "scores.json", {"scores": scores, "final": report.to_dict()})
-    if isinstance(built, TextRegression):
-        built = built.unscaled(loaded.model)
-    save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
-    run.remove_checkpoints()
-    return FinetuneResult(run.model, scores, report, _elapsed(run), names)
+
+    def save() -> tuple[list[dict[str, Any]], float]:
+        # None was made where the run was resumed from a checkpoint of its last step.
+        if not reports:
+            reports.append(score())
+        scores = _scores(run)
+        facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
+        write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
+        final = built.unscaled(loaded.model) if isinstance(built, TextRegression) else built
+        save_model(run.model, loaded.model, loaded.tokenizer, task=final.task_info(facts))
+        run.remove_checkpoints()
+        return scores, _elapsed(run)
+
+    scores, elapsed = world.alone(save)
+    return FinetuneResult(run.model, scores, reports[-1] if reports else None, elapsed, names)
 
 
 def _same_outputs(info: TaskInfo | None, built: Task[Any]) -> bool:

@@ -8,6 +8,7 @@ checkpoint is bit for bit the run that was never stopped.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -30,9 +31,11 @@ from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
+from bertine.training.parallel import Team
 from bertine.training.run import Run
 from bertine.training.schedule import schedule
-from bertine.training.tracking import Tracker, require_tensorboard
+from bertine.training.tracking import NoTracker, Tracker, require_tensorboard
+from bertine.training.world import World
 
 #: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
 CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 262144
@@ -140,6 +143,29 @@ class _Meter:
             state["seconds"],
         )
 
+    @classmethod
+    def resumed(cls, state: dict[str, Any], world: World, device: torch.device) -> _Meter:
+        """This process's part of a checkpoint's sums: its own where the world is the same, so
+        that they go on being added in the same order; else the first process has it all."""
+        parts = state.get("meters", [state["meter"]])
+        if len(parts) == world.size:
+            return cls.restore(parts[world.rank], device)
+        meter = cls.restore(state["meter"], device)
+        if not world.main:
+            for sums in (meter.totals, meter.correct):
+                sums.update({name: torch.zeros_like(value) for name, value in sums.items()})
+            meter.counts = dict.fromkeys(meter.counts, 0)
+        return meter
+
+    @classmethod
+    def joined(cls, states: list[dict[str, Any]], device: torch.device) -> _Meter:
+        """Of all processes, from the :meth:`state` of each. Tokens and seconds are those of the
+        whole step in every one."""
+        first = dict(states[0])
+        for name in ("totals", "correct", "counts"):
+            first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
+        return cls.restore(first, device)
+
     def means(self, weights: dict[str, float]) -> dict[str, float]:
         losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
         entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
@@ -192,6 +218,8 @@ def fit(
     facts: dict[str, float] | None = None,
     evaluate: Callable[[Display, int], dict[str, float]] | None = None,
     evaluate_every: int | None = None,
+    world: World | None = None,
+    shard: bool = False,
 ) -> list[dict[str, Any]]:
     """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
 
@@ -202,6 +230,10 @@ def fit(
         facts: constants that every line of the log carries.
         evaluate: called with the number of steps done, every `evaluate_every` of them and at the
             end; its scores, if it gives any, go to the log.
+        world: the processes that compute each step together (None: this one by itself). All
+            call this with the same arguments; the first one alone evaluates and writes.
+        shard: divide weights, gradients and moments among them. Then `model` has its new weights
+            in the first process only; in the others it is emptied.
 
     Returns:
         The entries of evaluations, with their steps.
@@ -212,14 +244,27 @@ def fit(
             writes any.
     """
     device = next(model.parameters()).device
+    world = world or World(device=device)
     dtype = resolve_precision(config.precision, device)
     rate = schedule(config.schedule)
     limit = config.max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
     keep_freed_memory()
+    team: Team | None = None
+    if world.size > 1:
+        team = Team(
+            model,
+            objective,
+            world,
+            max_tokens=limit,
+            dtype=dtype,
+            shard=shard,
+            sample=batch(0),
+        )
+    trained = model if team is None else team.model
     optimizer = AdamW(
-        model,
+        trained,
         weight_decay=config.weight_decay,
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,
@@ -228,11 +273,15 @@ def fit(
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
     if run.checkpoint is not None:
-        state = load_checkpoint(run.checkpoint, model, optimizer)
+        state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
         used = state.get("used", 0.0)
-        meter = _Meter.restore(state["meter"], device)
-    tracker = Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
+        meter = _Meter.resumed(state, world, device)
+    tracker = (
+        Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
+        if world.main
+        else NoTracker()
+    )
     scores: list[dict[str, Any]] = []
     done = start
     opened = time.monotonic() - used
@@ -241,27 +290,31 @@ def fit(
         """Where the schedule stands, in steps."""
         if config.budget_seconds is None:
             return done
-        return max(done, config.steps * (time.monotonic() - opened) / config.budget_seconds)
+        now = world.from_main(time.monotonic() - opened)
+        return max(done, config.steps * now / config.budget_seconds)
 
     def checkpoint() -> None:
         tracker.sync()
+        meters = world.gather(meter.state())
         save_checkpoint(
             run.checkpoints,
-            model,
+            trained,
             optimizer,
             {
                 "step": done,
                 "tokens": tokens,
                 "elapsed": elapsed,
                 "used": time.monotonic() - opened,
-                "meter": meter.state(),
+                "meter": _Meter.joined(meters, device).state(),
+                **({"meters": meters} if world.size > 1 else {}),
             },
             config.keep_checkpoints,
+            world,
         )
 
-    model.train()
+    trained.train()
     with (
-        row_gradients(model),
+        row_gradients(model) if team is None else contextlib.nullcontext(),
         Interrupt() as interrupt,
         Display.open(title, config.steps, start) as display,
     ):
@@ -274,10 +327,13 @@ def fit(
                 step, at = done, position()
                 whole = batch(step)
                 check_batch(whole, model.config)
-                parts = split(whole, limit)
-                for terms in accumulate(
-                    model, objective, parts, dtype=dtype, seeds=[config.seed, step]
-                ):
+                seeds = [config.seed, step]
+                if team is None:
+                    parts = split(whole, limit)
+                    computed = accumulate(model, objective, parts, dtype=dtype, seeds=seeds)
+                else:
+                    computed = team.accumulate(whole, seeds)
+                for terms in computed:
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
                 learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
@@ -299,7 +355,7 @@ def fit(
                 if done % config.log_every == 0 or last:
                     entry = {
                         "step": done,
-                        **meter.means(weights),
+                        **_Meter.joined(world.gather(meter.state()), device).means(weights),
                         **(facts or {}),
                         "learning_rate": learning_rate,
                         "grad_norm": grad_norm,
@@ -312,25 +368,28 @@ def fit(
                 else:
                     display.update(done)
                 if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
-                    found = evaluate(display, done)
+                    if team is not None:
+                        team.collect()
+                    found = world.alone(lambda: evaluate(display, done))  # noqa: B023
                     if found:
                         scores.append({"step": done, **found})
                         tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
-                    model.train()
+                    trained.train()
                 # After the evaluation: what is resumed from here has its scores in the log.
-                if config.checkpoint_every and (
-                    done % config.checkpoint_every == 0 or interrupt.requested
-                ):
+                stop = world.any(interrupt.requested)
+                if config.checkpoint_every and (done % config.checkpoint_every == 0 or stop):
                     checkpoint()
-                if interrupt.requested:
+                if stop:
                     if config.checkpoint_every:
                         display.note(f"stopped after step {done}; go on with --resume")
                     raise KeyboardInterrupt
         except BertineError:
-            if done == 0:
+            if done == 0 and world.main:
                 run.discard()
             raise
         finally:
             tracker.close()
+    if team is not None:
+        team.close()
     model.eval()
     return scores

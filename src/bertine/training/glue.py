@@ -74,6 +74,8 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
         BertineError: what `finetune` raises; the data has no task; `out` is a run's folder, or
             holds a run of one of the tasks already and `resume` is not set.
     """
+    if launched():
+        raise BertineError("all of GLUE runs in one process; under torchrun give one task at a time")
     data, out = Path(arguments["data"]), Path(arguments["out"])
     tasks = glue_tasks_in(data)
     if (out / "run.json").exists():

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from bertine.training.sharding import norm
+
 #: A step count so high that both of Adam's bias corrections are 1 for every beta below 1.
 _UNCORRECTED = 1e30
 
@@ -89,17 +91,17 @@ class AdamW(torch.optim.AdamW):
                     grads.append(parameter.grad.values())
                 elif parameter.grad is not None:
                     grads.append(parameter.grad)
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        return norm(grads)
 
     def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float:
         """Update with the gradients scaled so that their norm is at most `max_grad_norm`
         (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed."""
-        norm = self.grad_norm()
+        found = self.grad_norm()
         for group in self.param_groups:
             group["lr"] = learning_rate
-        value = float(norm)
+        value = float(found)
         clipped = max_grad_norm > 0 and value > max_grad_norm
-        self.grad_scale = (norm / max_grad_norm).float() if clipped else None
+        self.grad_scale = (found / max_grad_norm).float() if clipped else None
         self.found_inf = None
         with self._densified():
             self.step()

@@ -20,7 +20,7 @@ from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import load_config, load_model, save_model
 from bertine.models.model import Model
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import objective as named_objective
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
@@ -37,6 +37,7 @@ from bertine.training.run import Run
 from bertine.training.samples import MaskSamples, write_samples
 from bertine.training.speed import seconds_per_step
 from bertine.training.tracking import read_log
+from bertine.training.world import World, join, together
 
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
@@ -100,6 +101,7 @@ class PretrainResult:
         return [*lines, f"model: {self.model}"]
 
 
+@together
 def pretrain(
     store: Path | str,
     *,
@@ -136,6 +138,7 @@ def pretrain(
     evaluate_every: int | None = None,
     device: str | None = None,
     precision: str = "auto",
+    shard: bool = False,
     seed: int = 0,
     checkpoint_every: int | None = 1000,
     keep_checkpoints: int = 2,
@@ -166,6 +169,12 @@ def pretrain(
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
             (``samples.jsonl``); None: twenty in a run.
         device: as PyTorch calls it; None: the GPU if there is one.
+        shard: where ``torchrun`` started several processes, divide weights, gradients and
+            moments among them in place of keeping all in each.
+
+    Started by ``torchrun`` in several processes, they compute each step together: the batches are
+    those of one process, each computes a part, and the first one alone writes. Results of the
+    others have no findings and no page.
 
     The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
     :class:`~bertine.training.fit.FitConfig`.
@@ -175,8 +184,9 @@ def pretrain(
             run; a length is more than the model's positions; the objective cannot be had with
             the format.
     """
-    where = resolve_device(device)
-    Run.check(out, resume)
+    world = join(device)
+    where = world.device
+    world.alone(lambda: Run.check(out, resume))
     chosen = named_objective(objective, input_format=input_format)
     if sum(value is not None for value in (steps, tokens, hours)) != 1:
         raise BertineError("say how long to train: give one of --steps, --tokens and --hours")
@@ -213,8 +223,16 @@ def pretrain(
     if tokens is not None:
         steps = steps_for_tokens(tokens, phases, shares)
     elif hours is not None:
-        steps = Run.steps(out) or _steps_for_hours(
-            hours, built, chosen, phases, shares, precision, max_tokens_per_micro_batch
+        steps = world.alone(lambda: Run.steps(out)) or _steps_for_hours(
+            hours,
+            built,
+            chosen,
+            phases,
+            shares,
+            precision,
+            max_tokens_per_micro_batch,
+            world,
+            shard,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -253,7 +271,7 @@ def pretrain(
         "device": where.type,
         "architecture": built.config.to_dict(),
     }
-    run = Run.open(out, settings, resume)
+    run = Run.open(out, settings, resume, world=world, shard=shard)
     say(
         f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
         f"tokens in the store, {steps} steps of {batch_size} sequences "
@@ -261,7 +279,7 @@ def pretrain(
     )
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return _result(run, opened, mask_split[2])
+        return _result(run, opened, mask_split[2], world)
     fit(
         built,
         chosen,
@@ -272,11 +290,17 @@ def pretrain(
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
         evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+        world=world,
+        shard=shard,
     )
-    facts = {**settings, "final": _final(run)}
-    task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
-    save_model(run.model, built, tokenizer, task=task)
-    return _result(run, opened, mask_split[2])
+
+    def save() -> None:
+        facts = {**settings, "final": _final(run)}
+        task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
+        save_model(run.model, built, tokenizer, task=task)
+
+    world.alone(save)
+    return _result(run, opened, mask_split[2], world)
 
 
 def _steps_for_hours(
@@ -287,6 +311,8 @@ def _steps_for_hours(
     shares: Sequence[float],
     precision: str,
     max_tokens_per_micro_batch: int | None,
+    world: World,
+    shard: bool,
 ) -> int:
     """Steps that this machine does in the time."""
     seconds = sum(
@@ -298,6 +324,8 @@ def _steps_for_hours(
             dtype=resolve_precision(precision, next(model.parameters()).device),
             max_tokens_per_micro_batch=max_tokens_per_micro_batch,
             seconds=min(20.0, 36.0 * hours) / len(phases),
+            world=world,
+            shard=shard,
         )
         for phase, share in zip(phases, shares, strict=True)
     )
@@ -372,14 +400,17 @@ def _final(run: Run) -> dict[str, Any]:
     return [line for line in _lines(run) if "tokens" in line][-1]
 
 
-def _result(run: Run, store: TokenStore, kept: float) -> PretrainResult:
-    log = _lines(run)
-    found = [line for line in log if "eval_mlm_loss" in line]
-    held = found[-1] if found else {}
-    page = report(run.folder) if len(log) >= _PAGE_FROM else None
+def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
+    def look() -> tuple[int, dict[str, Any], dict[str, Any]]:
+        log = _lines(run)
+        found = [line for line in log if "eval_mlm_loss" in line]
+        return len(log), _final(run), found[-1] if found else {}
+
+    lines, final, held = world.alone(look)
+    page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
     return PretrainResult(
         run.model,
-        _final(run),
+        final,
         {key.removeprefix("eval_"): v for key, v in held.items() if key.startswith("eval_")},
         store.unigram_entropy,
         kept,

@@ -23,6 +23,7 @@ from bertine.console import say, warn
 from bertine.errors import BertineError
 from bertine.files import read_json, write_json
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
+from bertine.training.world import World
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"
@@ -56,32 +57,59 @@ class Run:
         return self.folder / "model"
 
     @classmethod
-    def open(cls, folder: Path | str, settings: dict[str, Any], resume: bool) -> Run:
+    def open(
+        cls,
+        folder: Path | str,
+        settings: dict[str, Any],
+        resume: bool,
+        *,
+        world: World | None = None,
+        shard: bool = False,
+    ) -> Run:
         """Start a run in `folder`, or find where it stopped.
 
         Args:
             folder: made if missing.
             settings: everything that decides the result, as JSON values.
             resume: go on with the run that is there; without one, start.
+            world: the processes of the run, which all call this; the first one alone looks into
+                the folder. A run may be gone on with by another number of them.
+            shard: whether they divide the weights.
 
         Raises:
             BertineError: a run is there and `resume` is False; or it was made with other
-                settings than these.
+                settings than these; or not all processes have the same.
         """
+        world = world or World()
+        if shard and world.size == 1:
+            warn("shard: this is one process, which has nothing to divide; see torchrun")
+        world.same({k: v for k, v in settings.items() if k not in _FREE}, "setting")
+        processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
+
+        def look() -> tuple[str | None, bool]:
+            return cls._open(Path(folder), settings, resume, _environment() | processes)
+
+        checkpoint, finished = world.alone(look)
+        return cls(Path(folder), None if checkpoint is None else Path(checkpoint), finished)
+
+    @classmethod
+    def _open(
+        cls, folder: Path, settings: dict[str, Any], resume: bool, environment: dict[str, Any]
+    ) -> tuple[str | None, bool]:
+        """The checkpoint to go on from and whether the run is finished; starts it if need be."""
         known = cls.check(folder, resume)
-        folder = Path(folder)
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if known:
             begun = read_json(file)
             _compare(file, begun.get("settings", {}), settings)
-            _compare_environment(file, begun.get("environment", {}))
+            _compare_environment(file, begun.get("environment", {}), environment)
             remove_leftovers(folder)
             remove_torn(folder / "checkpoints")
         else:
             made = not folder.exists()
             try:
-                write_json(file, {"settings": settings, "environment": _environment()})
+                write_json(file, {"settings": settings, "environment": environment})
             except BertineError:
                 if made:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +118,7 @@ class Run:
         finished = (folder / "model").exists()
         if known and not found and not finished:
             say(f"{folder}: has no checkpoint yet, so the run begins again from its first step")
-        return cls(folder, found[-1] if found else None, finished)
+        return (str(found[-1]) if found else None, finished)
 
     @staticmethod
     def check(folder: Path | str, resume: bool) -> bool:
@@ -153,9 +181,11 @@ def _compare(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
             )
 
 
-def _compare_environment(file: Path, old: dict[str, Any]) -> None:
+def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Say what on this machine may make other bits of the same numbers."""
-    for key, value in _environment().items():
+    usual = {"processes": 1, "sharded": False}
+    old, new = usual | old, usual | new
+    for key, value in new.items():
         if key != "python" and old.get(key) != value:
             warn(
                 f"{file}: the run was started with {key} {old.get(key)}, not {value}; it goes on, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import statistics
 import time
@@ -16,6 +17,8 @@ from bertine.objectives.base import Objective
 from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
+from bertine.training.parallel import Team
+from bertine.training.world import World
 
 #: Steps before the measurement: memory is taken, products are compiled.
 _WARM_UP = 3
@@ -30,31 +33,46 @@ def seconds_per_step(
     dtype: torch.dtype,
     max_tokens_per_micro_batch: int | None = None,
     seconds: float = 10.0,
+    world: World | None = None,
+    shard: bool = False,
 ) -> float:
     """The median time of a training step of a copy of `model`, in seconds: batch, forward and
     backward pass, update.
 
     Args:
         seconds: for the measurement, about; at least three steps are measured.
+        world: the processes that compute a step together; all must call this, and get the first
+            one's figure.
+        shard: as in :func:`bertine.training.fit.fit`.
     """
     keep_freed_memory()
+    world = world or World()
     twin = copy.deepcopy(model).train()
     device = next(twin.parameters()).device
     limit = max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
-    optimizer = AdamW(twin)
+    team: Team | None = None
+    if world.size > 1:
+        sample = batch(0)
+        team = Team(
+            twin, objective, world, max_tokens=limit, dtype=dtype, shard=shard, sample=sample
+        )
+    optimizer = AdamW(twin if team is None else team.model)
     times: list[float] = []
     ends = time.monotonic() + seconds
-    with row_gradients(twin):
+    with row_gradients(twin) if team is None else contextlib.nullcontext():
         for step in range(_WARM_UP + _MOST):
             began = time.perf_counter()
-            parts = split(batch(step), limit)
-            accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
+            if team is None:
+                parts = split(batch(step), limit)
+                accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
+            else:
+                team.accumulate(batch(step), [0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
             if step >= _WARM_UP:
                 times.append(time.perf_counter() - began)
-            if len(times) >= _LEAST and time.monotonic() > ends:
+            if len(times) >= _LEAST and world.any(time.monotonic() > ends):
                 break
-    return statistics.median(times)
+    return world.from_main(statistics.median(times))

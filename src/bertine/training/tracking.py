@@ -52,6 +52,22 @@ class Tracker:
             self._board.close()
 
 
+class NoTracker(Tracker):
+    """For a process that does not write."""
+
+    def __init__(self) -> None:
+        pass
+
+    def log(self, entry: dict[str, Any]) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _line(entry: dict[str, Any]) -> str:
     return json.dumps(entry, ensure_ascii=False) + "\n"
 

@@ -1,0 +1,61 @@
+"""Whether this process is one of several that ``torchrun`` started, and which.
+
+Only the environment is read; PyTorch is imported when the processes have to talk.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+#: What torchrun gives to each process that it starts.
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def launched() -> bool:
+    """Whether this is one of several processes of one command."""
+    given = all(os.environ.get(name) for name in _VARIABLES)
+    return given and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def is_main() -> bool:
+    """Whether this process is the one that prints and writes: the first, or the only one."""
+    return not launched() or int(os.environ["RANK"]) == 0
+
+
+@functools.cache
+def store(timeout: float = 300.0) -> Store:
+    """The small key-value store of all processes of this command.
+
+    Args:
+        timeout: seconds to wait for it, and for a key in it.
+
+    Raises:
+        torch.distributed.DistError: nobody answers.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    found, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    return found
+
+
+def tells() -> bool:
+    """Whether this process is the one to say how the command ended: the first that asks.
+
+    A mistake is usually everybody's, and is to be told once; one that a single process meets (a
+    file that only its machine lacks) is to be told by that one.
+    """
+    if not launched():
+        return True
+    try:
+        found = store() if store.cache_info().currsize else store(10.0)
+        return found.add("bertine/told", 1) == 1
+    except RuntimeError:
+        # The store went with a process that had something to say, or with the launcher: better
+        # told twice than never.
+        return True

@@ -1,0 +1,115 @@
+"""Several processes of one command, as ``torchrun`` would start them, but quickly: they are forked
+from a server that has imported what they need."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["processes", "toys"])
+
+#: Seconds until a set of processes is said to hang.
+PATIENCE = 300
+
+
+@dataclass
+class End:
+    """How a process ended: its exit status (negative: the signal), what it gave back (JSON), and
+    all that it wrote."""
+
+    status: int | None
+    result: Any
+    output: str
+
+
+def _work(
+    rank: int, size: int, port: int, folder: str, job: Callable[..., Any], given: dict[str, Any]
+) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "OMP_NUM_THREADS": "2",  # what the user has set
+    }
+    from bertine.console import console
+
+    torch.set_num_threads(1)
+    # Forked by a server that reads its signals from a pipe, and to be as if started by a shell.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    console.quiet = rank != 0
+    with open(Path(folder) / f"output-{rank}", "w", buffering=1) as output:
+        console.file = output
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            try:
+                result = job(rank, **given)
+            except BaseException:
+                traceback.print_exc(file=output)
+                output.flush()
+                os._exit(1)
+    (Path(folder) / f"result-{rank}").write_text(json.dumps(result))
+    sys.stdout.flush()
+    os._exit(result if isinstance(result, int) else 0)
+
+
+def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[End]:
+    """Call ``job(rank, **given)`` in each of `size` processes.
+
+    Args:
+        folder: for what they write; made.
+        job: a function of a module, that gives JSON; an int is taken as the exit status.
+    """
+    folder.mkdir(parents=True)
+    # The launcher keeps the store, and outlives the processes.
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = store.port
+    processes = [
+        _context.Process(target=_work, args=(rank, size, port, str(folder), job, given))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    ends = []
+    for rank, process in enumerate(processes):
+        process.join(PATIENCE)
+        hung = process.is_alive()
+        if hung:
+            for other in processes:
+                other.kill()
+            process.join()
+        result, output = folder / f"result-{rank}", folder / f"output-{rank}"
+        text = output.read_text() if output.exists() else ""
+        assert not hung, f"process {rank} hung; it wrote:\n{text}"
+        ends.append(
+            End(
+                process.exitcode,
+                json.loads(result.read_text()) if result.exists() else None,
+                text,
+            )
+        )
+    return ends
+
+
+# The rest of what the server imports, so that the forked processes have it.
+import torch._dynamo  # noqa: E402
+import torch._refs  # noqa: E402
+import torch.distributed.fsdp  # noqa: E402
+import torch.nn.parallel  # noqa: E402
+
+import bertine.training.finetune  # noqa: E402
+import bertine.training.pretrain  # noqa: E402, F401
