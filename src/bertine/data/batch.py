@@ -50,3 +50,13 @@ class Batch:
             {k: v.to(device, non_blocking=True) for k, v in self.targets.items()},
             self.rows,
         )
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory: copies of it to a GPU are not waited for."""
+        return Batch(
+            self.input_ids.pin_memory(),
+            self.attention_mask.pin_memory(),
+            self.token_type_ids.pin_memory(),
+            {k: v.pin_memory() for k, v in self.targets.items()},
+            self.rows,
+        )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
+from bertine.data.loader import batches_ahead
 from bertine.data.micro import split
 from bertine.errors import BertineError
 from bertine.models.dropout import stream
@@ -56,6 +57,8 @@ class FitConfig:
             before it was resumed. Where the steps would take longer, the schedule runs ahead of
             them, so that the rate has come down when the time is over, and the run ends there.
             Such a run sees the same batches each time, but not at the same rates. None: no limit.
+        workers: processes that make the coming batches; 0: each is made when its step begins.
+            The result is the same.
 
     Raises:
         BertineError: a value is out of range or not known.
@@ -79,6 +82,7 @@ class FitConfig:
     keep_checkpoints: int = 2
     tensorboard: bool = False
     budget_seconds: float | None = None
+    workers: int = 0
 
     def __post_init__(self) -> None:
         for name in (
@@ -98,6 +102,8 @@ class FitConfig:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
         schedule(self.schedule)
         resolve_precision(self.precision)
+        if self.workers < 0:
+            raise BertineError(f"workers is {self.workers}, but must be at least 0")
         if self.tensorboard:
             require_tensorboard()
 
@@ -263,6 +269,9 @@ def fit(
     with (
         row_gradients(model),
         Interrupt() as interrupt,
+        batches_ahead(
+            batch, start, config.steps, workers=config.workers, pin_memory=device.type == "cuda"
+        ) as next_batch,
         Display.open(title, config.steps, start) as display,
     ):
         if start:
@@ -272,7 +281,7 @@ def fit(
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
-                whole = batch(step)
+                whole = next_batch(step)
                 check_batch(whole, model.config)
                 parts = split(whole, limit)
                 for terms in accumulate(

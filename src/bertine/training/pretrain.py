@@ -13,6 +13,7 @@ import torch
 
 from bertine import rng
 from bertine.console import human_count, human_time, say, warn
+from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
@@ -134,6 +135,7 @@ def pretrain(
     dropout: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
+    workers: int | None = None,
     device: str | None = None,
     precision: str = "auto",
     seed: int = 0,
@@ -165,6 +167,9 @@ def pretrain(
         held_out: a store of other text, made with the same tokenizer; evaluated along the way.
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
             (``samples.jsonl``); None: twenty in a run.
+        workers: processes that make the coming batches while the model computes; the result is
+            the same with any number. None: 0 on a CPU, whose cores training uses itself; on a
+            GPU up to four (:func:`bertine.data.loader.default_workers`).
         device: as PyTorch calls it; None: the GPU if there is one.
 
     The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
@@ -238,6 +243,7 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours,
+        workers=default_workers(where) if workers is None else workers,
     )
     described = data.describe()
     described["data_path"] = described.pop("store")
