@@ -65,10 +65,15 @@ def test_same_batches_with_any_number_of_workers(store: Path, workers: int, star
 def test_leaving_early_ends_the_workers(store: Path) -> None:
     data = toys.pretraining_data(store)
     before = children(os.getpid())
-    with pytest.raises(KeyboardInterrupt), batches_ahead(data.batch, 0, 100, workers=2) as get:
-        get(0)
-        assert len(children(os.getpid()) - before) == 2
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with batches_ahead(data.batch, 0, 100, workers=2) as get:
+            get(0)
+            assert len(children(os.getpid()) - before) == 2
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert children(os.getpid()) <= before
 
 
@@ -96,12 +101,13 @@ def test_a_killed_worker_is_told_in_one_line(store: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return data.batch(step)
 
-    with (
-        pytest.raises(BertineError, match="was killed.*--workers 0") as caught,
-        batches_ahead(batch, 0, STEPS, workers=1) as get,
-    ):
-        for step in range(STEPS):
-            get(step)
+    def all_of_them() -> None:
+        with batches_ahead(batch, 0, STEPS, workers=1) as get:
+            for step in range(STEPS):
+                get(step)
+
+    with pytest.raises(BertineError, match=r"was killed.*--workers 0") as caught:
+        all_of_them()
     assert "\n" not in str(caught.value)
 
 

@@ -377,7 +377,7 @@ def test_any_number_of_workers_gives_the_same_bits(
             if step == end:
                 raise BertineError("power cut")
 
-        with pytest.raises(BertineError, match="^power cut$"):
+        with pytest.raises(BertineError, match=r"^power cut$"):
             train(store, tmp_path / "run", during=lives, workers=number)
     assert_same(train(store, tmp_path / "run", workers=last), expected)
     assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")

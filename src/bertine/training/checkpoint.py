@@ -40,11 +40,12 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 def save_checkpoint(
     folder: Path, model: nn.Module, optimizer: AdamW, state: dict[str, Any], keep: int
 ) -> Path:
-    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`.
+    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep` and
+    those that they name as the best (``state["best"]``).
 
     A checkpoint of that step that is there already stays: it is the same.
     """
-    path = folder / f"step-{state['step']:08d}"
+    path = checkpoint_path(folder, state["step"])
     if _is_whole(path):
         return path
     with atomic_dir(path) as temporary:
@@ -54,12 +55,27 @@ def save_checkpoint(
         (temporary / "state.json").write_text(
             json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
         )
-    for old in checkpoints(folder)[:-keep] if keep > 0 else []:
+    found = checkpoints(folder)
+    wanted = {_best(kept) for kept in found[-keep:]}
+    for old in found[:-keep] if keep > 0 else []:
+        if old in wanted:
+            continue
         # Out of sight first, so that a removal cut short leaves no half checkpoint.
         hidden = old.with_name(f".{old.name}.tmp-old")
         os.replace(old, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
     return path
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of `step` is, or would be."""
+    return folder / f"step-{step:08d}"
+
+
+def _best(path: Path) -> Path | None:
+    """The checkpoint of the best evaluation that the one at `path` knows of."""
+    best = read_json(path / "state.json").get("best")
+    return None if best is None else checkpoint_path(path.parent, best["step"])
 
 
 def _is_whole(path: Path) -> bool:
@@ -105,19 +121,27 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> dict[str,
     state = read_json(path / "state.json")
     if state.get("format") != _FORMAT:
         raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
-    for file, current in (
-        ("model.safetensors", _weights(model)),
-        ("optimizer.safetensors", _moments(model, optimizer)),
-    ):
-        stored = _read(path / file)
-        if stored.keys() != current.keys():
-            name = sorted(stored.keys() ^ current.keys())[0]
-            raise BertineError(f"{path / file}: is of another model (differs in {name})")
-        for name, tensor in current.items():
-            if stored[name].shape != tensor.shape:
-                raise BertineError(
-                    f"{path / file}: {name} is {list(stored[name].shape)}, "
-                    f"but this model has {list(tensor.shape)}"
-                )
-            tensor.copy_(stored[name])
+    load_weights(path, model)
+    _restore(path / "optimizer.safetensors", _moments(model, optimizer))
     return state
+
+
+@torch.no_grad()
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Restore the weights of `model` alone from the checkpoint `path`; raises as
+    :func:`load_checkpoint` does."""
+    _restore(path / "model.safetensors", _weights(model))
+
+
+def _restore(file: Path, current: dict[str, Tensor]) -> None:
+    stored = _read(file)
+    if stored.keys() != current.keys():
+        name = sorted(stored.keys() ^ current.keys())[0]
+        raise BertineError(f"{file}: is of another model (differs in {name})")
+    for name, tensor in current.items():
+        if stored[name].shape != tensor.shape:
+            raise BertineError(
+                f"{file}: {name} is {list(stored[name].shape)}, "
+                f"but this model has {list(tensor.shape)}"
+            )
+        tensor.copy_(stored[name])

@@ -18,6 +18,7 @@ from bertine.models.precision import precision_name, resolve_device, resolve_pre
 from bertine.tasks import task_class
 from bertine.tasks.base import Features, Report, Task, truncation_note
 from bertine.tasks.examples import Examples, find_splits, read_examples
+from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
@@ -34,7 +35,7 @@ class FinetuneResult:
     Attributes:
         model: the model directory.
         scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the final model; None when a finished run was found.
+        report: the evaluation of the model in `model`; None when a finished run was found.
         elapsed: seconds of training, evaluation not counted.
     """
 
@@ -83,6 +84,7 @@ def finetune(
     seed: int = 0,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
+    save_best: bool = False,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -106,6 +108,9 @@ def finetune(
         device: as PyTorch calls it; None: the GPU if there is one.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
+        save_best: the model directory gets the weights of the epoch with the best score on the
+            validation examples (the task's ``primary_metric``), not the last ones. The examples
+            have then been used to choose: judge the model on others.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -172,6 +177,7 @@ def finetune(
         "epochs": epochs,
         "batch_size": batch_size,
         "dropout": dropout,
+        "save_best": save_best,
         **dataclasses.asdict(fit_config),
     }
     run = Run.open(out, settings, resume)
@@ -206,7 +212,14 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
+        choose=Choice(built.primary_metric, highest=True) if save_best else None,
     )
+    best = load_best(run.checkpoints, loaded.model) if save_best else None
+    if best is not None:
+        epoch = best.step // batches.steps_per_epoch
+        say(f"best on the validation examples: epoch {epoch}, {best.metric} {best.value:.4f}")
+        if best.step != steps:
+            reports.clear()
     # None was made where the run was resumed from a checkpoint of its last step.
     report = reports[-1] if reports else score()
     scores = _scores(run)

@@ -26,6 +26,7 @@ from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_precision
 from bertine.objectives.base import Objective, Term
+from bertine.training.best import Best, Choice, restored
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
@@ -52,7 +53,7 @@ class FitConfig:
         max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
             tokens, sequences of like length together; None: by the device. The result is that
             of the whole batch, whatever the parts.
-        checkpoint_every: steps; None writes none.
+        checkpoint_every: steps; None writes none but that of the best evaluation.
         budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
             before it was resumed. Where the steps would take longer, the schedule runs ahead of
             them, so that the rate has come down when the time is over, and the run ends there.
@@ -198,6 +199,7 @@ def fit(
     facts: dict[str, float] | None = None,
     evaluate: Callable[[Display, int], dict[str, float]] | None = None,
     evaluate_every: int | None = None,
+    choose: Choice | None = None,
 ) -> list[dict[str, Any]]:
     """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
 
@@ -208,6 +210,8 @@ def fit(
         facts: constants that every line of the log carries.
         evaluate: called with the number of steps done, every `evaluate_every` of them and at the
             end; its scores, if it gives any, go to the log.
+        choose: by which of the scores the best evaluation is told, whose checkpoint is then
+            kept besides the newest (:mod:`bertine.training.best`).
 
     Returns:
         The entries of evaluations, with their steps.
@@ -233,11 +237,13 @@ def fit(
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
+    best: Best | None = None
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, model, optimizer)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
         used = state.get("used", 0.0)
         meter = _Meter.restore(state["meter"], device)
+        best = restored(state)
     tracker = Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
     scores: list[dict[str, Any]] = []
     done = start
@@ -261,6 +267,7 @@ def fit(
                 "elapsed": elapsed,
                 "used": time.monotonic() - opened,
                 "meter": meter.state(),
+                "best": None if best is None else best.to_dict(),
             },
             config.keep_checkpoints,
         )
@@ -323,12 +330,15 @@ def fit(
                 if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
                     found = evaluate(display, done)
                     if found:
+                        best = choose.better(best, done, found) if choose else None
                         scores.append({"step": done, **found})
                         tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
                     model.train()
                 # After the evaluation: what is resumed from here has its scores in the log.
-                if config.checkpoint_every and (
-                    done % config.checkpoint_every == 0 or interrupt.requested
+                improved = best is not None and best.step == done
+                if improved or (
+                    config.checkpoint_every
+                    and (done % config.checkpoint_every == 0 or interrupt.requested)
                 ):
                     checkpoint()
                 if interrupt.requested:

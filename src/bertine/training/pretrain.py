@@ -19,7 +19,7 @@ from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
-from bertine.modeldir import load_config, load_model, save_model
+from bertine.modeldir import TASK, load_config, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.objectives import objective as named_objective
@@ -31,6 +31,7 @@ from bertine.reports.log import pretraining_names
 from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.best import Best, Choice, load_best, recorded_best
 from bertine.training.display import Display
 from bertine.training.extend import extend_vocabulary, extends
 from bertine.training.fit import FitConfig, fit
@@ -58,6 +59,8 @@ class PretrainResult:
         kept: share of the chosen tokens that were left in place.
         findings: what stands out in the log.
         page: the HTML report; None for a run too short to draw.
+        best: the best evaluation on held-out text; its checkpoint is kept.
+        best_saved: whether the model directory has the weights of that one, not the last.
     """
 
     model: Path
@@ -67,6 +70,8 @@ class PretrainResult:
     kept: float
     findings: list[Finding]
     page: Path | None = None
+    best: Best | None = None
+    best_saved: bool = False
 
     def _verdict(self) -> str:
         loss, entropy = self.final["mlm_loss"], self.unigram_entropy
@@ -94,6 +99,12 @@ class PretrainResult:
                 f"held-out text: MLM loss {held['mlm_loss']:.3f}, perplexity "
                 f"{held['mlm_perplexity']:.1f}, MLM accuracy {held['mlm_accuracy']:.1%}"
                 + ("" if nsp is None else f", NSP accuracy {nsp:.1%}")
+            )
+        if self.best is not None:
+            lines.append(
+                f"best on held-out text: after step {self.best.step}, MLM loss "
+                f"{self.best.value:.3f}; "
+                + ("its weights are the model's" if self.best_saved else "its checkpoint is kept")
             )
         lines += [str(finding) for finding in self.findings]
         if self.page is not None:
@@ -141,6 +152,7 @@ def pretrain(
     seed: int = 0,
     checkpoint_every: int | None = 1000,
     keep_checkpoints: int = 2,
+    save_best: bool = False,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -171,6 +183,8 @@ def pretrain(
             the same with any number. None: 0 on a CPU, whose cores training uses itself; on a
             GPU up to four (:func:`bertine.data.loader.default_workers`).
         device: as PyTorch calls it; None: the GPU if there is one.
+        save_best: the model directory gets the weights of the best evaluation on `held_out` (the
+            lowest MLM loss), not the last ones. Their checkpoint is kept in any case.
 
     The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
     :class:`~bertine.training.fit.FitConfig`.
@@ -189,6 +203,8 @@ def pretrain(
         raise BertineError(f"hours is {hours:g}, but must be above 0")
     if not 0.0 < long_share < 1.0:
         raise BertineError(f"long_share is {long_share:g}, but must be between 0 and 1")
+    if save_best and held_out is None:
+        raise BertineError("save_best needs text to tell what is best; give it with --held-out")
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     held = None if held_out is None else _held_out(held_out, tokenizer)
@@ -258,6 +274,7 @@ def pretrain(
         "weights_fingerprint": weights_fingerprint,
         "device": where.type,
         "architecture": built.config.to_dict(),
+        "save_best": save_best,
     }
     run = Run.open(out, settings, resume)
     say(
@@ -278,7 +295,10 @@ def pretrain(
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
         evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+        choose=None if held is None else Choice("mlm_loss", highest=False),
     )
+    if save_best:
+        load_best(run.checkpoints, built)
     facts = {**settings, "final": _final(run)}
     task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
     save_model(run.model, built, tokenizer, task=task)
@@ -383,6 +403,7 @@ def _result(run: Run, store: TokenStore, kept: float) -> PretrainResult:
     found = [line for line in log if "eval_mlm_loss" in line]
     held = found[-1] if found else {}
     page = report(run.folder) if len(log) >= _PAGE_FROM else None
+    training = TaskInfo.read(run.model / TASK).training
     return PretrainResult(
         run.model,
         _final(run),
@@ -391,6 +412,8 @@ def _result(run: Run, store: TokenStore, kept: float) -> PretrainResult:
         kept,
         [] if page is None else page.findings,
         None if page is None else page.path,
+        recorded_best(run.checkpoints),
+        bool(training.get("save_best")),
     )
 
 

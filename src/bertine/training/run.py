@@ -31,6 +31,7 @@ _SETTINGS = "run.json"
 _FREE = frozenset(
     {
         *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
+        "save_best",
         *("data_path", "model_path"),
     }
 )
