@@ -19,7 +19,6 @@ import torch
 from common import (
     RIVALS,
     RIVALS_HELP,
-    Product,
     Rival,
     Timing,
     Turn,
@@ -31,7 +30,6 @@ from common import (
     print_table,
     reset_peak_memory,
     save_json,
-    time_products,
 )
 
 from bertine.data.batch import Batch
@@ -42,6 +40,7 @@ from bertine.models.model import Model
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
+from bertine.training.ceiling import step_products, time_products
 from bertine.training.fit import CPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
@@ -96,25 +95,6 @@ def make_batch(shape: Shape) -> Batch:
 def make_model(config: BertConfig) -> Model:
     torch.manual_seed(SEED)
     return Model(config, MlmNsp.heads(config))
-
-
-def step_products(shape: Shape, num_targets: int) -> list[Product]:
-    """The matrix products that a step cannot do without: each forward, and two backward."""
-    c, b, t = shape.config, shape.batch_size, shape.length
-    rows, h, inner, layers = b * t, c.hidden_size, c.intermediate_size, c.num_hidden_layers
-    maps = [(rows, h, 3 * h, layers), (rows, h, h, layers), (rows, h, inner, layers)]
-    maps += [(rows, inner, h, layers), (num_targets, h, h, 1), (num_targets, h, c.vocab_size, 1)]
-    products = []
-    for m, k, n, times in maps:
-        products.append(Product(m, k, n, times, form="nt"))
-        products.append(Product(m, n, k, times, form="nn"))
-        products.append(Product(n, m, k, times, form="tn"))
-    d, heads = c.head_size, b * c.num_attention_heads
-    # q k' and the gradient of p; p v and the gradient of q; the gradients of k and v.
-    products.append(Product(t, d, t, 2 * layers, heads, "nt"))
-    products.append(Product(t, t, d, 2 * layers, heads, "nn"))
-    products.append(Product(t, t, d, 2 * layers, heads, "tn"))
-    return products
 
 
 def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
@@ -212,7 +192,8 @@ def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:
 def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     """Ours against each rival in turn, in rounds."""
     batch = make_batch(shape)
-    products = step_products(shape, len(batch.targets["mlm_positions"]))
+    targets = len(batch.targets["mlm_positions"])
+    products = step_products(shape.config, shape.batch_size, shape.length, targets)
     operations = sum(p.operations for p in products)
     ceilings = [time_products(products)]
     # Small models: several steps a turn, so that few begin with another's data in the cache.

@@ -27,6 +27,7 @@ from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_precision
 from bertine.objectives.base import Objective, Term
 from bertine.training.best import Best, Choice, restored
+from bertine.training.ceiling import Gauge
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
@@ -238,6 +239,7 @@ def fit(
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
     best: Best | None = None
+    gauge = Gauge(model, dtype=dtype, max_tokens=limit)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, model, optimizer)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
@@ -308,6 +310,7 @@ def fit(
                 spent = time.perf_counter() - began
                 meter.tokens += whole.num_tokens
                 meter.seconds += spent
+                gauge.add(whole, spent)
                 tokens += whole.num_tokens
                 elapsed += spent
                 done += 1
@@ -316,6 +319,7 @@ def fit(
                     entry = {
                         "step": done,
                         **meter.means(weights),
+                        **gauge.facts(config.steps - done),
                         **(facts or {}),
                         "learning_rate": learning_rate,
                         "grad_norm": grad_norm,
