@@ -96,6 +96,13 @@ def _add_objective_arguments(parser: Parser) -> None:
         help="processes that make batches ahead; the result is the same (not given: 0 on a CPU, "
         "1 to 4 on a GPU)",
     )
+    group.add_argument(
+        "--compile",
+        "--no-compile",
+        action=Switch,
+        default=True,
+        help="on a GPU, compile the model's parts: a minute at the start, faster from then on",
+    )
 
 
 def _add_data_arguments(parser: Parser) -> None:

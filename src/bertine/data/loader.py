@@ -59,7 +59,6 @@ def batches_ahead(
     steps: int,
     *,
     workers: int = 0,
-    pin_memory: bool = False,
 ) -> Iterator[Callable[[int], Batch]]:
     """Yield a function that gives what ``batch(step)`` gives, for `start`, ``start + 1``, … in
     this order. With workers, the batches of the coming steps are being made meanwhile.
@@ -72,8 +71,6 @@ def batches_ahead(
         start: the first step that is asked for.
         steps: none is asked for from this one on.
         workers: processes; 0 makes each batch when it is asked for, in this one.
-        pin_memory: copy the batches into page-locked memory, from which copies to a GPU need not
-            be waited for.
 
     Raises:
         BertineError: `workers` is negative; in the function, what ``batch`` raises, and where a
@@ -82,7 +79,7 @@ def batches_ahead(
     if workers < 0:
         raise BertineError(f"workers is {workers}, but must be at least 0")
     if workers == 0:
-        yield (lambda step: batch(step).pin_memory()) if pin_memory else batch
+        yield batch
         return
     pool = _pool(batch, workers)
     waiting: deque[tuple[int, Future[_Arrays]]] = deque()
@@ -105,7 +102,7 @@ def batches_ahead(
                 f"step {step + 1}: a process that makes batches was killed, perhaps for want of "
                 "memory; go on with --resume, and --workers 0 or a smaller batch"
             ) from error
-        return made.pin_memory() if pin_memory else made
+        return made
 
     try:
         ask()

@@ -8,7 +8,6 @@ checkpoint is bit for bit the run that was never stopped.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from bertine.data.checks import check_batch
 from bertine.data.loader import batches_ahead
 from bertine.data.micro import split
 from bertine.errors import BertineError
+from bertine.models.compiled import compile_parts
 from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_precision
@@ -29,6 +29,7 @@ from bertine.objectives.base import Objective, Term
 from bertine.training.best import Best, Choice, restored
 from bertine.training.ceiling import Gauge
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
+from bertine.training.device import Norms, send, wait_for
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
@@ -38,7 +39,7 @@ from bertine.training.schedule import schedule
 from bertine.training.tracking import Tracker, require_tensorboard
 
 #: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
-CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 262144
+CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 65536
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class FitConfig:
             Such a run sees the same batches each time, but not at the same rates. None: no limit.
         workers: processes that make the coming batches; 0: each is made when its step begins.
             The result is the same.
+        compile: the parts of the model, on a GPU (:mod:`bertine.models.compiled`); None: no.
 
     Raises:
         BertineError: a value is out of range or not known.
@@ -85,6 +87,7 @@ class FitConfig:
     tensorboard: bool = False
     budget_seconds: float | None = None
     workers: int = 0
+    compile: bool | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -181,7 +184,7 @@ def accumulate(
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
         with autocast(dtype, device):
-            terms = objective.terms(model, part.to(device))
+            terms = objective.terms(model, send(part, model, dtype))
         loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
         assert isinstance(loss, Tensor)
         loss.backward()
@@ -229,6 +232,8 @@ def fit(
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
     keep_freed_memory()
+    if config.compile and device.type == "cuda":
+        compile_parts(model)
     optimizer = AdamW(
         model,
         weight_decay=config.weight_decay,
@@ -239,6 +244,7 @@ def fit(
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
     best: Best | None = None
+    norms = Norms(config.learning_rate)
     gauge = Gauge(model, dtype=dtype, max_tokens=limit)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, model, optimizer)
@@ -257,7 +263,13 @@ def fit(
             return done
         return max(done, config.steps * (time.monotonic() - opened) / config.budget_seconds)
 
+    def due(after: int) -> bool:
+        """Whether something is written after so many steps."""
+        every = (config.log_every, config.checkpoint_every, evaluate_every, config.steps)
+        return any(number and after % number == 0 for number in every)
+
     def checkpoint() -> None:
+        norms.look(done)
         tracker.sync()
         save_checkpoint(
             run.checkpoints,
@@ -278,9 +290,7 @@ def fit(
     with (
         row_gradients(model),
         Interrupt() as interrupt,
-        batches_ahead(
-            batch, start, config.steps, workers=config.workers, pin_memory=device.type == "cuda"
-        ) as next_batch,
+        batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
         Display.open(title, config.steps, start) as display,
     ):
         if start:
@@ -299,14 +309,10 @@ def fit(
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
                 learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
-                grad_norm = optimizer.clipped_step(learning_rate, config.max_grad_norm)
-                if not math.isfinite(grad_norm):
-                    raise BertineError(
-                        f"step {step + 1}: the gradient is not finite; lower the learning rate "
-                        f"({config.learning_rate:g}) or use --precision fp32, then start again "
-                        "or resume from the last checkpoint"
-                    )
+                norms.add(optimizer.clipped_step(learning_rate, config.max_grad_norm), step + 1)
                 optimizer.zero_grad(set_to_none=True)
+                if due(step + 1):
+                    wait_for(device)
                 spent = time.perf_counter() - began
                 meter.tokens += whole.num_tokens
                 meter.seconds += spent
@@ -322,7 +328,7 @@ def fit(
                         **gauge.facts(config.steps - done),
                         **(facts or {}),
                         "learning_rate": learning_rate,
-                        "grad_norm": grad_norm,
+                        "grad_norm": norms.look(done),
                         "tokens": tokens,
                         "elapsed": elapsed,
                     }

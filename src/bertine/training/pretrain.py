@@ -147,6 +147,7 @@ def pretrain(
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
     workers: int | None = None,
+    compile: bool = True,
     device: str | None = None,
     precision: str = "auto",
     seed: int = 0,
@@ -182,6 +183,7 @@ def pretrain(
         workers: processes that make the coming batches while the model computes; the result is
             the same with any number. None: 0 on a CPU, whose cores training uses itself; on a
             GPU up to four (:func:`bertine.data.loader.default_workers`).
+        compile: on a GPU, compile the model's parts with ``torch.compile``; a CPU does without.
         device: as PyTorch calls it; None: the GPU if there is one.
         save_best: the model directory gets the weights of the best evaluation on `held_out` (the
             lowest MLM loss), not the last ones. Their checkpoint is kept in any case.
@@ -235,7 +237,7 @@ def pretrain(
         steps = steps_for_tokens(tokens, phases, shares)
     elif hours is not None:
         steps = Run.steps(out) or _steps_for_hours(
-            hours, built, chosen, phases, shares, precision, max_tokens_per_micro_batch
+            hours, built, chosen, phases, shares, precision, max_tokens_per_micro_batch, compile
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -260,6 +262,7 @@ def pretrain(
         tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours,
         workers=default_workers(where) if workers is None else workers,
+        compile=compile if where.type == "cuda" else None,
     )
     described = data.describe()
     described["data_path"] = described.pop("store")
@@ -313,6 +316,7 @@ def _steps_for_hours(
     shares: Sequence[float],
     precision: str,
     max_tokens_per_micro_batch: int | None,
+    compile: bool,
 ) -> int:
     """Steps that this machine does in the time."""
     seconds = sum(
@@ -324,6 +328,7 @@ def _steps_for_hours(
             dtype=resolve_precision(precision, next(model.parameters()).device),
             max_tokens_per_micro_batch=max_tokens_per_micro_batch,
             seconds=min(20.0, 36.0 * hours) / len(phases),
+            compile=compile,
         )
         for phase, share in zip(phases, shares, strict=True)
     )

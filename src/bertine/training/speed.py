@@ -11,8 +11,10 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.data.micro import split
+from bertine.models.compiled import compile_parts
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
+from bertine.training.device import wait_for
 from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
@@ -30,12 +32,14 @@ def seconds_per_step(
     dtype: torch.dtype,
     max_tokens_per_micro_batch: int | None = None,
     seconds: float = 10.0,
+    compile: bool | None = None,
 ) -> float:
     """The median time of a training step of a copy of `model`, in seconds: batch, forward and
     backward pass, update.
 
     Args:
         seconds: for the measurement, about; at least three steps are measured.
+        compile: as in :class:`~bertine.training.fit.FitConfig`.
     """
     keep_freed_memory()
     twin = copy.deepcopy(model).train()
@@ -43,6 +47,8 @@ def seconds_per_step(
     limit = max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
+    if compile and device.type == "cuda":
+        compile_parts(twin)
     optimizer = AdamW(twin)
     times: list[float] = []
     ends = time.monotonic() + seconds
@@ -53,6 +59,7 @@ def seconds_per_step(
             accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
+            wait_for(device)
             if step >= _WARM_UP:
                 times.append(time.perf_counter() - began)
             if len(times) >= _LEAST and time.monotonic() > ends:
