@@ -109,9 +109,8 @@ class BertBackbone(nn.Module):
         if packing is None:
             layout = self._layout(input_ids, attention_mask)
         else:
-            layout = Layout(
-                *input_ids.shape, packing.real, ends=packing.ends, longest=packing.longest
-            )
+            b, t = input_ids.shape
+            layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
         x = self.embeddings(input_ids, token_type_ids, layout.real)
         states = [layout.pad(x)] if output_hidden_states else []
         for layer in self.layers:

@@ -29,13 +29,13 @@ def varlen_attention(
 ) -> Tensor:
     """softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the probabilities.
 
-    PyTorch's public ``varlen_attn`` has no dropout. The operator that it calls has, and draws the
-    mask inside the kernel from the GPU's generator, so that neither mask nor probabilities ever
-    lie in memory; with a rate above zero that operator is called directly. In its backward pass
-    the sums over keys are added in no fixed order, unless
-    ``torch.use_deterministic_algorithms(True)`` asks for one.
+    On a GPU, flash attention; ask :func:`has_flash_attention` before. PyTorch's public
+    ``varlen_attn`` (2.13) has no dropout, but the operator that it calls has, and draws the mask
+    inside the kernel from the GPU's generator, so that neither mask nor probabilities ever lie in
+    memory; it is therefore called directly. In its backward pass sums are added in no fixed
+    order, unless ``torch.use_deterministic_algorithms(True)`` asks for one.
 
-    Where there is no flash attention, :func:`reference` computes the same without dropout's speed.
+    On a CPU, :func:`reference`.
 
     Args:
         q, k, v: [N, A, D].
@@ -47,14 +47,8 @@ def varlen_attention(
     Returns:
         [N, A, D].
     """
-    if not has_flash_attention(q.device, q.dtype, q.shape[-1]):
+    if q.device.type == "cpu":
         return reference(q, k, v, ends, p)
-    if p == 0.0:
-        from torch.nn.attention.varlen import varlen_attn
-
-        mixed = varlen_attn(q, k, v, ends, ends, longest, longest)
-        assert isinstance(mixed, Tensor)
-        return mixed
     out: Tensor = torch.ops.aten._flash_attention_forward(
         q, k, v, ends, ends, longest, longest, p, False, False
     )[0]
@@ -63,7 +57,7 @@ def varlen_attention(
 
 def reference(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, p: float = 0.0) -> Tensor:
     """What :func:`varlen_attention` computes, as plain products over all N x N pairs with those
-    of different sequences left out: for tests, and where there is no flash attention."""
+    of different sequences left out: what tests compare with."""
     row = torch.arange(q.shape[0], device=q.device)
     sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
     other = sequence[:, None] != sequence[None, :]

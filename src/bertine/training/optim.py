@@ -62,6 +62,10 @@ class AdamW(torch.optim.AdamW):
     `lr` is set on every step by the training loop.
     """
 
+    #: What PyTorch's fused kernel divides the gradients by, and whether it is to do nothing.
+    grad_scale: Tensor | None
+    found_inf: Tensor | None
+
     def __init__(
         self,
         model: nn.Module,
