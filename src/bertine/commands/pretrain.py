@@ -101,7 +101,7 @@ def _add_objective_arguments(parser: Parser) -> None:
         "--no-compile",
         action=Switch,
         default=True,
-        help="on a GPU, compile the model's parts: slow at the start, meant to be faster from then on",
+        help="on a GPU, compile the model's parts: it starts slower, to be faster from then on",
     )
 
 

@@ -1,9 +1,9 @@
 """torch.compile for training on a GPU: of the parts that come again, not of the whole.
 
 All encoder layers share one piece of compiled code, made twice at most for each way they are
-called (with the shapes as they come first, then with the number of rows left open), and
-batches of any size compile nothing more. Where PyTorch meets more
-ways than :data:`_WAYS`, it computes the rest as without compiling.
+called (with the shapes as they come first, then with the number of rows left open), and batches
+of any size compile nothing more. Where PyTorch meets more ways than :data:`_WAYS`, it computes
+the rest as without compiling.
 """
 
 from __future__ import annotations
