@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import toys
@@ -129,4 +129,30 @@ def test_layers_are_compiled_twice_at_most(store: Path) -> None:
         one.sum().backward()
         torch.testing.assert_close(one, other)
     assert 1 <= counter.frame_count <= 3
+    torch._dynamo.reset()
+
+
+def test_the_gpus_branch_is_compiled_whole() -> None:
+    """Forward and backward, dropout and flash attention in it, traced with shapes alone: without a
+    break in the graph, and once more at most when the number of rows changes."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    settings = toys.config(hidden_size=128, num_attention_heads=2)
+    layer = EncoderLayer(settings).to("meta", torch.bfloat16).train()
+    layer.compile(backend=counter, fullgraph=True)
+    for lengths in ([32] * 8, [32, 20, 9, 30] * 4, [32] * 12):
+        mask = torch.arange(32) < torch.tensor(lengths)[:, None]
+        packing = Batch(mask.long(), mask, mask.long()).packed().to("meta").packing
+        assert packing is not None
+        layout = Layout(len(lengths), 32, packing.real, ends=packing.ends, longest=packing.longest)
+        x = torch.empty(
+            packing.real.numel(), 128, dtype=torch.bfloat16, device="meta", requires_grad=True
+        )
+        out = layer(x, layout)
+        out.sum().backward()
+        assert out.shape == x.shape
+        assert x.grad is not None
+    assert 1 <= counter.frame_count <= 3
+    graphs = [str(graph.code) for graph in counter.graphs]
+    assert all("_flash_attention_forward" in code for code in graphs)
     torch._dynamo.reset()

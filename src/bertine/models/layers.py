@@ -273,10 +273,13 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(x, layout)
-        x = self.attention_norm(dropout_add(attended, x, self.dropout, self.training))
+        # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
+        x = dropout_add(attended, x, self.dropout, self.training)
+        x = self.attention_norm(x).to(x.dtype)
         inner = self.up(x)
         if self.training and self.act is F.gelu and x.device.type == "cpu":
             inner = _GeluLinear.apply(inner, self.down.weight, self.down.bias)
         else:
             inner = self.down(self.act(inner))
-        return self.output_norm(dropout_add(inner, x, self.dropout, self.training))
+        x = dropout_add(inner, x, self.dropout, self.training)
+        return self.output_norm(x).to(x.dtype)
