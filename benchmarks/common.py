@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 import bertine
+from bertine.training.ceiling import Product, time_products
 
 #: OpenMP's threads look for work for some milliseconds before they sleep: seconds to wait
 #: until those of the last turn's process leave the cores alone.
@@ -131,53 +132,6 @@ def peak_memory() -> int | None:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return None
-
-
-@dataclass(frozen=True)
-class Product:
-    """A matrix product [m, k] x [k, n], done `times` times a step, `batch` of them at once.
-
-    `form` says how the factors lie in memory: n as they are, t transposed. A linear layer's
-    forward product is "nt", its gradient of the input "nn", of the weight "tn".
-    """
-
-    m: int
-    k: int
-    n: int
-    times: int = 1
-    batch: int = 1
-    form: str = "nt"
-
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions of all of them."""
-        return 2 * self.m * self.k * self.n * self.times * self.batch
-
-
-def time_products(products: Sequence[Product], repeats: int = 2) -> list[float]:
-    """Seconds a step that each of the products takes in bf16 with nothing around it: the best
-    of `repeats`, into memory that is there already."""
-
-    def factor(batch: int, rows: int, columns: int, form: str) -> torch.Tensor:
-        if form == "n":
-            return torch.randn(batch, rows, columns).bfloat16()
-        return torch.randn(batch, columns, rows).bfloat16().transpose(1, 2)
-
-    total = []
-    for p in products:
-        left = factor(p.batch, p.m, p.k, p.form[0])
-        right = factor(p.batch, p.k, p.n, p.form[1])
-        out = torch.empty(p.batch, p.m, p.n, dtype=torch.bfloat16)
-        seconds = []
-        for _ in range(repeats + 1):
-            began = time.perf_counter()
-            if p.batch == 1:
-                torch.mm(left[0], right[0], out=out[0])
-            else:
-                torch.bmm(left, right, out=out)
-            seconds.append(time.perf_counter() - began)
-        total.append(min(seconds[1:]) * p.times)
-    return total
 
 
 def calibrate() -> float:

@@ -1,10 +1,14 @@
 """A pre-training step of bertine against one of transformers.
 
     python benchmarks/pretrain.py [--size mini|base|all] [--steps N] [--json FILE]
+    python benchmarks/pretrain.py --device cuda [--size base] [--steps N] [--json FILE]
 
 The step is forward, backward, clipping at 1.0, update and clearing of the gradients, in bf16 with
 dropout 0.1, on the same random tokens with the same masked positions. Ours is what ``fit`` runs.
 Theirs is ``BertForPreTraining`` in bf16 autocast with ``torch.optim.AdamW``.
+
+On a GPU there is no rival: our step's useful arithmetic is put against the card's own bf16 matrix
+rate, at lengths 128 and 512 (:mod:`gpu`).
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gpu
 import torch
 from common import (
     RIVALS,
     RIVALS_HELP,
-    Product,
     Rival,
     Timing,
     Turn,
@@ -31,90 +35,23 @@ from common import (
     print_table,
     reset_peak_memory,
     save_json,
-    time_products,
 )
+from shapes import SEED, Shape, make_batch, make_model
 
-from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.micro import split
-from bertine.models.config import BertConfig
-from bertine.models.model import Model
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
+from bertine.training.ceiling import step_products, time_products
 from bertine.training.fit import CPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4
-SEED = 0
 #: Untimed steps of a system before its first turn.
 WARM_UP = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """What a step computes.
-
-    Attributes:
-        short: share of the sequences that are shorter than `length`, as the paper's
-            ``short_seq_prob`` makes them.
-    """
-
-    config: BertConfig
-    batch_size: int
-    length: int
-    short: float
-
-
-def make_batch(shape: Shape) -> Batch:
-    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128."""
-    torch.manual_seed(SEED)
-    b, t = shape.batch_size, shape.length
-    lengths = torch.full((b,), t)
-    shorter = round(shape.short * b)
-    lengths[:shorter] = torch.randint(min(8, t), t + 1, (shorter,))
-    mask = torch.arange(t) < lengths[:, None]
-    vocab_size = shape.config.vocab_size
-    input_ids = torch.randint(min(1000, vocab_size // 2), vocab_size, (b, t)) * mask
-    positions = []
-    for row, length in enumerate(lengths.tolist()):
-        # 15% of 128 is 19.2: 19 for every other sequence, 20 for the rest.
-        count = max(1, int(0.15 * length + row % 2))
-        positions.append(row * t + torch.randperm(length)[:count].sort().values)
-    mlm_positions = torch.cat(positions)
-    segments = ((torch.arange(t) >= t // 2) & mask).long()
-    targets = {
-        "mlm_positions": mlm_positions,
-        "mlm_labels": input_ids.view(-1)[mlm_positions],
-        "next_sentence_label": torch.randint(0, 2, (b,)),
-    }
-    return Batch(input_ids, mask, segments, targets)
-
-
-def make_model(config: BertConfig) -> Model:
-    torch.manual_seed(SEED)
-    return Model(config, MlmNsp.heads(config))
-
-
-def step_products(shape: Shape, num_targets: int) -> list[Product]:
-    """The matrix products that a step cannot do without: each forward, and two backward."""
-    c, b, t = shape.config, shape.batch_size, shape.length
-    rows, h, inner, layers = b * t, c.hidden_size, c.intermediate_size, c.num_hidden_layers
-    maps = [(rows, h, 3 * h, layers), (rows, h, h, layers), (rows, h, inner, layers)]
-    maps += [(rows, inner, h, layers), (num_targets, h, h, 1), (num_targets, h, c.vocab_size, 1)]
-    products = []
-    for m, k, n, times in maps:
-        products.append(Product(m, k, n, times, form="nt"))
-        products.append(Product(m, n, k, times, form="nn"))
-        products.append(Product(n, m, k, times, form="tn"))
-    d, heads = c.head_size, b * c.num_attention_heads
-    # q k' and the gradient of p; p v and the gradient of q; the gradients of k and v.
-    products.append(Product(t, d, t, 2 * layers, heads, "nt"))
-    products.append(Product(t, t, d, 2 * layers, heads, "nn"))
-    products.append(Product(t, t, d, 2 * layers, heads, "tn"))
-    return products
 
 
 def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
@@ -212,7 +149,8 @@ def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:
 def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     """Ours against each rival in turn, in rounds."""
     batch = make_batch(shape)
-    products = step_products(shape, len(batch.targets["mlm_positions"]))
+    targets = len(batch.targets["mlm_positions"])
+    products = step_products(shape.config, shape.batch_size, shape.length, targets)
     operations = sum(p.operations for p in products)
     ceilings = [time_products(products)]
     # Small models: several steps a turn, so that few begin with another's data in the cache.
@@ -337,6 +275,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--short", type=float, default=0.0, help="share of shorter sequences (default 0)"
     )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
         "--rivals", nargs="+", choices=RIVALS, default=["default", "fused+kept"], help=RIVALS_HELP
@@ -345,6 +284,8 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if (args.steps is not None and args.steps < 1) or args.batch_size < 1 or args.length < 8:
         parser.error("--steps and --batch-size must be at least 1, --length at least 8")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: this machine has no GPU that PyTorch can use")
     if not 0 <= args.short <= 1:
         parser.error("--short must be between 0 and 1")
     return args
@@ -353,6 +294,10 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
+    if args.device == "cuda":
+        sizes = ["base"] if args.size == "all" else [args.size]
+        save_json(args.json, {size: gpu.main(size, args) for size in sizes})
+        return
     facts = machine(args.threads)
     print(describe_machine(facts))
     if not cpu_has_bf16():

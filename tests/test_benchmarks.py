@@ -58,6 +58,26 @@ def test_pretrain_prints_ratios_and_equal_first_losses(tmp_path: Path) -> None:
         assert len(pair["bertine"]["seconds"]) == len(pair["transformers"]["seconds"]) == 3
 
 
+def test_the_gpus_benchmark_on_a_cpu() -> None:
+    """What it measures and how it counts; the figures of a CPU mean nothing here."""
+    code = f"""
+import sys; sys.path.insert(0, {str(ROOT / "benchmarks")!r})
+import json, torch, gpu
+from shapes import Shape
+from bertine.presets import PRESETS
+shape = Shape(PRESETS["bert-tiny"], 3, 20, 0.4)
+print(json.dumps(gpu.measure(shape, torch.device("cpu"), steps=1, warm_up=1)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert 41 <= result["tokens"] < 60
+    share = result["operations"] / result["seconds"]["median"] / result["matrix_rate"]
+    assert result["share_of_ceiling"] == pytest.approx(share)
+    assert 0 < share < 1
+
+
 @pytest.mark.slow
 def test_finetune_prints_ratio_and_accuracies(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "good", "bad", "film", "very"])

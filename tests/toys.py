@@ -45,7 +45,7 @@ WORDS = [
     *(word for topic, rest in TOPICS.items() for word in (topic, *rest)),
 ]
 #: What logs say that differs from run to run.
-CLOCK = ("tokens_per_second", "elapsed")
+CLOCK = ("tokens_per_second", "elapsed", "share_of_ceiling")
 
 
 @contextlib.contextmanager

@@ -115,7 +115,8 @@ def test_the_log_says_what_happened(store: Path, tmp_path: Path) -> None:
     expected = sum(e["mlm_loss"] * n for e, n in zip(fine, targets, strict=True)) / sum(targets)
     assert coarse[0]["mlm_loss"] == pytest.approx(expected, rel=1e-5)
     raw = (tmp_path / "a" / "log.jsonl").read_text()
-    assert all(key in raw for key in toys.CLOCK)
+    # A run of seconds is not worth measuring the machine for.
+    assert [key for key in toys.CLOCK if key not in raw] == ["share_of_ceiling"]
 
 
 def test_the_first_loss_is_that_of_a_guess(store: Path, tmp_path: Path) -> None:

@@ -97,8 +97,9 @@ def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> N
 
     whole, run = tmp_path / "whole", tmp_path / "run"
     finish(arguments(whole))
-    # Somewhere between two checkpoints, after the first lines of the log.
-    kill_when([*BERTINE, *arguments(run)], logged(run, 4))
+    # Somewhere between two checkpoints, after the first lines of the log; with loader workers,
+    # which the lives after this one do without.
+    kill_when([*BERTINE, *arguments(run), "--workers", "2"], logged(run, 4))
     reached = whole_checkpoints(run)
     # At once after a resume, at whatever step that is.
     kill_when([*BERTINE, *arguments(run)], lambda: whole_checkpoints(run) != reached)

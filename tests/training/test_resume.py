@@ -361,3 +361,32 @@ def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
     life()
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert (tmp_path / "run" / "model").is_dir()
+
+
+@pytest.mark.parametrize("workers", [[1, 1], [0, 3], [3, 0, 1]])
+def test_any_number_of_workers_gives_the_same_bits(
+    store: Path, tmp_path: Path, workers: Sequence[int]
+) -> None:
+    """Also when the number changes from life to life."""
+    expected = train(store, tmp_path / "whole")
+    *killed, last = workers
+    for life, number in enumerate(killed):
+        dies = 5 + life
+
+        def lives(step: int, end: int = dies) -> None:
+            if step == end:
+                raise BertineError("power cut")
+
+        with pytest.raises(BertineError, match=r"^power cut$"):
+            train(store, tmp_path / "run", during=lives, workers=number)
+    assert_same(train(store, tmp_path / "run", workers=last), expected)
+    assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")
+
+
+def test_workers_may_change_on_resume(store: Path, model: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": model, "steps": 2, "max_seq_length": 32, "batch_size": 2}
+    for run, workers in (("a", 0), ("b", 2)):
+        pretrain(store, out=tmp_path / run, workers=workers, **given)
+    assert_same(toys.weights(tmp_path / "a/model"), toys.weights(tmp_path / "b/model"))
+    again = pretrain(store, out=tmp_path / "b", workers=1, resume=True, **given)
+    assert again.final["step"] == 2

@@ -89,6 +89,20 @@ def _add_objective_arguments(parser: Parser) -> None:
         type=whole(1),
         help="steps between evaluations (not given: 20 in a run)",
     )
+    group.add_argument(
+        "--workers",
+        metavar="N",
+        type=whole(),
+        help="processes that make batches ahead; the result is the same (not given: 0 on a CPU, "
+        "1 to 4 on a GPU)",
+    )
+    group.add_argument(
+        "--compile",
+        "--no-compile",
+        action=Switch,
+        default=True,
+        help="on a GPU, compile the model's parts: it starts slower, to be faster from then on",
+    )
 
 
 def _add_data_arguments(parser: Parser) -> None:

@@ -42,7 +42,12 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
         metavar="N",
         type=whole(1),
         default=2,
-        help="older ones are removed",
+        help="older ones are removed, but for that of the best evaluation",
+    )
+    group.add_argument(
+        "--save-best",
+        action=Switch,
+        help="write the model of the best evaluation, not of the last step",
     )
     group.add_argument(
         "--log-every", metavar="N", type=whole(1), default=10, help="steps between lines of the log"

@@ -5,10 +5,13 @@ Shape legend: B sequences in the batch, T tokens of the longest one (the rest is
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from bertine.data.packing import Packing, packing
 
 
 @dataclass
@@ -24,6 +27,7 @@ class Batch:
             ``next_sentence_label`` int64 [B] (0 = next, 1 = random).
             Classification: ``labels`` int64 [B].
         rows: for each sequence, the index of its example in the data set; empty in pre-training.
+        packing: where the real tokens stand, for a GPU; None: not asked for (:meth:`packed`).
     """
 
     input_ids: Tensor
@@ -31,6 +35,7 @@ class Batch:
     token_type_ids: Tensor
     targets: dict[str, Tensor] = field(default_factory=dict)
     rows: list[int] = field(default_factory=list)
+    packing: Packing | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -49,4 +54,25 @@ class Batch:
             self.token_type_ids.to(device, non_blocking=True),
             {k: v.to(device, non_blocking=True) for k, v in self.targets.items()},
             self.rows,
+            None if self.packing is None else self.packing.to(device),
         )
+
+    def packed(self) -> Batch:
+        """The same batch with its `packing`, told from the mask; on the host."""
+        return dataclasses.replace(self, packing=packing(self.attention_mask))
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory: copies of it to a GPU are not waited for."""
+        return Batch(
+            self.input_ids.pin_memory(),
+            self.attention_mask.pin_memory(),
+            self.token_type_ids.pin_memory(),
+            {k: v.pin_memory() for k, v in self.targets.items()},
+            self.rows,
+            None if self.packing is None else self.packing.pin_memory(),
+        )
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        found = [self.input_ids, self.attention_mask, self.token_type_ids, *self.targets.values()]
+        return found if self.packing is None else [*found, self.packing.real, self.packing.ends]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertine.models.config import BertConfig
 from bertine.models.dropout import Dropout
-from bertine.models.layers import EncoderLayer, Layout
+from bertine.models.layers import EncoderLayer, Layout, Packing
 
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
 #: them into place for the attention and back.
@@ -94,6 +94,7 @@ class BertBackbone(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
+        packing: Packing | None = None,
     ) -> BackboneOutput:
         """Encode a batch.
 
@@ -102,8 +103,14 @@ class BertBackbone(nn.Module):
             attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
             token_type_ids: int64 [B, T]; None: all 0.
             output_hidden_states: also return every layer's output.
+            packing: where the real tokens stand, in place of `attention_mask`: what lies at
+                others is not computed (rows that make a round number excepted).
         """
-        layout = self._layout(input_ids, attention_mask)
+        if packing is None:
+            layout = self._layout(input_ids, attention_mask)
+        else:
+            b, t = input_ids.shape
+            layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
         x = self.embeddings(input_ids, token_type_ids, layout.real)
         states = [layout.pad(x)] if output_hidden_states else []
         for layer in self.layers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.dropout import dropout_add, stream
+from bertine.models.varlen import varlen_attention
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -75,6 +76,17 @@ class _Gather(torch.autograd.Function):
         return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, at, grad), None
 
 
+class Packing(Protocol):
+    """Rows that a GPU computes, told on the host: :class:`bertine.data.packing.Packing`."""
+
+    @property
+    def real(self) -> Tensor: ...
+    @property
+    def ends(self) -> Tensor: ...
+    @property
+    def longest(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where the N rows that the layers compute stand in the batch [B, T].
@@ -89,12 +101,17 @@ class Layout:
             much padding as makes a round number; None: all.
         bias: [B, 1, 1, T] added to attention scores: 0 at real tokens, -inf at padding; None:
             there is no padding.
+        ends: int32 [S + 1], where among the N rows the sequences begin, and N; attention is then
+            over the rows as they are (:mod:`bertine.models.varlen`). None: over [B, T].
+        longest: where there are `ends`, a bound of the lengths.
     """
 
     sequences: int
     length: int
     real: Tensor | None = None
     bias: Tensor | None = None
+    ends: Tensor | None = None
+    longest: int = 0
 
     def pad(self, rows: Tensor) -> Tensor:
         """[N, F] → [B, T, F], zero where there was nothing to compute."""
@@ -197,10 +214,14 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x [N, H]. Returns [N, H], before the output's dropout."""
+        p = self.dropout if self.training else 0.0
+        if layout.ends is not None:
+            q, k, v = self.qkv(x).view(-1, 3, self.heads, self.head_size).unbind(1)
+            mixed = varlen_attention(q, k, v, layout.ends, layout.longest, p)
+            return self.out(mixed.reshape(x.shape))
         b, t, bias = layout.sequences, layout.length, layout.bias
         qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        p = self.dropout if self.training else 0.0
         written_out = p > 0.0 or (self.training and t <= _WRITTEN_OUT)
         if written_out and x.device.type == "cpu":
             flat = (b * self.heads, t, self.head_size)
@@ -252,10 +273,13 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(x, layout)
-        x = self.attention_norm(dropout_add(attended, x, self.dropout, self.training))
+        # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
+        x = dropout_add(attended, x, self.dropout, self.training)
+        x = self.attention_norm(x).to(x.dtype)
         inner = self.up(x)
         if self.training and self.act is F.gelu and x.device.type == "cpu":
             inner = _GeluLinear.apply(inner, self.down.weight, self.down.bias)
         else:
             inner = self.down(self.act(inner))
-        return self.output_norm(dropout_add(inner, x, self.dropout, self.training))
+        x = dropout_add(inner, x, self.dropout, self.training)
+        return self.output_norm(x).to(x.dtype)

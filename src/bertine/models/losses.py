@@ -64,6 +64,22 @@ def sum_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
         return _SumCrossEntropy.apply(logits, labels)
+    if logits.device.type != "cpu":
+        return _device_cross_entropy(logits, labels)
+    return _plain_cross_entropy(logits, labels)
+
+
+def _plain_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     total = F.cross_entropy(logits, labels, reduction="sum")
     return total, (logits.argmax(-1) == labels).sum()
+
+
+_device_cross_entropy = _plain_cross_entropy
+
+
+def compile_cross_entropy() -> None:
+    """From now on in this process, compile the cross-entropy of tensors on a GPU: one pass over
+    the logits in each direction, and no copy of them in fp32."""
+    global _device_cross_entropy
+    _device_cross_entropy = torch.compile(_plain_cross_entropy, dynamic=True)

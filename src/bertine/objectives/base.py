@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from bertine.data.batch import Batch
+from bertine.models.bert import BackboneOutput
 from bertine.models.model import Model
 
 
@@ -30,6 +31,13 @@ class Term:
     count: int
     correct: Tensor | None = None
     weight: float = 1.0
+
+
+def encode(model: Model, batch: Batch) -> BackboneOutput:
+    """What the backbone of `model` makes of `batch`."""
+    return model.backbone(
+        batch.input_ids, batch.attention_mask, batch.token_type_ids, packing=batch.packing
+    )
 
 
 class Objective(Protocol):

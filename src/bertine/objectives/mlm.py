@@ -10,7 +10,7 @@ from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.objectives.base import Term
+from bertine.objectives.base import Term, encode
 
 
 class Mlm:
@@ -37,7 +37,7 @@ class Mlm:
 
     def logits(self, model: Model, batch: Batch) -> Tensor:
         """MLM logits [P, V] at ``mlm_positions``."""
-        output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        output = encode(model, batch)
         return mlm_logits(model, output.last_hidden_state, batch)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:

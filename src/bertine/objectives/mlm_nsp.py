@@ -10,7 +10,7 @@ from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.objectives.base import Term
+from bertine.objectives.base import Term, encode
 from bertine.objectives.mlm import mlm_logits
 
 
@@ -34,7 +34,7 @@ class MlmNsp:
 
     def logits(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         """MLM logits [P, V] at ``mlm_positions``, NSP logits [B, 2]."""
-        output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        output = encode(model, batch)
         assert output.pooler_output is not None  # MlmNsp models are built with a pooler
         mlm = mlm_logits(model, output.last_hidden_state, batch)
         return mlm, model.heads["nsp"](output.pooler_output)

@@ -93,7 +93,7 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[C
 
 
 def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
-    """Learning rate, gradient norm, tokens per second."""
+    """Learning rate, gradient norm, tokens per second, share of the machine's ceiling."""
     clip = facts.get("max_grad_norm") or None
     drawn = _Drawn(log)
     schedule = facts.get("schedule")
@@ -119,6 +119,14 @@ def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curv
         "Speed",
         "tokens_per_second",
         "Real tokens a second, padding not counted.",
+        from_zero=True,
+    )
+    drawn.add(
+        "Share of the ceiling",
+        "share_of_ceiling",
+        "Useful arithmetic a second, as a share of the rate at which this machine does the "
+        "model's matrix products alone.",
+        percent=True,
         from_zero=True,
     )
     return drawn.curves

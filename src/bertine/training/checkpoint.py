@@ -48,7 +48,8 @@ def save_checkpoint(
     keep: int,
     world: World | None = None,
 ) -> Path:
-    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep`.
+    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep` and
+    those that they name as the best (``state["best"]``).
 
     A checkpoint of that step that is there already stays: it is the same.
 
@@ -57,7 +58,7 @@ def save_checkpoint(
             however many there are, and whether `model` is sharded or not.
     """
     world = world or World()
-    path = folder / f"step-{state['step']:08d}"
+    path = checkpoint_path(folder, state["step"])
     weights = gathered(_weights(model), world)
     moments = gathered(_moments(model, optimizer), world)
     world.alone(lambda: _write(path, weights, moments, state, keep))
@@ -81,11 +82,26 @@ def _write(
         (temporary / "state.json").write_text(
             json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
         )
-    for old in checkpoints(folder)[:-keep] if keep > 0 else []:
+    found = checkpoints(folder)
+    wanted = {_best(kept) for kept in found[-keep:]}
+    for old in found[:-keep] if keep > 0 else []:
+        if old in wanted:
+            continue
         # Out of sight first, so that a removal cut short leaves no half checkpoint.
         hidden = old.with_name(f".{old.name}.tmp-old")
         os.replace(old, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of `step` is, or would be."""
+    return folder / f"step-{step:08d}"
+
+
+def _best(path: Path) -> Path | None:
+    """The checkpoint of the best evaluation that the one at `path` knows of."""
+    best = read_json(path / "state.json").get("best")
+    return None if best is None else checkpoint_path(path.parent, best["step"])
 
 
 def _is_whole(path: Path) -> bool:
@@ -144,6 +160,17 @@ def load_checkpoint(
         for name, tensor in current.items():
             put(tensor, stored.get(name), world)
     return state
+
+
+@torch.no_grad()
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Restore the weights of `model` alone from the checkpoint `path`, in one process; raises as
+    :func:`load_checkpoint` does."""
+    stored: dict[str, Tensor] = {}
+    weights = _weights(model)
+    _read_into(stored, path / "model.safetensors", weights)
+    for name, tensor in weights.items():
+        tensor.copy_(stored[name])
 
 
 def _state(path: Path) -> dict[str, Any]:

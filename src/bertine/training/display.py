@@ -66,4 +66,6 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
             shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"
     if "tokens_per_second" in entry:
         shown["tok/s"] = human_count(entry["tokens_per_second"])
+    if "share_of_ceiling" in entry:
+        shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
     return shown

@@ -24,6 +24,7 @@ from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
 from bertine.tasks.metrics import official_score
 from bertine.tasks.regression import TextRegression
+from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
@@ -38,8 +39,8 @@ class FinetuneResult:
     Attributes:
         model: the model directory; of all of GLUE, the folder with a run for each task.
         scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the final model; None when a finished run was found, and in
-            all processes but the first.
+        report: the evaluation of the model in `model`; None when a finished run was found, and
+            in all processes but the first.
         elapsed: seconds of training, evaluation not counted.
         metric_names: the metrics by which the task is judged.
         runs: of all of GLUE, the result of each task by its name.
@@ -112,6 +113,7 @@ def finetune(
     seed: int = 0,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
+    save_best: bool = False,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -143,6 +145,9 @@ def finetune(
             moments among them in place of keeping all in each.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
+        save_best: the model directory gets the weights of the epoch with the best score on the
+            validation examples (the task's ``primary_metric``), not the last ones. The examples
+            have then been used to choose: judge the model on others.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -230,6 +235,7 @@ def finetune(
         "epochs": epochs,
         "batch_size": batch_size,
         "dropout": dropout,
+        "save_best": save_best,
         **dataclasses.asdict(fit_config),
     }
     if fresh_weights:
@@ -274,11 +280,18 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
+        choose=Choice(built.primary_metric, highest=True) if save_best else None,
         world=world,
         shard=shard,
     )
 
     def save() -> tuple[list[dict[str, Any]], float]:
+        best = load_best(run.checkpoints, loaded.model) if save_best else None
+        if best is not None:
+            epoch = best.step // batches.steps_per_epoch
+            say(f"best on the validation examples: epoch {epoch}, {best.metric} {best.value:.4f}")
+            if best.step != steps:
+                reports.clear()
         # None was made where the run was resumed from a checkpoint of its last step.
         if not reports:
             reports.append(score())

@@ -9,7 +9,6 @@ checkpoint is bit for bit the run that was never stopped.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,13 +19,18 @@ from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
+from bertine.data.loader import batches_ahead
 from bertine.data.micro import split
 from bertine.errors import BertineError
+from bertine.models.compiled import compile_parts
 from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_precision
 from bertine.objectives.base import Objective, Term
+from bertine.training.best import Best, Choice, restored
+from bertine.training.ceiling import Gauge
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
+from bertine.training.device import Norms, send, wait_for
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
@@ -38,7 +42,7 @@ from bertine.training.tracking import NoTracker, Tracker, require_tensorboard
 from bertine.training.world import World
 
 #: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
-CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 262144
+CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 65536
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,14 @@ class FitConfig:
         max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
             tokens, sequences of like length together; None: by the device. The result is that
             of the whole batch, whatever the parts.
-        checkpoint_every: steps; None writes none.
+        checkpoint_every: steps; None writes none but that of the best evaluation.
         budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
             before it was resumed. Where the steps would take longer, the schedule runs ahead of
             them, so that the rate has come down when the time is over, and the run ends there.
             Such a run sees the same batches each time, but not at the same rates. None: no limit.
+        workers: processes that make the coming batches; 0: each is made when its step begins.
+            The result is the same.
+        compile: the parts of the model, on a GPU (:mod:`bertine.models.compiled`); None: no.
 
     Raises:
         BertineError: a value is out of range or not known.
@@ -82,6 +89,8 @@ class FitConfig:
     keep_checkpoints: int = 2
     tensorboard: bool = False
     budget_seconds: float | None = None
+    workers: int = 0
+    compile: bool | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -101,6 +110,8 @@ class FitConfig:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
         schedule(self.schedule)
         resolve_precision(self.precision)
+        if self.workers < 0:
+            raise BertineError(f"workers is {self.workers}, but must be at least 0")
         if self.tensorboard:
             require_tensorboard()
 
@@ -199,7 +210,7 @@ def accumulate(
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
         with autocast(dtype, device):
-            terms = objective.terms(model, part.to(device))
+            terms = objective.terms(model, send(part, model, dtype))
         loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
         assert isinstance(loss, Tensor)
         loss.backward()
@@ -220,6 +231,7 @@ def fit(
     evaluate_every: int | None = None,
     world: World | None = None,
     shard: bool = False,
+    choose: Choice | None = None,
 ) -> list[dict[str, Any]]:
     """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
 
@@ -234,6 +246,8 @@ def fit(
             call this with the same arguments; the first one alone evaluates and writes.
         shard: divide weights, gradients and moments among them. Then `model` has its new weights
             in the first process only; in the others it is emptied.
+        choose: by which of the scores the best evaluation is told, whose checkpoint is then
+            kept besides the newest (:mod:`bertine.training.best`).
 
     Returns:
         The entries of evaluations, with their steps.
@@ -263,6 +277,8 @@ def fit(
             sample=batch(0),
         )
     trained = model if team is None else team.model
+    if config.compile and device.type == "cuda" and not (team and shard):
+        compile_parts(trained)
     optimizer = AdamW(
         trained,
         weight_decay=config.weight_decay,
@@ -272,11 +288,15 @@ def fit(
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
+    best: Best | None = None
+    norms = Norms(config.learning_rate)
+    gauge = Gauge(trained, dtype=dtype, max_tokens=limit, processes=world.size)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
         used = state.get("used", 0.0)
         meter = _Meter.resumed(state, world, device)
+        best = restored(state)
     tracker = (
         Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
         if world.main
@@ -293,7 +313,13 @@ def fit(
         now = world.from_main(time.monotonic() - opened)
         return max(done, config.steps * now / config.budget_seconds)
 
+    def due(after: int) -> bool:
+        """Whether something is written after so many steps."""
+        every = (config.log_every, config.checkpoint_every, evaluate_every, config.steps)
+        return any(number and after % number == 0 for number in every)
+
     def checkpoint() -> None:
+        norms.look(done)
         tracker.sync()
         meters = world.gather(meter.state())
         save_checkpoint(
@@ -307,6 +333,7 @@ def fit(
                 "used": time.monotonic() - opened,
                 "meter": _Meter.joined(meters, device).state(),
                 **({"meters": meters} if world.size > 1 else {}),
+                "best": None if best is None else best.to_dict(),
             },
             config.keep_checkpoints,
             world,
@@ -316,6 +343,7 @@ def fit(
     with (
         row_gradients(model) if team is None else contextlib.nullcontext(),
         Interrupt() as interrupt,
+        batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
         Display.open(title, config.steps, start) as display,
     ):
         if start:
@@ -325,7 +353,7 @@ def fit(
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
-                whole = batch(step)
+                whole = next_batch(step)
                 check_batch(whole, model.config)
                 seeds = [config.seed, step]
                 if team is None:
@@ -337,17 +365,14 @@ def fit(
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
                 learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
-                grad_norm = optimizer.clipped_step(learning_rate, config.max_grad_norm)
-                if not math.isfinite(grad_norm):
-                    raise BertineError(
-                        f"step {step + 1}: the gradient is not finite; lower the learning rate "
-                        f"({config.learning_rate:g}) or use --precision fp32, then start again "
-                        "or resume from the last checkpoint"
-                    )
+                norms.add(optimizer.clipped_step(learning_rate, config.max_grad_norm), step + 1)
                 optimizer.zero_grad(set_to_none=True)
+                if due(step + 1):
+                    wait_for(device)
                 spent = time.perf_counter() - began
                 meter.tokens += whole.num_tokens
                 meter.seconds += spent
+                gauge.add(whole, spent)
                 tokens += whole.num_tokens
                 elapsed += spent
                 done += 1
@@ -356,9 +381,10 @@ def fit(
                     entry = {
                         "step": done,
                         **_Meter.joined(world.gather(meter.state()), device).means(weights),
+                        **gauge.facts(config.steps - done),
                         **(facts or {}),
                         "learning_rate": learning_rate,
-                        "grad_norm": grad_norm,
+                        "grad_norm": norms.look(done),
                         "tokens": tokens,
                         "elapsed": elapsed,
                     }
@@ -372,12 +398,16 @@ def fit(
                         team.collect()
                     found = world.alone(lambda: evaluate(display, done))  # noqa: B023
                     if found:
+                        best = choose.better(best, done, found) if choose else None
                         scores.append({"step": done, **found})
                         tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
                     trained.train()
                 # After the evaluation: what is resumed from here has its scores in the log.
                 stop = world.any(interrupt.requested)
-                if config.checkpoint_every and (done % config.checkpoint_every == 0 or stop):
+                improved = best is not None and best.step == done
+                if improved or (
+                    config.checkpoint_every and (done % config.checkpoint_every == 0 or stop)
+                ):
                     checkpoint()
                 if stop:
                     if config.checkpoint_every:

@@ -9,6 +9,7 @@ from typing import Any
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import read_json, write_json
+from bertine.launch import launched
 from bertine.tasks.glue import AVERAGED
 from bertine.tasks.glue_data import glue_tasks_in
 from bertine.training.finetune import FinetuneResult, finetune
@@ -75,7 +76,7 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
             holds a run of one of the tasks already and `resume` is not set.
     """
     if launched():
-        raise BertineError("all of GLUE runs in one process; under torchrun give one task at a time")
+        raise BertineError("all of GLUE runs in one process; with torchrun name one task")
     data, out = Path(arguments["data"]), Path(arguments["out"])
     tasks = glue_tasks_in(data)
     if (out / "run.json").exists():

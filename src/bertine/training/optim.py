@@ -32,9 +32,11 @@ def row_gradients(model: nn.Module) -> Iterator[None]:
 
     For training in one process with :class:`AdamW`, which takes such gradients and computes the
     same updates. Where the table is also the decoder, its gradient is dense anyway, and the rows
-    are added to it.
+    are added to it. On a GPU, where a dense gradient is quickly made and the number of rows would
+    have to be waited for, nothing is changed.
     """
-    before = [(m, m.sparse) for m in model.modules() if isinstance(m, nn.Embedding)]
+    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    before = [(m, m.sparse) for m in embeddings if m.weight.device.type == "cpu"]
     for module, _ in before:
         module.sparse = True
     try:
@@ -42,6 +44,13 @@ def row_gradients(model: nn.Module) -> Iterator[None]:
     finally:
         for module, sparse in before:
             module.sparse = sparse
+
+
+def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tensor]:
+    """How PyTorch's fused kernel is told to clip without a look at `norm` (fp32 scalar): what it
+    divides the gradients by (None: nothing), and 1.0 where it must leave the weights alone."""
+    scale = (norm / max_grad_norm).clamp(min=1.0).float() if max_grad_norm > 0 else None
+    return scale, (~norm.isfinite()).float()
 
 
 class AdamW(torch.optim.AdamW):
@@ -54,6 +63,10 @@ class AdamW(torch.optim.AdamW):
 
     `lr` is set on every step by the training loop.
     """
+
+    #: What PyTorch's fused kernel divides the gradients by, and whether it is to do nothing.
+    grad_scale: Tensor | None
+    found_inf: Tensor | None
 
     def __init__(
         self,
@@ -93,12 +106,20 @@ class AdamW(torch.optim.AdamW):
                     grads.append(parameter.grad)
         return norm(grads)
 
-    def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float:
+    def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float | Tensor:
         """Update with the gradients scaled so that their norm is at most `max_grad_norm`
-        (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed."""
+        (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed.
+
+        On a GPU nothing is waited for: the norm is a tensor there, and where it is not finite
+        the weights stay as they are.
+        """
         found = self.grad_norm()
         for group in self.param_groups:
             group["lr"] = learning_rate
+        if found.device.type != "cpu":
+            self.grad_scale, self.found_inf = device_clip(found, max_grad_norm)
+            self.step()
+            return found
         value = float(found)
         clipped = max_grad_norm > 0 and value > max_grad_norm
         self.grad_scale = (found / max_grad_norm).float() if clipped else None

@@ -26,6 +26,7 @@ from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.objectives.base import Objective, Term
+from bertine.training.device import send
 from bertine.training.sharding import whole as whole_tensor
 from bertine.training.world import World
 
@@ -111,7 +112,7 @@ class Team:
         for index in range(passes):
             counted = index < len(mine)
             rows = mine[index] if counted else lengths.argmin()[None]
-            part = select(batch, rows).to(world.device)
+            part = send(select(batch, rows), self.model, self._dtype)
             stream.seed(*seeds, first + index if counted else -1 - world.rank)
             with self._summing(engine, last=index == passes - 1):
                 with autocast(self._dtype, world.device):

@@ -13,12 +13,13 @@ import torch
 
 from bertine import rng
 from bertine.console import human_count, human_time, say, warn
+from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
-from bertine.modeldir import load_config, load_model, save_model
+from bertine.modeldir import TASK, load_config, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import objective as named_objective
@@ -30,6 +31,7 @@ from bertine.reports.log import pretraining_names
 from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.best import Best, Choice, load_best, recorded_best
 from bertine.training.display import Display
 from bertine.training.extend import extend_vocabulary, extends
 from bertine.training.fit import FitConfig, fit
@@ -58,6 +60,8 @@ class PretrainResult:
         kept: share of the chosen tokens that were left in place.
         findings: what stands out in the log.
         page: the HTML report; None for a run too short to draw.
+        best: the best evaluation on held-out text; its checkpoint is kept.
+        best_saved: whether the model directory has the weights of that one, not the last.
     """
 
     model: Path
@@ -67,6 +71,8 @@ class PretrainResult:
     kept: float
     findings: list[Finding]
     page: Path | None = None
+    best: Best | None = None
+    best_saved: bool = False
 
     def _verdict(self) -> str:
         loss, entropy = self.final["mlm_loss"], self.unigram_entropy
@@ -94,6 +100,12 @@ class PretrainResult:
                 f"held-out text: MLM loss {held['mlm_loss']:.3f}, perplexity "
                 f"{held['mlm_perplexity']:.1f}, MLM accuracy {held['mlm_accuracy']:.1%}"
                 + ("" if nsp is None else f", NSP accuracy {nsp:.1%}")
+            )
+        if self.best is not None:
+            lines.append(
+                f"best on held-out text: after step {self.best.step}, MLM loss "
+                f"{self.best.value:.3f}; "
+                + ("its weights are the model's" if self.best_saved else "its checkpoint is kept")
             )
         lines += [str(finding) for finding in self.findings]
         if self.page is not None:
@@ -136,12 +148,15 @@ def pretrain(
     dropout: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
+    workers: int | None = None,
+    compile: bool = True,
     device: str | None = None,
     precision: str = "auto",
     shard: bool = False,
     seed: int = 0,
     checkpoint_every: int | None = 1000,
     keep_checkpoints: int = 2,
+    save_best: bool = False,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -168,9 +183,15 @@ def pretrain(
         held_out: a store of other text, made with the same tokenizer; evaluated along the way.
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
             (``samples.jsonl``); None: twenty in a run.
+        workers: processes that make the coming batches while the model computes; the result is
+            the same with any number. None: 0 on a CPU, whose cores training uses itself; on a
+            GPU up to four (:func:`bertine.data.loader.default_workers`).
+        compile: on a GPU, compile the model's parts with ``torch.compile``; a CPU does without.
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
+        save_best: the model directory gets the weights of the best evaluation on `held_out` (the
+            lowest MLM loss), not the last ones. Their checkpoint is kept in any case.
 
     Started by ``torchrun`` in several processes, they compute each step together: the batches are
     those of one process, each computes a part, and the first one alone writes. Results of the
@@ -194,6 +215,8 @@ def pretrain(
         raise BertineError(f"hours is {hours:g}, but must be above 0")
     if not 0.0 < long_share < 1.0:
         raise BertineError(f"long_share is {long_share:g}, but must be between 0 and 1")
+    if save_best and held_out is None:
+        raise BertineError("save_best needs text to tell what is best; give it with --held-out")
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     held = None if held_out is None else _held_out(held_out, tokenizer)
@@ -233,6 +256,7 @@ def pretrain(
             max_tokens_per_micro_batch,
             world,
             shard,
+            compile,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -256,6 +280,8 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours,
+        workers=default_workers(where) if workers is None else workers,
+        compile=compile if where.type == "cuda" else None,
     )
     described = data.describe()
     described["data_path"] = described.pop("store")
@@ -270,6 +296,7 @@ def pretrain(
         "weights_fingerprint": weights_fingerprint,
         "device": where.type,
         "architecture": built.config.to_dict(),
+        "save_best": save_best,
     }
     run = Run.open(out, settings, resume, world=world, shard=shard)
     say(
@@ -290,11 +317,14 @@ def pretrain(
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
         evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+        choose=None if held is None else Choice("mlm_loss", highest=False),
         world=world,
         shard=shard,
     )
 
     def save() -> None:
+        if save_best:
+            load_best(run.checkpoints, built)
         facts = {**settings, "final": _final(run)}
         task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
         save_model(run.model, built, tokenizer, task=task)
@@ -313,6 +343,7 @@ def _steps_for_hours(
     max_tokens_per_micro_batch: int | None,
     world: World,
     shard: bool,
+    compile: bool,
 ) -> int:
     """Steps that this machine does in the time."""
     seconds = sum(
@@ -326,6 +357,7 @@ def _steps_for_hours(
             seconds=min(20.0, 36.0 * hours) / len(phases),
             world=world,
             shard=shard,
+            compile=compile,
         )
         for phase, share in zip(phases, shares, strict=True)
     )
@@ -401,12 +433,13 @@ def _final(run: Run) -> dict[str, Any]:
 
 
 def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
-    def look() -> tuple[int, dict[str, Any], dict[str, Any]]:
+    def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any]]:
         log = _lines(run)
         found = [line for line in log if "eval_mlm_loss" in line]
-        return len(log), _final(run), found[-1] if found else {}
+        training = TaskInfo.read(run.model / TASK).training
+        return len(log), _final(run), found[-1] if found else {}, training
 
-    lines, final, held = world.alone(look)
+    lines, final, held, training = world.alone(look)
     page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
     return PretrainResult(
         run.model,
@@ -416,6 +449,8 @@ def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainR
         kept,
         [] if page is None else page.findings,
         None if page is None else page.path,
+        recorded_best(run.checkpoints),
+        bool(training.get("save_best")),
     )
 
 

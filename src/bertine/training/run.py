@@ -30,7 +30,11 @@ _SETTINGS = "run.json"
 
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 _FREE = frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "data_path", "model_path"}
+    {
+        *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
+        "save_best",
+        *("data_path", "model_path"),
+    }
 )
 
 

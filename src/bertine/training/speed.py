@@ -12,8 +12,10 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.data.micro import split
+from bertine.models.compiled import compile_parts
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
+from bertine.training.device import wait_for
 from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
 from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
@@ -35,6 +37,7 @@ def seconds_per_step(
     seconds: float = 10.0,
     world: World | None = None,
     shard: bool = False,
+    compile: bool | None = None,
 ) -> float:
     """The median time of a training step of a copy of `model`, in seconds: batch, forward and
     backward pass, update.
@@ -44,6 +47,7 @@ def seconds_per_step(
         world: the processes that compute a step together; all must call this, and get the first
             one's figure.
         shard: as in :func:`bertine.training.fit.fit`.
+        compile: as in :class:`~bertine.training.fit.FitConfig`.
     """
     keep_freed_memory()
     world = world or World()
@@ -58,7 +62,10 @@ def seconds_per_step(
         team = Team(
             twin, objective, world, max_tokens=limit, dtype=dtype, shard=shard, sample=sample
         )
-    optimizer = AdamW(twin if team is None else team.model)
+    trained = twin if team is None else team.model
+    if compile and device.type == "cuda" and not (team and shard):
+        compile_parts(trained)
+    optimizer = AdamW(trained)
     times: list[float] = []
     ends = time.monotonic() + seconds
     with row_gradients(twin) if team is None else contextlib.nullcontext():
@@ -71,6 +78,7 @@ def seconds_per_step(
                 team.accumulate(batch(step), [0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
+            wait_for(device)
             if step >= _WARM_UP:
                 times.append(time.perf_counter() - began)
             if len(times) >= _LEAST and world.any(time.monotonic() > ends):

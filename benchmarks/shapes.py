@@ -1,0 +1,59 @@
+"""The random batch and the model that a pre-training step is measured with."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.objectives.mlm_nsp import MlmNsp
+
+SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a step computes.
+
+    Attributes:
+        short: share of the sequences that are shorter than `length`, as the paper's
+            ``short_seq_prob`` makes them.
+    """
+
+    config: BertConfig
+    batch_size: int
+    length: int
+    short: float
+
+
+def make_batch(shape: Shape) -> Batch:
+    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128."""
+    torch.manual_seed(SEED)
+    b, t = shape.batch_size, shape.length
+    lengths = torch.full((b,), t)
+    shorter = round(shape.short * b)
+    lengths[:shorter] = torch.randint(min(8, t), t + 1, (shorter,))
+    mask = torch.arange(t) < lengths[:, None]
+    vocab_size = shape.config.vocab_size
+    input_ids = torch.randint(min(1000, vocab_size // 2), vocab_size, (b, t)) * mask
+    positions = []
+    for row, length in enumerate(lengths.tolist()):
+        # 15% of 128 is 19.2: 19 for every other sequence, 20 for the rest.
+        count = max(1, int(0.15 * length + row % 2))
+        positions.append(row * t + torch.randperm(length)[:count].sort().values)
+    mlm_positions = torch.cat(positions)
+    segments = ((torch.arange(t) >= t // 2) & mask).long()
+    targets = {
+        "mlm_positions": mlm_positions,
+        "mlm_labels": input_ids.view(-1)[mlm_positions],
+        "next_sentence_label": torch.randint(0, 2, (b,)),
+    }
+    return Batch(input_ids, mask, segments, targets)
+
+
+def make_model(config: BertConfig) -> Model:
+    torch.manual_seed(SEED)
+    return Model(config, MlmNsp.heads(config))

@@ -1,0 +1,28 @@
+"""torch.compile for training on a GPU: of the parts that come again, not of the whole.
+
+All encoder layers share one piece of compiled code, made twice at most for each way they are
+called (with the shapes as they come first, then with the number of rows left open), and batches
+of any size compile nothing more. Where PyTorch meets more ways than :data:`_WAYS`, it computes
+the rest as without compiling.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from bertine.models import losses
+from bertine.models.model import Model
+
+#: Ways to call a part that are compiled: training and evaluation, with padding and without.
+_WAYS = 16
+
+
+def compile_parts(model: Model) -> None:
+    """Compile the encoder layers of `model` (in place), its MLM head, and the cross-entropy; each
+    when it is first called. State dicts and copies of the model stay as they are."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _WAYS)
+    for layer in model.backbone.layers:
+        layer.compile()
+    if "mlm" in model.heads:
+        model.heads["mlm"].compile()
+    losses.compile_cross_entropy()
