@@ -60,8 +60,7 @@ def _add_arguments(parser: Parser) -> None:
     group.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs bertine[ray], and
-"
+        help="let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs bertine[ray], and "
         "CORPUS and STORE where all its machines see them under the same paths",
     )
     add_reading_arguments(parser)
@@ -79,9 +78,9 @@ PREPARE = Command(
     description="Split documents into sentences and sentences into tokens, and write them to a\n"
     "store that pre-training reads: memory-mapped, about two bytes a token.\n"
     + CORPUS_HELP
-    + "\nInput files are worked on side by side. Killed and run again with the same arguments, it goes\n"
-    "on after the files that are done. A process takes about MEMORY MB, whatever the size of the\n"
-    "corpus. One huge file is worked on by one process: divide it for more.",
+    + "\nInput files are worked on side by side, a large one by one process: divide a huge one.\n"
+    "Killed and run again with the same arguments, it goes on after the files that are done. Each\n"
+    "process takes about MEMORY MB, whatever the size of the corpus.",
     add_arguments=_add_arguments,
     run=_run,
 )

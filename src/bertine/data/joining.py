@@ -129,6 +129,7 @@ def _left_out(
 ) -> list[npt.NDArray[np.bool_] | None]:
     """For each part which of its stored documents are left out (bool); None: none of them."""
     seen = Seen()
+    total = joined.counted["dropped"]
     copies: list[npt.NDArray[np.bool_]] = []
     found = False
     for number, part in enumerate(parts):
@@ -140,6 +141,9 @@ def _left_out(
         copy = ~seen.add_many(fingerprints)
         found |= bool(copy.any())
         copies.append(copy[stored])
+        if drop_duplicates:
+            # Left out as copies, not for want of a token. (Their sentences stay counted.)
+            total["documents_without_tokens"] -= int((copy & ~stored).sum())
         told("comparing documents", number + 1, len(parts))
     joined.copies = joined.documents - len(seen)
     del seen

@@ -326,12 +326,13 @@ def _join(
     near_duplicates: str,
     similarity: float,
 ) -> Joined:
-    with progress() as bar:
-        task = bar.add_task("joining", total=None, visible=len(parts) > 1)
+    shown = len(parts) > 1 or near_duplicates != "ignore"
+    with progress() if shown else contextlib.nullcontext() as bar:
+        task = bar.add_task("joining", total=None) if bar else None
 
         def told(what: str, done: int, total: int) -> None:
-            visible = len(parts) > 1 or near_duplicates != "ignore"
-            bar.update(task, description=what, completed=done, total=total, visible=visible)
+            if bar and task is not None:
+                bar.update(task, description=what, completed=done, total=total)
 
         return join_parts(
             parts,
