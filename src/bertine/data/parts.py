@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +219,17 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
         ):
             progress = PartProgress()
             open_tokens = 0  # of the document that the batches have not yet ended
-            for sentences, ids in _tokenized(splitter, tokenizer):
+            for sentences, (ids, lengths) in _tokenized(splitter, tokenizer):
                 ends = np.asarray(sentences.document_ends, np.int64)
-                writer.append(ids.input_ids, ids.lengths, ends)
-                before = np.concatenate([[0], np.cumsum(ids.lengths)])[ends] + open_tokens
+                writer.append(ids, lengths, ends)
+                before = np.concatenate([[0], np.cumsum(lengths)])[ends] + open_tokens
                 sizes = np.diff(before, prepend=0)
-                open_tokens += len(ids.input_ids) - (int(before[-1]) if len(before) else 0)
+                open_tokens += len(ids) - (int(before[-1]) if len(before) else 0)
                 stored.write((sizes > 0).astype(np.uint8).tobytes())
                 fingerprints.write(np.array(sentences.fingerprints, np.uint64).tobytes())
                 progress.position = corpus.position
                 progress.documents += len(ends)
-                progress.tokens += len(ids.input_ids)
+                progress.tokens += len(ids)
                 progress.characters += sentences.characters
                 if told is not None:
                     told(progress)
@@ -326,12 +325,8 @@ def cut_sentence(sentence: str, limit: int) -> list[str]:
     return pieces
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """Ids of some sentences, one after the other, and the length of each."""
-
-    input_ids: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
+#: Ids of some sentences, one after the other (int32 [tokens]), and the length of each (int64).
+_Ids = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 def _tokenized(splitter: _Splitter, tokenizer: Tokenizer) -> Iterator[tuple[_Sentences, _Ids]]:
@@ -339,17 +334,10 @@ def _tokenized(splitter: _Splitter, tokenizer: Tokenizer) -> Iterator[tuple[_Sen
     with ThreadPoolExecutor(_BATCHES_AHEAD, thread_name_prefix="tokenize") as pool:
         waiting: deque[tuple[_Sentences, Future[_Ids]]] = deque()
         for batch in splitter:
-            waiting.append((batch, pool.submit(_encode, tokenizer, batch.texts)))
+            waiting.append((batch, pool.submit(tokenizer.encode_flat, batch.texts)))
             if len(waiting) > _BATCHES_AHEAD:
                 done, future = waiting.popleft()
                 yield done, future.result()
         while waiting:
             done, future = waiting.popleft()
             yield done, future.result()
-
-
-def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Ids:
-    encoded = tokenizer.encode_plain(texts)
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    ids = np.fromiter(chain.from_iterable(encoded), np.int64, int(lengths.sum()))
-    return _Ids(ids, lengths)
