@@ -331,3 +331,8 @@ def test_what_is_remembered_is_bounded(uncased: Tokenizer, monkeypatch: pytest.M
     assert len(uncased._remembered) <= 50 + 20
     uncased.encode_plain(["y" * 200])
     assert "y" * 200 not in uncased._remembered
+    for number in range(30):  # what comes often stays, what came once goes
+        uncased.encode_plain([" ".join(["often", *(f"v{number}x{i}" for i in range(20))])])
+    assert "often" in uncased._remembered
+    assert "v0x1" not in uncased._remembered
+    assert uncased.encode_plain(["often v0x1"]) == [uncased.encode("often v0x1").input_ids[1:-1]]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import bertine
 from bertine.data.parts import Part, PartProgress, make_part
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
@@ -152,7 +151,7 @@ class _ignored:
 
 def _environment(threads: int) -> dict[str, str]:
     """The environment of a process that uses so many threads and finds this Bertine."""
-    home = str(Path(bertine.__file__).parent.parent)
+    home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     # `tokenizers` and `rensa` share out their work by the former.
     return {
