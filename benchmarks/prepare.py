@@ -138,6 +138,10 @@ def main() -> None:
                     f"{ours['tokens']:,}",
                 ]
             )
+            print(
+                f"{written:.0f} MB: {ours['seconds']:.1f} s, tokenizers {theirs['seconds']:.1f} s",
+                flush=True,
+            )
             saved["sizes"][size] = {"bertine": ours, "tokenizers": theirs, "share": share}
     print_table(
         [

@@ -3,7 +3,7 @@
 Shards become part of the store by a second name for the same file (a hard link), so that nothing
 is read again; where the file system has none they are copied. Only a part that loses documents is
 written anew. Memory: 8 bytes a document for the fingerprints, two for what is left out, and about
-32 while near-duplicates are looked for.
+45 while near-duplicates are looked for.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _taken_over(
     part: Part, facts: dict[str, Any], folder: Path, number: int
 ) -> list[dict[str, Any]]:
     """The shards of `part` as they are, under their numbers in the store."""
-    shards = []
+    shards: list[dict[str, Any]] = []
     for shard in facts["shards"]:
         name = _name(number + len(shards))
         source = Path(part.folder) / shard["file"]

@@ -10,7 +10,7 @@ The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, ta
 for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
 reason of memory: the indices of both libraries keep every signature and a table for each band,
 more than a kilobyte a document, while here the signatures stay on disk (512 bytes a document,
-until the store is complete) and one band at a time is sorted, in about 32 bytes a document.
+until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def prepare(
     Memory does not grow with the corpus but for small counts: each process holds some batches of
     about a million characters, the largest document (:class:`bertine.text.corpus.Corpus`), and 8
     bytes for each document of its part; this one 10 bytes for each document of the corpus, some
-    hundred for each input file, and about 32 a document while near-duplicates are looked for.
+    hundred for each input file, and about 45 a document while near-duplicates are looked for.
 
     Args:
         corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
