@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bertine.data import prepare as module
-from bertine.data.prepare import cut_sentence, prepare
+from bertine.data import parts as module
+from bertine.data.parts import cut_sentence
+from bertine.data.prepare import prepare
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError

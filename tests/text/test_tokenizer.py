@@ -324,10 +324,15 @@ def test_words_by_themselves_have_the_pieces_that_they_have_in_a_text(uncased: T
 
 
 def test_what_is_remembered_is_bounded(uncased: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertine.text.tokenizer._REMEMBERED", 50)
+    monkeypatch.setattr("bertine.text.remembered._REMEMBERED", 50)
     texts = [" ".join(f"w{number}x{i}" for i in range(20)) for number in range(30)]
     expected = [uncased.encode(text).input_ids[1:-1] for text in texts]
     assert [uncased.encode_plain([text])[0] for text in texts] == expected
     assert len(uncased._remembered) <= 50 + 20
     uncased.encode_plain(["y" * 200])
     assert "y" * 200 not in uncased._remembered
+    for number in range(30):  # what comes often stays, what came once goes
+        uncased.encode_plain([" ".join(["often", *(f"v{number}x{i}" for i in range(20))])])
+    assert "often" in uncased._remembered
+    assert "v0x1" not in uncased._remembered
+    assert uncased.encode_plain(["often v0x1"]) == [uncased.encode("often v0x1").input_ids[1:-1]]

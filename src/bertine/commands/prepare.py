@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch
+from bertine.commands.arguments import Parser, Switch, real, whole
 from bertine.commands.command import Command
 from bertine.commands.corpus_arguments import (
     CORPUS_HELP,
@@ -37,6 +37,32 @@ def _add_arguments(parser: Parser) -> None:
         action=Switch,
         help="leave out documents with the same words as an earlier one (they are counted anyway)",
     )
+    parser.add_argument(
+        "--near-duplicates",
+        choices=["ignore", "count", "drop"],
+        default="ignore",
+        help="documents nearly the same as an earlier one (count and drop need bertine[dedup])",
+    )
+    parser.add_argument(
+        "--similarity",
+        metavar="SHARE",
+        type=real(0.01, 1.0),
+        default=0.8,
+        help="of near-duplicates: common 5-grams of tokens, as a share of all of both",
+    )
+    group = parser.add_argument_group("speed")
+    group.add_argument(
+        "--processes",
+        metavar="N",
+        type=whole(1),
+        help="how many work at a time; the store is the same (default: one for each core)",
+    )
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs bertine[ray], and "
+        "CORPUS and STORE where all its machines see them under the same paths",
+    )
     add_reading_arguments(parser)
 
 
@@ -50,7 +76,11 @@ PREPARE = Command(
     name="prepare",
     summary="turn documents into a token store",
     description="Split documents into sentences and sentences into tokens, and write them to a\n"
-    "store that pre-training reads: memory-mapped, about two bytes a token.\n" + CORPUS_HELP,
+    "store that pre-training reads: memory-mapped, about two bytes a token.\n"
+    + CORPUS_HELP
+    + "\nInput files are worked on side by side, a large one by one process: divide a huge one.\n"
+    "Killed and run again with the same arguments, it goes on after the files that are done. Each\n"
+    "process takes some 300 MB of memory, whatever the size of the corpus.",
     add_arguments=_add_arguments,
     run=_run,
 )

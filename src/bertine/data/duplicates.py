@@ -44,12 +44,33 @@ class Seen:
                 return False
         self._recent.add(number)
         if len(self._recent) >= _RECENT:
+            self._sort_recent()
+        return True
+
+    def add_many(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Put `numbers` [N] in, in order; which of them were new (bool [N])."""
+        self._sort_recent()
+        values, first = np.unique(numbers, return_index=True)
+        fresh = np.ones(len(values), bool)
+        for part in self._sorted:
+            at = np.minimum(np.searchsorted(part, values), len(part) - 1)
+            fresh &= part[at] != values
+        if fresh.any():
+            self._add_sorted(values[fresh])
+        new = np.zeros(len(numbers), bool)
+        new[first[fresh]] = True
+        return new
+
+    def _sort_recent(self) -> None:
+        if self._recent:
             part = np.sort(np.fromiter(self._recent, np.uint64, len(self._recent)))
             self._recent = set()
-            while self._sorted and len(self._sorted[-1]) < 2 * len(part):
-                part = np.sort(np.concatenate([self._sorted.pop(), part]))
-            self._sorted.append(part)
-        return True
+            self._add_sorted(part)
+
+    def _add_sorted(self, part: npt.NDArray[np.uint64]) -> None:
+        while self._sorted and len(self._sorted[-1]) < 2 * len(part):
+            part = np.sort(np.concatenate([self._sorted.pop(), part]))
+        self._sorted.append(part)
 
     def __len__(self) -> int:
         return len(self._recent) + sum(len(part) for part in self._sorted)

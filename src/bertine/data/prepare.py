@@ -1,174 +1,41 @@
-"""Documents to token store: read, split into sentences, tokenize, write; streamed throughout."""
+"""Documents to token store: read, split into sentences, tokenize, write; streamed throughout.
+
+The corpus is divided into parts (:mod:`bertine.data.parts`), which are made here, by several
+processes or by a Ray cluster (:mod:`bertine.data.part_runners`), and joined
+(:mod:`bertine.data.joining`). Until the store is complete they lie in a hidden folder beside it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import re
+import shutil
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from bertine.console import human_count, human_time, progress, warn
-from bertine.data.duplicates import Seen, fingerprint
-from bertine.data.store import TOKENIZER, TokenStore, is_store
-from bertine.data.writer import MAX_SENTENCE, StoreWriter
+from bertine.console import human_count, progress, say, warn
+from bertine.data.joining import Joined, add_skipped, join_parts
+from bertine.data.near_duplicates import check_library
+from bertine.data.part_runners import PartTold, cores, run_here, run_processes, run_ray
+from bertine.data.parts import Part, PartProgress, PartSettings, plan_parts
+from bertine.data.prepare_report import PrepareReport, store_warnings
+from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
+from bertine.data.writer import write_manifest
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, check_replaceable
+from bertine.files import atomic_dir, check_replaceable, os_errors
 from bertine.text.corpus import Corpus
-from bertine.text.sentences import split_sentences
 from bertine.text.tokenizer import Tokenizer
 
-#: Characters tokenized at a time. Large enough for the tokenizer to use every core.
-BATCH_CHARACTERS = 1 << 20
+__all__ = ["PrepareReport", "prepare"]
 
-#: A longer sentence is cut before it is tokenized, because the tokenizer's memory is a hundred
-#: times the length of a text; a real sentence never comes near.
-MAX_SENTENCE_CHARACTERS = 1 << 16
+#: What may be done about near-duplicate documents.
+NEAR_DUPLICATES = ("ignore", "count", "drop")
 
-#: From this share of documents on that are copies of others there is a warning.
-_MANY_COPIES = 0.3
-
-#: Batches being tokenized while the next is read: two keep the cores busy between them.
-_BATCHES_AHEAD = 2
-
-
-@dataclass(frozen=True)
-class PrepareReport:
-    """What :func:`prepare` did.
-
-    Attributes:
-        path: the store's folder.
-        manifest: its manifest.
-        corpus_lines: what reading the corpus met, for people.
-        unknown_share: share of the tokens that are [UNK].
-        unigram_entropy: of the store, in nats.
-        store_bytes: size of the shards.
-        seconds: time taken.
-        warnings: what stands in the way of pre-training on the store.
-    """
-
-    path: Path
-    manifest: dict[str, Any]
-    corpus_lines: list[str]
-    unknown_share: float
-    unigram_entropy: float
-    store_bytes: int
-    seconds: float
-    warnings: list[str]
-
-    @property
-    def megabytes_per_second(self) -> float:
-        """UTF-8 text processed per second, in MB."""
-        return self.manifest["corpus"]["text_bytes"] / 1e6 / max(self.seconds, 1e-9)
-
-    def lines(self) -> list[str]:
-        """The report for people; everything dropped or cut is in it."""
-        facts = self.manifest
-        tokens = facts["num_tokens"]
-        lines = [
-            *self.corpus_lines,
-            f"{facts['num_documents']:,} documents, {facts['num_sentences']:,} sentences, "
-            f"{tokens:,} tokens stored ({tokens / facts['num_sentences']:.1f} a sentence)",
-        ]
-        dropped, copies = facts["dropped"], facts["duplicates"]
-        if copies["copies"]:
-            lines.append(
-                f"documents with the same words as an earlier one: {copies['copies']:,} "
-                f"({copies['copies'] / copies['documents']:.1%})"
-                + (", dropped" if copies["dropped"] else "; --drop-duplicates leaves them out")
-            )
-        for what, count in (
-            ("documents without a token, dropped", dropped["documents_without_tokens"]),
-            ("sentences without a token, dropped", dropped["sentences_without_tokens"]),
-            (
-                f"sentences longer than {MAX_SENTENCE_CHARACTERS:,} characters or "
-                f"{MAX_SENTENCE:,} tokens, cut into pieces",
-                facts["cut_sentences"],
-            ),
-        ):
-            if count:
-                lines.append(f"{what}: {count:,}")
-        return [
-            *lines,
-            f"unknown tokens {self.unknown_share:.3%}, "
-            f"unigram entropy {self.unigram_entropy:.3f} nats a token",
-            f"{self.path}: {self.store_bytes / 1e6:,.1f} MB, "
-            f"{self.store_bytes / tokens:.2f} bytes a token, "
-            f"{len(facts['shards'])} shard{'' if len(facts['shards']) == 1 else 's'}; "
-            f"{human_time(self.seconds)}, {self.megabytes_per_second:.1f} MB/s",
-        ]
-
-
-@dataclass
-class _Sentences:
-    """Sentences to be tokenized together.
-
-    Attributes:
-        texts: the sentences.
-        document_ends: before which of them a document ends.
-        characters: their length.
-    """
-
-    texts: list[str]
-    document_ends: list[int]
-    characters: int = 0
-
-
-class _Splitter:
-    """Documents into batches of sentences."""
-
-    def __init__(self, corpus: Corpus, language: str, drop_duplicates: bool) -> None:
-        self.corpus = corpus
-        self.language = language
-        self.drop_duplicates = drop_duplicates
-        self.cut_sentences = 0
-        self.documents = self.duplicates = 0
-
-    def __iter__(self) -> Iterator[_Sentences]:
-        batch = _Sentences([], [])
-        seen = Seen()
-        for document in self.corpus:
-            self.documents += 1
-            if not seen.add(fingerprint(document.text)):
-                self.duplicates += 1
-                if self.drop_duplicates:
-                    continue
-            for sentence in split_sentences(document.text, self.language):
-                pieces = [sentence]
-                if len(sentence) > MAX_SENTENCE_CHARACTERS:
-                    self.cut_sentences += 1
-                    pieces = cut_sentence(sentence, MAX_SENTENCE_CHARACTERS)
-                for piece in pieces:
-                    batch.texts.append(piece)
-                    batch.characters += len(piece)
-                    if batch.characters >= BATCH_CHARACTERS:
-                        yield batch
-                        batch = _Sentences([], [])
-            batch.document_ends.append(len(batch.texts))
-        yield batch
-
-
-def cut_sentence(sentence: str, limit: int) -> list[str]:
-    """Cut `sentence` into pieces of at most `limit` characters, after white space where there is
-    some in the second half of a piece."""
-    pieces = []
-    start = 0
-    while len(sentence) - start > limit:
-        end = start + limit
-        spaces = (sentence.rfind(space, start + limit // 2, end) for space in (" ", "\t", "\n"))
-        space = max(spaces)
-        end = space + 1 if space >= 0 else end
-        pieces.append(sentence[start:end])
-        start = end
-    pieces.append(sentence[start:])
-    return pieces
+#: So many of the given paths are written into the manifest.
+_MAX_NAMES = 20
 
 
 def prepare(
@@ -181,12 +48,27 @@ def prepare(
     text_field: str = "text",
     strict: bool = False,
     drop_duplicates: bool = False,
+    near_duplicates: str = "ignore",
+    similarity: float = 0.8,
+    processes: int | None = None,
+    ray: str | None = None,
     shard_tokens: int = 1 << 28,
+    part_bytes: int = 64 << 20,
 ) -> PrepareReport:
     """Turn a corpus into a token store (see :mod:`bertine.data.store`).
 
-    Memory does not grow with the corpus: it holds some batches of about a million characters,
-    and the largest document. The same corpus and tokenizer give the same store, bit for bit.
+    The same corpus and tokenizer give the same store, bit for bit, however many processes or
+    machines make it. Documents are in the order of the input files.
+
+    Each input file (or several small ones together) makes its shards by itself. A preparation
+    that was killed and is run again with the same arguments keeps the files that are done; they
+    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose name, size or time
+    of change is another, or other arguments, are done anew.
+
+    Memory does not grow with the corpus but for small counts: each process holds some batches of
+    about a million characters, the largest document (:class:`bertine.text.corpus.Corpus`), and 8
+    bytes for each document of its part; this one 10 bytes for each document of the corpus, some
+    hundred for each input file, and about 45 a document while near-duplicates are looked for.
 
     Args:
         corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
@@ -197,140 +79,288 @@ def prepare(
         text_field: the key or column that holds the text in JSON lines and Parquet.
         strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
         drop_duplicates: leave out documents with the same words as an earlier one. They are
-            counted either way, at 8 bytes of memory a document.
-        shard_tokens: tokens a shard file.
+            counted either way.
+        near_duplicates: ``"count"`` or ``"drop"`` documents that are nearly the same as an earlier
+            one (:mod:`bertine.data.near_duplicates`); needs 512 bytes of disk a document.
+        similarity: share of common 5-grams of tokens from which on they are, above 0 to 1.
+        processes: how many work at a time; None: one for each core. No more than there are parts.
+        ray: address of a Ray cluster that does the work in place of local processes, or
+            ``"local"``; all its machines must see `corpus` and `out` under the same paths.
+        shard_tokens: tokens a shard file, at most (and a record batch more).
+        part_bytes: input files are worked through together up to this size.
 
     Raises:
         BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
-            `out` is a folder of something else, or the disk is full.
+            `out` is a folder of something else or being prepared by another process, the disk is
+            full, an option has no such value, or a library for it is not installed.
     """
     began = time.perf_counter()
     out = Path(out)
-    if shard_tokens < 1:
-        raise BertineError(f"shard_tokens is {shard_tokens}, but must be at least 1")
+    _check_options(shard_tokens, part_bytes, near_duplicates, similarity, processes, ray)
     check_replaceable(out, "token store", is_store)
     documents = Corpus(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
     )
     encoder = Tokenizer.load(tokenizer)
-    splitter = _Splitter(documents, language, drop_duplicates)
-    with (
-        atomic_dir(out) as folder,
-        StoreWriter(folder, vocab_size=encoder.vocab_size, shard_tokens=shard_tokens) as writer,
-    ):
-        _write_all(splitter, encoder, writer, began)
-        writer.cut_sentences += splitter.cut_sentences
-        (folder / TOKENIZER).mkdir()
-        encoder.save(folder / TOKENIZER)
-        writer.finish(
-            {
-                "tokenizer_fingerprint": encoder.fingerprint,
-                "language": language,
-                "duplicates": {
-                    "documents": splitter.documents,
-                    "copies": splitter.duplicates,
-                    "dropped": drop_duplicates,
-                },
-                "corpus": {
-                    "names": [path.name for path in documents.paths],
-                    **dataclasses.asdict(documents.stats),
-                },
-            }
+    settings = PartSettings(
+        language=language,
+        document_per_file=document_per_file,
+        text_field=text_field,
+        strict=strict,
+        drop_duplicates=drop_duplicates,
+        shard_tokens=shard_tokens,
+        signatures=near_duplicates != "ignore",
+    )
+    real = Path(os.path.realpath(out))
+    with _work_folder(out, real) as work:
+        files = [file.absolute() for file in documents.files] if ray else documents.files
+        parts = plan_parts(
+            files,
+            settings,
+            tokenizer_fingerprint=encoder.fingerprint,
+            folder=work,
+            part_bytes=part_bytes,
         )
+        todo = [part for part in parts if not part.done]
+        resumed = sum(len(part.files) for part in parts) - sum(len(part.files) for part in todo)
+        _clear(work, parts, resumed, len(files))
+        try:
+            _make(todo, encoder, work, processes, ray)
+        except BaseException:
+            _say_what_is_kept(work, parts, len(files))
+            raise
+        with atomic_dir(out) as folder:
+            joined = _join(parts, folder, encoder, drop_duplicates, near_duplicates, similarity)
+            if not joined.counted["num_documents"]:
+                shutil.rmtree(work)  # nothing in it is of use to another run
+                if not joined.documents:
+                    raise documents.no_text()
+            (folder / TOKENIZER).mkdir()
+            encoder.save(folder / TOKENIZER)
+            facts = _facts(documents, joined, encoder, language, drop_duplicates)
+            if near_duplicates != "ignore":
+                facts["near_duplicates"] = {
+                    "documents": joined.near,
+                    "similarity": similarity,
+                    "dropped": near_duplicates == "drop",
+                }
+            write_manifest(folder, facts, joined.counted)
+        _remove_remains(real)
+        shutil.rmtree(work, ignore_errors=True)
     store = TokenStore.open(out, encoder)
     report = PrepareReport(
         path=out,
         manifest=store.manifest,
-        corpus_lines=documents.stats.lines(),
+        corpus_lines=joined.stats.lines(),
         unknown_share=float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens),
         unigram_entropy=store.unigram_entropy,
         store_bytes=sum(shard["bytes"] for shard in store.manifest["shards"]),
         seconds=time.perf_counter() - began,
-        warnings=_warnings(store),
+        warnings=store_warnings(store),
+        resumed_files=resumed,
     )
     for warning in report.warnings:
         warn(warning)
     return report
 
 
-def _warnings(store: TokenStore) -> list[str]:
-    found = store.manifest["duplicates"]
-    copies, documents = found["copies"], found["documents"]
-    mostly = []
-    if not found["dropped"] and copies > _MANY_COPIES * documents:
-        mostly = [
-            f"{store.path}: {copies:,} of {documents:,} documents are copies of another; a model "
-            "learns them by heart; use --drop-duplicates"
-        ]
-    return mostly + _pair_warnings(store)
-
-
-def _pair_warnings(store: TokenStore) -> list[str]:
-    if store.num_documents < 2:
-        return [
-            f"{store.path}: one document only, but next-sentence prediction needs two; separate "
-            "documents with a blank line or use --document-per-file"
-        ]
-    single = store.manifest["single_sentence_documents"]
-    if single > 0.1 * store.num_documents:
-        return [
-            f"{store.path}: {single:,} of {store.num_documents:,} documents have one sentence "
-            "only; next-sentence prediction has no true next sentence for them"
-        ]
-    return []
-
-
-def _write_all(splitter: _Splitter, encoder: Tokenizer, writer: StoreWriter, began: float) -> None:
-    """Tokenize and write all batches, in order, with a progress display."""
-    corpus = splitter.corpus
-    unit, unit_name = (1e6, "MB") if corpus.size_on_disk >= 1e7 else (1e3, "kB")
-    done = text_bytes = num_tokens = 0
-
-    def write(sentences: _Sentences, future: Future[_Ids]) -> None:
-        nonlocal done, text_bytes, num_tokens
-        ids = future.result()
-        writer.append(ids.input_ids, ids.lengths, np.asarray(sentences.document_ends, np.int64))
-        done += len(sentences.document_ends)
-        num_tokens += len(ids.input_ids)
-        text_bytes += sentences.characters
-        bar.update(
-            task,
-            completed=corpus.position / unit,
-            documents=f"{human_count(done)} docs",
-            tokens=f"{human_count(num_tokens)} tokens",
-            rate=f"{text_bytes / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
-        )
-
-    with (
-        progress("{task.fields[documents]}", "{task.fields[tokens]}", "{task.fields[rate]}") as bar,
-        ThreadPoolExecutor(_BATCHES_AHEAD, thread_name_prefix="tokenize") as pool,
+def _check_options(
+    shard_tokens: int,
+    part_bytes: int,
+    near_duplicates: str,
+    similarity: float,
+    processes: int | None,
+    ray: str | None,
+) -> None:
+    for name, value in (
+        ("shard_tokens", shard_tokens),
+        ("part_bytes", part_bytes),
+        ("processes", 1 if processes is None else processes),
     ):
+        if value < 1:
+            raise BertineError(f"{name} is {value}, but must be at least 1")
+    if near_duplicates not in NEAR_DUPLICATES:
+        raise BertineError(
+            f"near_duplicates is {near_duplicates!r}; give {', '.join(NEAR_DUPLICATES)}"
+        )
+    if not 0 < similarity <= 1:
+        raise BertineError(f"similarity is {similarity}; give a share above 0, up to 1")
+    if ray is not None and processes is not None:
+        raise BertineError("give --processes or --ray, not both: a cluster knows its own cores")
+    if near_duplicates != "ignore":
+        check_library()
+
+
+@contextlib.contextmanager
+def _work_folder(out: Path, real: Path) -> Iterator[Path]:
+    """The folder of the parts beside `real`, which no other preparation may use meanwhile.
+
+    It is removed if no part is in it in the end.
+    """
+    work = real.with_name(f".{real.name}.unfinished")
+    with os_errors(out, "writing it"):
+        work.mkdir(parents=True, exist_ok=True)
+        lock = os.open(work, os.O_RDONLY)
+    try:
+        _lock(lock, out)
+        try:
+            yield work
+        finally:
+            if not any(work.glob("part-*")):
+                shutil.rmtree(work, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _lock(handle: int, out: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BertineError(f"{out}: is being prepared by another process; wait for it") from error
+    except OSError:
+        return  # nor on some network file systems
+
+
+def _clear(work: Path, parts: Sequence[Part], resumed: int, files: int) -> None:
+    """Remove what a killed preparation left half-done or was made otherwise, and say so."""
+    wanted = {os.path.basename(part.folder) for part in parts}
+    other = 0
+    for entry in work.iterdir():
+        if entry.name not in wanted:
+            other += entry.name.startswith("part-")
+            shutil.rmtree(entry, ignore_errors=True)
+    if resumed:
+        say(f"going on: {resumed:,} of {files:,} input files were done before")
+    if other:
+        say(f"{other:,} finished parts of other files or settings removed; they are done anew")
+
+
+def _say_what_is_kept(work: Path, parts: Sequence[Part], files: int) -> None:
+    done = sum(len(part.files) for part in parts if part.done)
+    if done:
+        say(f"{done:,} of {files:,} input files are done and kept in {work}; run again to go on")
+
+
+def _remove_remains(real: Path) -> None:
+    """Remove the folders of preparations that were killed while they joined their parts."""
+    pattern = re.compile(rf"\.{re.escape(real.name)}\.tmp-[0-9a-f]{{8}}")
+    for entry in real.parent.iterdir():
+        if pattern.fullmatch(entry.name) and _is_store_or_half(entry):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_store_or_half(folder: Path) -> bool:
+    """Whether `folder` holds a token store, or the beginning of one."""
+    return folder.is_dir() and (is_store(folder) or any(folder.glob("tokens-*.arrow")))
+
+
+def _make(
+    parts: Sequence[Part], encoder: Tokenizer, work: Path, processes: int | None, ray: str | None
+) -> None:
+    """Make `parts`, with a progress display."""
+    if not parts:
+        return
+    count = min(cores() if processes is None else processes, len(parts))
+    folder = work / TOKENIZER
+    with _display(parts) as told:
+        if ray is None and count == 1:
+            run_here(parts, encoder, told)
+            return
+        folder.mkdir()
+        encoder.save(folder)
+        if ray is None:
+            run_processes(parts, folder, told, count)
+        else:
+            run_ray(parts, folder, told, ray)
+
+
+@contextlib.contextmanager
+def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
+    size = sum(part.size for part in parts)
+    unit, unit_name = (1e6, "MB") if size >= 1e7 else (1e3, "kB")
+    began = time.perf_counter()
+    finished = PartProgress()
+    going: dict[int, PartProgress] = {}
+    with progress(
+        "{task.fields[documents]}", "{task.fields[tokens]}", "{task.fields[rate]}"
+    ) as bar:
         task = bar.add_task(
             f"tokenizing ({unit_name})",
-            total=max(corpus.size_on_disk / unit, 1e-3),
+            total=max(size / unit, 1e-3),
             documents="",
             tokens="",
             rate="",
         )
-        waiting: deque[tuple[_Sentences, Future[_Ids]]] = deque()
-        for batch in splitter:
-            waiting.append((batch, pool.submit(_encode, encoder, batch.texts)))
-            if len(waiting) > _BATCHES_AHEAD:
-                write(*waiting.popleft())
-        while waiting:
-            write(*waiting.popleft())
+
+        def told(number: int, state: PartProgress | None) -> None:
+            if state is None:
+                last = going.pop(number, PartProgress())
+                finished.position += parts[number].size
+                finished.documents += last.documents
+                finished.tokens += last.tokens
+                finished.characters += last.characters
+            else:
+                going[number] = state
+            states = [finished, *going.values()]
+            characters = sum(each.characters for each in states)
+            bar.update(
+                task,
+                completed=sum(each.position for each in states) / unit,
+                documents=f"{human_count(sum(each.documents for each in states))} docs",
+                tokens=f"{human_count(sum(each.tokens for each in states))} tokens",
+                rate=f"{characters / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
+            )
+
+        yield told
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """Ids of some sentences, one after the other, and the length of each."""
+def _join(
+    parts: Sequence[Part],
+    folder: Path,
+    encoder: Tokenizer,
+    drop_duplicates: bool,
+    near_duplicates: str,
+    similarity: float,
+) -> Joined:
+    shown = len(parts) > 1 or near_duplicates != "ignore"
+    with progress() if shown else contextlib.nullcontext() as bar:
+        task = bar.add_task("joining", total=None) if bar else None
 
-    input_ids: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
+        def told(what: str, done: int, total: int) -> None:
+            if bar and task is not None:
+                bar.update(task, description=what, completed=done, total=total)
+
+        return join_parts(
+            parts,
+            folder,
+            vocab_size=encoder.vocab_size,
+            token_dtype=token_dtype(encoder.vocab_size).name,
+            drop_duplicates=drop_duplicates,
+            near_duplicates=near_duplicates,
+            similarity=similarity,
+            told=told,
+        )
 
 
-def _encode(encoder: Tokenizer, texts: list[str]) -> _Ids:
-    encoded = encoder.encode_plain(texts)
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    ids = np.fromiter(chain.from_iterable(encoded), np.int64, int(lengths.sum()))
-    return _Ids(ids, lengths)
+def _facts(
+    documents: Corpus, joined: Joined, encoder: Tokenizer, language: str, drop_duplicates: bool
+) -> dict[str, object]:
+    """What the manifest says of where the store comes from."""
+    return {
+        "tokenizer_fingerprint": encoder.fingerprint,
+        "language": language,
+        "duplicates": {
+            "documents": joined.documents,
+            "copies": joined.copies,
+            "dropped": drop_duplicates,
+        },
+        "corpus": {
+            "names": [path.name for path in documents.paths[:_MAX_NAMES]],
+            "num_names": len(documents.paths),
+            **dataclasses.asdict(add_skipped(joined.stats, documents.stats)),
+        },
+    }

@@ -27,6 +27,33 @@ from bertine.files import sha256_file, write_json
 MAX_SENTENCE = 65535
 
 
+def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest of a store whose other files are in `folder`, and return it.
+
+    Args:
+        folder: holds the shards and the frequencies of the ids.
+        facts: where the text came from; at least ``tokenizer_fingerprint``.
+        counted: what :meth:`StoreWriter.close` returns.
+
+    Raises:
+        BertineError: no document had a token.
+    """
+    if not counted["num_documents"]:
+        raise BertineError("the corpus has no document with text in it; nothing to store")
+    shards = counted.pop("shards")
+    manifest = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "bertine_version": __version__,
+        **facts,
+        **counted,
+        "unigram_counts_sha256": sha256_file(folder / UNIGRAM_COUNTS),
+        "shards": shards,
+    }
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
 class StoreWriter:
     """Writes documents into an existing folder; the caller makes the folder atomic.
 
@@ -141,27 +168,19 @@ class StoreWriter:
         ids = np.array([token for sentence in sentences for token in sentence], np.int64)
         self.append(ids, lengths, np.array([len(lengths)]))
 
-    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Write what is left, the counts and the manifest, and return the manifest.
+    def close(self) -> dict[str, Any]:
+        """End an open document, write what is left and the frequencies of the ids, and return
+        what was counted: the part of the manifest that a writer knows.
 
-        An open document is ended. `facts` are further entries of the manifest: at least
-        ``tokenizer_fingerprint``.
-
-        Raises:
-            BertineError: no document had a token.
+        There may be no shard at all, if no document had a token.
         """
         if self._pending_tokens > self._complete_tokens:
             self._ends.append(np.array([self._pending_sentences]))
         self._flush()
         self._close_shard()
-        if not self.num_documents:
-            raise BertineError("the corpus has no document with text in it; nothing to store")
-        np.save(self.folder / UNIGRAM_COUNTS, self.unigram_counts, allow_pickle=False)
-        manifest = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "bertine_version": __version__,
-            **facts,
+        with open(self.folder / UNIGRAM_COUNTS, "wb") as handle:
+            np.save(handle, self.unigram_counts, allow_pickle=False)
+        return {
             "num_documents": self.num_documents,
             "num_sentences": self.num_sentences,
             "num_tokens": self.num_tokens,
@@ -173,11 +192,18 @@ class StoreWriter:
             "cut_sentences": self.cut_sentences,
             "vocab_size": self.vocab_size,
             "token_dtype": self.dtype.name,
-            "unigram_counts_sha256": sha256_file(self.folder / UNIGRAM_COUNTS),
             "shards": self._shards,
         }
-        write_json(self.folder / MANIFEST, manifest)
-        return manifest
+
+    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """:meth:`close`, then write the manifest and return it.
+
+        `facts` are further entries of the manifest: at least ``tokenizer_fingerprint``.
+
+        Raises:
+            BertineError: no document had a token.
+        """
+        return write_manifest(self.folder, facts, self.close())
 
     def _flush(self) -> None:
         """Write the complete documents as one record batch; keep the open one."""

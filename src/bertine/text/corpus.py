@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import heapq
 import io
 import json
 import os
@@ -49,6 +50,9 @@ FORMATS = {
 #: The longest line of a JSON-lines file that is read, in bytes.
 MAX_JSON_LINE = 1 << 30
 
+#: So many of the files that are skipped are named; all are counted.
+MAX_SKIPPED_NAMED = 10
+
 #: Rows of a Parquet file decoded at a time.
 _PARQUET_ROWS = 128
 
@@ -78,7 +82,8 @@ class CorpusStats(Repairs):
         text_bytes: their size in UTF-8.
         empty_documents: documents without text (or null), skipped.
         split_documents: documents larger than `max_document_bytes`, given out in parts.
-        skipped_files: files in a given folder that are of no known format.
+        skipped_files: how many files of the given folders are of no known format.
+        first_skipped: the first of them, ten at the most.
     """
 
     files: int = 0
@@ -86,7 +91,8 @@ class CorpusStats(Repairs):
     text_bytes: int = 0
     empty_documents: int = 0
     split_documents: int = 0
-    skipped_files: list[str] = field(default_factory=list)
+    skipped_files: int = 0
+    first_skipped: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """A summary for people; a line for each thing that was mended or skipped."""
@@ -104,8 +110,8 @@ class CorpusStats(Repairs):
             lines.append(f"{self.nul:,} NUL characters removed")
         if self.skipped_files:
             lines.append(
-                f"{len(self.skipped_files):,} files of no known format skipped, "
-                f"the first: {self.skipped_files[0]}"
+                f"{self.skipped_files:,} files of no known format skipped, "
+                f"the first: {self.first_skipped[0]}"
             )
         return lines
 
@@ -132,6 +138,7 @@ class Corpus:
         strict: refuse invalid UTF-8 and NULs, instead of mending and counting them.
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
             counted. Two to three times this is what a pass holds in memory.
+        allow_empty: a corpus without any text is no error.
 
     Raises:
         BertineError: a path is missing or of no known format, or a folder holds no file to read.
@@ -147,6 +154,7 @@ class Corpus:
         text_field: str = "text",
         strict: bool = False,
         max_document_bytes: int = 64 << 20,
+        allow_empty: bool = False,
     ) -> None:
         if isinstance(paths, str | Path):
             paths = [paths]
@@ -158,13 +166,14 @@ class Corpus:
         self.text_field = text_field
         self.strict = strict
         self.max_document_bytes = max_document_bytes
+        self.allow_empty = allow_empty
         self.paths = [Path(path) for path in paths]
-        self._skipped: list[str] = []
+        self._skipped, self._first_skipped = 0, list[str]()
         self.files = [file for path in self.paths for file in self._expand(path)]
         with os_errors(self.files[0], "looking at the corpus"):
             #: Bytes of all files on disk (compressed), for progress; see `position`.
             self.size_on_disk = sum(os.path.getsize(file) for file in self.files)
-        self.stats = CorpusStats(skipped_files=self._skipped)
+        self.stats = self._new_stats()
         self._position = 0
 
     @property
@@ -174,7 +183,7 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Document]:
         """Stream the documents. `stats` is begun anew, and complete at the end."""
-        stats = self.stats = CorpusStats(skipped_files=self._skipped)
+        stats = self.stats = self._new_stats()
         done = self._position = 0
         for path in self.files:
             readers = {"plain": self._plain, "jsonl": self._json_lines, "parquet": self._parquet}
@@ -190,11 +199,16 @@ class Corpus:
             with os_errors(path, "reading it"):
                 done += os.path.getsize(path)
             self._position = done
-        if not stats.documents:
-            names = ", ".join(str(path) for path in self.paths[:3])
-            raise BertineError(
-                f"{names}: no document with text in it; give a corpus with some text"
-            )
+        if not stats.documents and not self.allow_empty:
+            raise self.no_text()
+
+    def no_text(self) -> BertineError:
+        """What is wrong with a corpus that has no document."""
+        names = ", ".join(str(path) for path in self.paths[:3])
+        return BertineError(f"{names}: no document with text in it; give a corpus with some text")
+
+    def _new_stats(self) -> CorpusStats:
+        return CorpusStats(skipped_files=self._skipped, first_skipped=list(self._first_skipped))
 
     def _expand(self, path: Path) -> list[Path]:
         with os_errors(path, "looking at the corpus"):
@@ -221,7 +235,9 @@ class Corpus:
                 f"{path}: no file of text in this folder; give .txt, .md, .jsonl, .json or "
                 ".parquet files, optionally compressed (.gz, .zst, .xz)"
             )
-        self._skipped += sorted(skipped)
+        self._skipped += len(skipped)
+        room = MAX_SKIPPED_NAMED - len(self._first_skipped)
+        self._first_skipped += heapq.nsmallest(room, skipped)
         return sorted(found)
 
     # Each reader yields (text, row, bytes of the file on disk that have been read).

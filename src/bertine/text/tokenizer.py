@@ -16,13 +16,17 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bertine.errors import BertineError
 from bertine.files import write_json, write_text
 from bertine.text import wordpiece
+from bertine.text.remembered import RememberedWords
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
 # Imported after `wordpiece`, which says how `tokenizers` is to use threads.
@@ -45,9 +49,6 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 # What Python splits at and BERT's normalization removes, so that two words become one.
 _JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# Words that are remembered: so many, of so many characters. English text finds 19 of 20 there.
-_REMEMBERED, _LONGEST_REMEMBERED = 1 << 18, 40
-_WORDS_OF_A_TEXT = 64
 
 #: Ids and offsets.
 _Pieces = tuple[list[int], list[tuple[int, int]]]
@@ -94,7 +95,6 @@ class Tokenizer:
         self.strip_accents: bool | None = backend.normalizer.strip_accents
         self.split_chinese: bool = backend.normalizer.handle_chinese_chars
         self._cut = _CUT_CHINESE if self.split_chinese else _CUT
-        self._remembered: dict[str, tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
         ids = backend.get_vocab(with_added_tokens=True)
@@ -106,6 +106,7 @@ class Tokenizer:
         self.pad_token_id, self.unk_token_id = ids["[PAD]"], ids["[UNK]"]
         self.cls_token_id, self.sep_token_id = ids["[CLS]"], ids["[SEP]"]
         self.mask_token_id = ids["[MASK]"]
+        self._remembered = RememberedWords(self._plain, self.sep_token_id)
         self.special_ids = frozenset(ids[token] for token in SPECIAL_TOKENS)
 
         # Files that others have saved may truncate, pad or lack these parts.
@@ -215,48 +216,41 @@ class Tokenizer:
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of the pieces of each text, without special tokens, not truncated.
 
+        The same as :meth:`encode_flat`, as lists.
+        """
+        ids, lengths = self.encode_flat(texts)
+        flat, ends = ids.tolist(), np.cumsum(lengths).tolist()
+        return [flat[begin:end] for begin, end in pairwise([0, *ends])]
+
+    def encode_flat(
+        self, texts: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Ids of the pieces of all texts, without special tokens, not truncated.
+
         What stands between white space is tokenized by itself, whatever is around it, so it is
         tokenized once and remembered: that is several times as fast as tokenizing all of a text.
-        """
-        split = [None if _JOINING.search(text) else text.split() for text in texts]
-        with self._lock:
-            known = self._remembered
-            if len(known) > _REMEMBERED:
-                known.clear()
-            words = set(chain.from_iterable(part for part in split if part is not None))
-            fresh = self._encode_words(sorted(words.difference(known)))
-            # For as long as it takes, all are known.
-            known.update(fresh)
-            found = [
-                None if part is None else list(chain.from_iterable(map(known.__getitem__, part)))
-                for part in split
-            ]
-            for word in fresh:
-                if len(word) > _LONGEST_REMEMBERED:
-                    del known[word]
-        others = [text for text, ids in zip(texts, found, strict=True) if ids is None]
-        whole = iter([ids for ids, _ in self._encode(others, offsets=False)])
-        return [next(whole) if ids is None else ids for ids in found]
 
-    def _encode_words(self, words: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """The pieces of each word. Many are tokenized as one text, with [SEP] between them: a
-        text costs `tokenizers` as much as ten words."""
-        alone = [word for word in words if "[SEP]" in word or len(word) > _LONGEST_REMEMBERED]
-        taken = set(alone)
-        short = [word for word in words if word not in taken]
-        groups = [short[i : i + _WORDS_OF_A_TEXT] for i in range(0, len(short), _WORDS_OF_A_TEXT)]
-        texts = ["[SEP]".join(group) for group in groups]
-        pieces: dict[str, tuple[int, ...]] = {}
-        for group, (ids, _) in zip(groups, self._encode(texts, offsets=False), strict=True):
-            begin = 0
-            ids.append(self.sep_token_id)
-            for word in group:
-                end = ids.index(self.sep_token_id, begin)
-                pieces[word] = tuple(ids[begin:end])
-                begin = end + 1
-        for word, (ids, _) in zip(alone, self._encode(alone, offsets=False), strict=True):
-            pieces[word] = tuple(ids)
-        return pieces
+        Returns:
+            int32 [pieces], of one text after the other; int64 [N], how many pieces each has.
+        """
+        # Texts that Python would split elsewhere are taken whole.
+        whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
+        split = [text.split() for text in texts]
+        for number in whole:
+            split[number] = []
+        with self._lock:
+            ids, lengths = self._remembered.encode(split)
+        if whole:
+            parts = np.split(ids, np.cumsum(lengths)[:-1])
+            for number, found in zip(whole, self._plain([texts[i] for i in whole]), strict=True):
+                parts[number] = np.array(found, np.int32)
+                lengths[number] = len(found)
+            ids = np.concatenate(parts)
+        return ids, lengths
+
+    def _plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, all of it tokenized."""
+        return [ids for ids, _ in self._encode(texts, offsets=False)]
 
     def encode(
         self, text: str, pair: str | None = None, *, max_length: int | None = None

@@ -1,0 +1,250 @@
+"""Documents that are nearly the same as an earlier one, found by MinHash.
+
+Two documents resemble each other by the share of token 5-grams that they have in common (the
+Jaccard similarity of their sets; Broder, "On the resemblance and containment of documents", 1997).
+A signature of 128 minima estimates it, with a standard error of 3.5 points at 0.8. Documents whose
+signatures agree in a whole band of rows are compared (locality-sensitive hashing; Leskovec,
+Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
+
+The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, takes a Python step
+for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
+reason of memory: the indices of both libraries keep every signature and a table for each band,
+more than a kilobyte a document, while here the signatures stay on disk (512 bytes a document,
+until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+
+#: Minima in a signature; each is a uint32.
+SIGNATURE_SIZE = 128
+
+#: Tokens in the pieces of text that are compared. Documents with fewer have no signature.
+TOKENS_OF_A_SHINGLE = 5
+
+#: A file of signatures: for each record batch of the shards, uint32 [128, documents].
+SIGNATURES = "signatures.bin"
+
+#: A pair that is just as similar as asked for is compared with at least this probability.
+_RECALL = 0.99
+
+#: The hash functions are drawn with this seed: the same documents are found everywhere.
+_SEED = 20181011
+
+_NONE = np.uint32(0xFFFFFFFF)
+
+
+def check_library() -> None:
+    """Refuse to begin without the library.
+
+    Raises:
+        BertineError: it is not installed.
+    """
+    try:
+        import rensa  # noqa: F401
+    except ImportError as error:
+        raise BertineError(
+            "near-duplicate documents are found with rensa, which is not installed; "
+            "pip install 'bertine[dedup]'"
+        ) from error
+
+
+def bands_for(similarity: float) -> tuple[int, int]:
+    """(bands, rows in each) for pairs from `similarity` on: the longest bands, so the fewest
+    comparisons in vain, with which 99 of 100 pairs that are just as similar are compared."""
+    for rows in range(SIGNATURE_SIZE, 1, -1):
+        bands = SIGNATURE_SIZE // rows
+        if 1 - (1 - similarity**rows) ** bands >= _RECALL:
+            return bands, rows
+    return SIGNATURE_SIZE, 1
+
+
+def signatures(
+    input_ids: npt.NDArray[Any], token_offsets: npt.NDArray[Any]
+) -> npt.NDArray[np.uint32]:
+    """The signatures of some documents.
+
+    Args:
+        input_ids: integers [tokens], one document after the other.
+        token_offsets: integers [documents + 1], where each begins.
+
+    Returns:
+        uint32 [documents, 128]; all ones for a document of fewer than five tokens.
+    """
+    import rensa
+
+    # Rows of signatures are Python lists on their way, so not too many at once.
+    if len(token_offsets) > 4097:
+        pieces = [
+            signatures(input_ids, token_offsets[begin : begin + 4097])
+            for begin in range(0, len(token_offsets) - 1, 4096)
+        ]
+        return np.concatenate(pieces)
+    offsets = np.asarray(token_offsets, np.int64)
+    ids = np.asarray(input_ids[offsets[0] : offsets[-1]]).astype(np.uint64)
+    offsets = offsets - offsets[0]
+    size = TOKENS_OF_A_SHINGLE
+    counts = np.maximum(np.diff(offsets) - (size - 1), 0)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    if not ends[-1]:
+        return np.full((len(counts), SIGNATURE_SIZE), _NONE)
+    number = max(len(ids) - (size - 1), 0)
+    hashes = np.zeros(number, np.uint64)
+    for place in range(size):
+        hashes = _mixed(hashes + ids[place : place + number])
+    # Of the windows over all tokens, those that lie within a document.
+    inside = np.repeat(offsets[:-1] - ends[:-1], counts) + np.arange(ends[-1])
+    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+        hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
+    )
+    made = np.array(matrix.to_rows(), np.uint32).reshape(len(counts), SIGNATURE_SIZE)
+    made[counts == 0] = _NONE
+    return made
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each number spread over 64 bits (the finalizer of SplitMix64; Steele et al. 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def write_signatures(folder: Path, shards: Sequence[str]) -> None:
+    """Write the signatures of all documents in `shards` into `folder`, a record batch at a time."""
+    with open(folder / SIGNATURES, "wb") as handle:
+        for shard in shards:
+            with pa.memory_map(str(folder / shard)) as source:
+                reader = pa.ipc.open_file(source)
+                for index in range(reader.num_record_batches):
+                    ids = reader.get_batch(index).column("input_ids")
+                    made = signatures(ids.values.to_numpy(), ids.offsets.to_numpy())
+                    handle.write(np.ascontiguousarray(made.T).tobytes())
+
+
+@dataclass(frozen=True)
+class SignatureFile:
+    """The signatures of a part.
+
+    Attributes:
+        path: the file.
+        blocks: documents in each of its blocks, which are those of the record batches.
+    """
+
+    path: Path
+    blocks: tuple[int, ...]
+
+    def band(self, first: int, rows: int) -> Iterator[npt.NDArray[np.uint32]]:
+        """Rows `first` to ``first + rows`` of each block: uint32 [rows, documents]."""
+        with os_errors(self.path, "reading it"), open(self.path, "rb") as handle:
+            begin = 0
+            for documents in self.blocks:
+                handle.seek(begin + first * documents * 4)
+                values = np.fromfile(handle, np.uint32, rows * documents)
+                if len(values) < rows * documents:
+                    raise BertineError(f"{self.path}: is cut off; delete {self.path.parent}")
+                yield values.reshape(rows, documents)
+                begin += SIGNATURE_SIZE * documents * 4
+
+
+class _Signatures:
+    """Single signatures, by the number of the document among all files."""
+
+    def __init__(self, files: Sequence[SignatureFile]) -> None:
+        self._files = files
+        blocks = [
+            (number, begin, documents)
+            for number, file in enumerate(files)
+            for begin, documents in zip(
+                np.cumsum((0, *file.blocks[:-1])).tolist(), file.blocks, strict=False
+            )
+        ]
+        self._blocks = blocks
+        self._starts = np.cumsum([0, *(documents for _, _, documents in blocks)])
+        self._map = lru_cache(64)(self._mapped)
+
+    def _mapped(self, number: int) -> npt.NDArray[np.uint32]:
+        return np.memmap(self._files[number].path, np.uint32, "r")
+
+    def of(self, document: int) -> npt.NDArray[np.uint32]:
+        """uint32 [128]."""
+        block = int(np.searchsorted(self._starts, document, side="right")) - 1
+        number, begin, documents = self._blocks[block]
+        at = SIGNATURE_SIZE * begin
+        values = self._map(number)[at : at + SIGNATURE_SIZE * documents]
+        return values.reshape(SIGNATURE_SIZE, documents)[:, document - self._starts[block]]
+
+    def similarity(self, one: int, other: int) -> float:
+        """The share of equal minima."""
+        return float((self.of(one) == self.of(other)).mean())
+
+
+def find_near_duplicates(
+    files: Sequence[SignatureFile],
+    alive: npt.NDArray[np.bool_],
+    similarity: float,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> npt.NDArray[np.bool_]:
+    """Which documents are near-duplicates of an earlier one.
+
+    A document counts when an earlier one that it is compared with is as similar as asked for,
+    whether that one is a near-duplicate itself or not: of a chain of like documents the first
+    stays. In each band a document is compared with the first and with the last before it that
+    agree with it there. The outcome depends on the documents and their order alone.
+
+    Args:
+        files: the signatures of all documents, in order.
+        alive: bool [documents], which of them to look at.
+        similarity: from 0 to 1.
+        told: called with (bands done, bands in all).
+
+    Returns:
+        bool [documents].
+    """
+    near = np.zeros(len(alive), bool)
+    known = _Signatures(files)
+    bands, rows = bands_for(similarity)
+    looked_at = alive.copy()
+    for band in range(bands):
+        # In place, so that two arrays of 8 bytes a document and their order are the most there is.
+        keys = np.empty(len(alive), np.uint64)
+        begin = 0
+        for file in files:
+            for block in file.band(band * rows, rows):
+                end = begin + block.shape[1]
+                value = np.zeros(block.shape[1], np.uint64)
+                for row in block:
+                    value = _mixed(value + row)
+                keys[begin:end] = value
+                if band == 0:
+                    looked_at[begin:end] &= ~(block == _NONE).all(axis=0)
+                begin = end
+        order = np.flatnonzero(looked_at)
+        keys = keys[order]
+        by_key = np.argsort(keys, kind="stable")
+        order, keys = order[by_key], keys[by_key]
+        del by_key
+        same = keys[1:] == keys[:-1]
+        starts = np.flatnonzero(np.concatenate([[True], ~same]))
+        places = np.flatnonzero(same) + 1
+        firsts = starts[np.searchsorted(starts, places, side="right") - 1]
+        for place, first in zip(places.tolist(), firsts.tolist(), strict=True):
+            document = int(order[place])
+            if near[document]:
+                continue
+            earlier = {int(order[first]), int(order[place - 1])}
+            near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
+        told(band + 1, bands)
+    return near

@@ -1,0 +1,118 @@
+"""What a preparation did, in words, and what stands in the way of pre-training on its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.console import human_time
+from bertine.data.parts import MAX_SENTENCE_CHARACTERS
+from bertine.data.store import TokenStore
+from bertine.data.writer import MAX_SENTENCE
+
+#: From this share of documents on that are copies of others there is a warning.
+_MANY_COPIES = 0.3
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What :func:`bertine.prepare` did.
+
+    Attributes:
+        path: the store's folder.
+        manifest: its manifest.
+        corpus_lines: what reading the corpus met, for people.
+        unknown_share: share of the tokens that are [UNK].
+        unigram_entropy: of the store, in nats.
+        store_bytes: size of the shards.
+        seconds: time taken.
+        warnings: what stands in the way of pre-training on the store.
+        resumed_files: files that an earlier, unfinished preparation had done.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    corpus_lines: list[str]
+    unknown_share: float
+    unigram_entropy: float
+    store_bytes: int
+    seconds: float
+    warnings: list[str]
+    resumed_files: int = 0
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """UTF-8 text of the corpus per second, in MB."""
+        return self.manifest["corpus"]["text_bytes"] / 1e6 / max(self.seconds, 1e-9)
+
+    def lines(self) -> list[str]:
+        """The report for people; everything dropped or cut is in it."""
+        facts = self.manifest
+        tokens = facts["num_tokens"]
+        lines = [
+            *self.corpus_lines,
+            f"{facts['num_documents']:,} documents, {facts['num_sentences']:,} sentences, "
+            f"{tokens:,} tokens stored ({tokens / facts['num_sentences']:.1f} a sentence)",
+        ]
+        dropped, copies = facts["dropped"], facts["duplicates"]
+        if copies["copies"]:
+            lines.append(
+                f"documents with the same words as an earlier one: {copies['copies']:,} "
+                f"({copies['copies'] / copies['documents']:.1%})"
+                + (", dropped" if copies["dropped"] else "; --drop-duplicates leaves them out")
+            )
+        if near := facts.get("near_duplicates"):
+            lines.append(
+                f"documents at least {near['similarity']:.0%} the same as an earlier one: "
+                f"{near['documents']:,} ({near['documents'] / copies['documents']:.1%})"
+                + (", dropped" if near["dropped"] else "; --near-duplicates drop leaves them out")
+            )
+        for what, count in (
+            ("documents without a token, dropped", dropped["documents_without_tokens"]),
+            ("sentences without a token, dropped", dropped["sentences_without_tokens"]),
+            (
+                f"sentences longer than {MAX_SENTENCE_CHARACTERS:,} characters or "
+                f"{MAX_SENTENCE:,} tokens, cut into pieces",
+                facts["cut_sentences"],
+            ),
+        ):
+            if count:
+                lines.append(f"{what}: {count:,}")
+        return [
+            *lines,
+            f"unknown tokens {self.unknown_share:.3%}, "
+            f"unigram entropy {self.unigram_entropy:.3f} nats a token",
+            f"{self.path}: {self.store_bytes / 1e6:,.1f} MB, "
+            f"{self.store_bytes / tokens:.2f} bytes a token, "
+            f"{len(facts['shards'])} shard{'' if len(facts['shards']) == 1 else 's'}; "
+            f"{human_time(self.seconds)}, {self.megabytes_per_second:.1f} MB/s",
+        ]
+
+
+def store_warnings(store: TokenStore) -> list[str]:
+    """What to tell the user of a store that was just made."""
+    found = store.manifest["duplicates"]
+    copies, documents = found["copies"], found["documents"]
+    mostly = []
+    if not found["dropped"] and copies > _MANY_COPIES * documents:
+        mostly = [
+            f"{store.path}: {copies:,} of {documents:,} documents are copies of another; a model "
+            "learns them by heart; use --drop-duplicates"
+        ]
+    return mostly + _pair_warnings(store)
+
+
+def _pair_warnings(store: TokenStore) -> list[str]:
+    if store.num_documents < 2:
+        return [
+            f"{store.path}: one document only, but next-sentence prediction needs two; separate "
+            "documents with a blank line or use --document-per-file"
+        ]
+    single = store.manifest["single_sentence_documents"]
+    if single > 0.1 * store.num_documents:
+        return [
+            f"{store.path}: {single:,} of {store.num_documents:,} documents have one sentence "
+            "only; next-sentence prediction has no true next sentence for them"
+        ]
+    return []
