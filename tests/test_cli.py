@@ -23,7 +23,7 @@ from bertine.commands.pretrain import OBJECTIVE_NAMES
 from bertine.config_file import recipes
 from bertine.errors import BertineError
 from bertine.objectives import OBJECTIVES
-from bertine.tasks import TASKS
+from bertine.tasks import DATA_SETS, TASKS
 
 BERTINE = [sys.executable, "-m", "bertine"]
 #: The least that each command wants to hear.
@@ -38,6 +38,7 @@ ENOUGH = {
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
+    "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
 }
 
 
@@ -53,6 +54,7 @@ VERBS = {
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
+    "glue-submission": "glue_submission",
 }
 
 
@@ -174,7 +176,7 @@ def test_what_was_resolved_is_shown_on_stderr(
 
 
 def test_every_task_can_be_asked_for() -> None:
-    assert set(TASK_NAMES) == set(TASKS)
+    assert set(TASK_NAMES) == {*TASKS, *DATA_SETS}
     assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
 
 

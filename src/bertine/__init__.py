@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
     from bertine.inference.fill_mask import fill_mask
+    from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor, evaluate
     from bertine.inspection import inspect
@@ -43,6 +44,7 @@ _HOME = {
     "evaluate": "bertine.inference.predictor",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetune",
+    "glue_submission": "bertine.inference.glue",
     "inspect": "bertine.inspection",
     "load_model": "bertine.modeldir",
     "predict": "bertine.inference.predict",
@@ -65,6 +67,7 @@ __all__ = [
     "evaluate",
     "fill_mask",
     "finetune",
+    "glue_submission",
     "inspect",
     "load_model",
     "predict",

@@ -87,7 +87,8 @@ def _run(arguments: list[str]) -> None:
 def overview() -> str:
     """What ``bertine --help`` prints: the commands, a line each."""
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
-    lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items()]
+    width = max(map(len, COMMANDS)) + 1
+    lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
     lines += ["", "'bertine COMMAND --help' says what a command takes; every command also takes"]
     lines += ["'--config FILE', YAML with the same names. 'bertine --version' prints the version."]
     return "\n".join(lines)

@@ -122,12 +122,23 @@ def save_model(
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
-        values = config_to_huggingface(config, heads=model.heads.keys(), labels=labels)
+        values = config_to_huggingface(
+            config,
+            heads=model.heads.keys(),
+            labels=labels,
+            problem_type=_problem_type(task),
+        )
         write_json(folder / CONFIG, values)
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
         tokenizer.save(folder, model_max_length=config.max_position_embeddings)
         if task is not None:
             write_json(folder / TASK, task.to_dict())
+
+
+def _problem_type(task: TaskInfo | None) -> str:
+    """What transformers calls the task of a classifier."""
+    regression = task is not None and task.name == "regression"
+    return "regression" if regression else "single_label_classification"
 
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
@@ -265,12 +276,15 @@ def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | No
     """The task of ``bertine.json``; else what config.json says of a classifier."""
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
-        if classifier and settings.labels and task.labels != settings.labels:
+        regression = task.name == "regression"
+        if classifier and settings.labels and task.labels != settings.labels and not regression:
             raise BertineError(
                 f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
                 "one of the two files is from another model"
             )
         return task
+    if classifier and len(settings.labels) == 1 and settings.problem_type in (None, "regression"):
+        return TaskInfo(name="regression")
     if classifier and settings.problem_type not in (None, "single_label_classification"):
         raise BertineError(
             f"{folder / CONFIG}: problem_type is {settings.problem_type!r}, but a classifier here "

@@ -25,6 +25,8 @@ class TaskInfo:
         text_columns: the one or two columns that the texts came from.
         label_column: the column that the labels came from.
         max_length: longest input in tokens that the model was trained on; None: not known.
+        metrics: the metrics by which the task is judged, the mean of which is its one score.
+        dataset: the public data set the model was trained on, e.g. "glue/CoLA".
         training: facts of the training (seed, steps, rates, scores, ...), for the reader only.
     """
 
@@ -33,6 +35,8 @@ class TaskInfo:
     text_columns: tuple[str, ...] = ()
     label_column: str | None = None
     max_length: int | None = None
+    metrics: tuple[str, ...] = ()
+    dataset: str | None = None
     training: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,12 +64,18 @@ class TaskInfo:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 raise BertineError(f"{path}: unknown key {key!r}; did you mean {near!r}?")
-        for key in ("labels", "text_columns"):
+        for key in ("labels", "text_columns", "metrics"):
             entries = values.get(key, [])
             if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
                 raise BertineError(f"{path}: {key} must be a list of strings")
             values[key] = tuple(entries)
-        kinds = {"name": str, "label_column": str, "max_length": int, "training": dict}
+        kinds = {
+            "name": str,
+            "label_column": str,
+            "max_length": int,
+            "dataset": str,
+            "training": dict,
+        }
         for key, kind in kinds.items():
             value = values.get(key)
             if (value is None and key in ("name", "training") and key in values) or (

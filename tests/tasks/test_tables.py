@@ -317,3 +317,27 @@ def test_compressed_output_is_refused(tmp_path: Path) -> None:
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_without_a_header_gets_its_columns_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("x\t1\ny\t2\n", encoding="utf-8")
+    with Table(path, header=["text", "label"], wanted=["label"]) as table:
+        assert table.columns == ["text", "label"]
+        assert [row.values for row in table] == [
+            {"text": "x", "label": "1"},
+            {"text": "y", "label": "2"},
+        ]
+    with pytest.raises(BertineError, match="no column 'score'"):
+        Table(path, header=["text", "label"], wanted=["score"])
+
+
+def test_damaged_rows_are_left_out_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\nx\t1\nbroken\ny\t2\t3\nz\t4\n", encoding="utf-8")
+    with Table(path, skip_damaged=True) as table:
+        assert [row.values["text"] for row in table] == ["x", "z"]
+        assert table.stats.damaged == [3, 4]
+        assert "2 damaged rows were left out" in table.stats.notes("a.tsv")[0]
+    with Table(path) as table, pytest.raises(BertineError, match=":3: 1 cells where the header"):
+        list(table)

@@ -6,6 +6,7 @@ from bertine.commands.demo import DEMO
 from bertine.commands.evaluate import EVALUATE
 from bertine.commands.fill_mask import FILL_MASK
 from bertine.commands.finetune import FINETUNE
+from bertine.commands.glue_submission import GLUE_SUBMISSION
 from bertine.commands.inspect import INSPECT
 from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
@@ -26,5 +27,6 @@ COMMANDS: dict[str, Command] = {
         EVALUATE,
         PREDICT,
         FILL_MASK,
+        GLUE_SUBMISSION,
     )
 }

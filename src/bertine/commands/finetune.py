@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, whole
+from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
-#: The names in `bertine.tasks.TASKS`, which imports PyTorch; a test holds them equal.
-TASK_NAMES = ("text",)
+#: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
+#: equal.
+TASK_NAMES = ("text", "regression", "glue")
 
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "task", metavar="TASK", choices=TASK_NAMES, help="text: one label for a text or a pair"
+        "task",
+        metavar="TASK",
+        choices=TASK_NAMES,
+        help="text: one label for a text or a pair; regression: a number; glue: a task of GLUE",
     )
     parser.add_argument(
         "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
@@ -27,10 +31,31 @@ def _add_arguments(parser: Parser) -> None:
         type=Path,
         required=True,
         help="a file (.csv, .tsv, .jsonl, .txt), or a folder with train.* and dev.*, val.* or "
-        "validation.*",
+        "validation.*; for GLUE the folder of its tasks' folders, or one of those",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
+    )
+    glue = parser.add_argument_group("GLUE")
+    # Before the option with a value: a configuration file gives `glue_task` a value.
+    glue.add_argument(
+        "--all",
+        dest="glue_task",
+        action="store_const",
+        const="all",
+        help="fine-tune each task that the data has, and print the table with the average",
+    )
+    glue.add_argument(
+        "--glue-task",
+        "--task",
+        metavar="NAME",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; all is the same as --all",
+    )
+    parser.add_argument(
+        "--fresh-weights",
+        action=Switch,
+        help="take only the architecture and the vocabulary of --model, and begin with random "
+        "weights: what a model reaches without pre-training",
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
     add_table_arguments(parser, text=False)

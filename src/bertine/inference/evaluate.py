@@ -55,3 +55,10 @@ def evaluate_examples(
     cut = truncation_note(features, task.max_length)
     report.notes.extend([*examples.notes, *([cut] if cut else [])])
     return report
+
+
+def add_metrics(report: Report, word: str, other: Report) -> None:
+    """Add the metrics of a further set to `report`, with `word` before their names, and its
+    notes."""
+    report.metrics.update({f"{word}_{name}": value for name, value in other.metrics.items()})
+    report.notes.extend(other.notes)

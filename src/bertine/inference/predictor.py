@@ -12,7 +12,7 @@ import torch
 from bertine.console import progress, say
 from bertine.data.store import is_store
 from bertine.errors import BertineError
-from bertine.inference.evaluate import evaluate_examples
+from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
 from bertine.modeldir import load_model
@@ -20,8 +20,9 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.classification import Prediction
 from bertine.tasks.examples import Example, Examples, find_splits, read_examples
+from bertine.tasks.glue import glue_task_of
+from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
 from bertine.text.tokenizer import Tokenizer
 
 Text = str | tuple[str, str]
@@ -73,7 +74,7 @@ class Predictor:
         if loaded.task is None or loaded.task.name not in TASKS:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
             raise BertineError(
-                f"{model_dir}: the model {name}, so it has no labels to predict; "
+                f"{model_dir}: the model {name}, so it has no task to answer for; "
                 "fine-tune it first (bertine finetune)"
             )
         task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
@@ -97,12 +98,14 @@ class Predictor:
             say(line)
         return predictor
 
-    def __call__(self, texts: Sequence[Text]) -> list[Prediction]:
+    def __call__(self, texts: Sequence[Text]) -> list[Any]:
         """The same as :meth:`predict`."""
         return self.predict(texts)
 
-    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """Answer for each text, or each pair of texts, in their order.
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """Answer for each text, or each pair of texts, in their order: a
+        :class:`~bertine.tasks.classification.Prediction`, or of a regression a
+        :class:`~bertine.tasks.regression.Score`.
 
         Texts longer than the model's maximum length are cut.
 
@@ -143,7 +146,8 @@ def evaluate(
     show_progress: bool = True,
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text.
+    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
+    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too).
 
     Args:
         model: a model directory, or a loaded one.
@@ -167,32 +171,51 @@ def evaluate(
             model, data, device=device, precision=precision, show_progress=show_progress
         )
     predictor = Predictor.opened(model, device, precision)
+    named = [text_columns, label_column, format, quotes]
+    glue = glue_task_of(predictor.task.task_info().dataset)
+    official = find_glue_labelled(data, glue) if glue and named == [None] * len(named) else None
+    if official:
+        kind, files = official
+        sets = {word: read_glue_file(path, kind, strict=strict) for word, path in files.items()}
+    else:
+        examples = read_examples(
+            _labelled_file(data),
+            text_columns=text_columns or predictor.task.text_columns,
+            label_column=label_column or predictor.task.label_column,
+            format=format,
+            quotes=quotes,
+            strict=strict,
+        )
+        sets = {"": examples}
+    bar = progress()
+    bar.disable = not show_progress
+    reports: dict[str, Report] = {}
+    with bar:
+        job = bar.add_task("evaluate", total=sum(map(len, sets.values())))
+        for word, examples in sets.items():
+            reports[word] = evaluate_examples(
+                predictor.model,
+                predictor.task,
+                examples,
+                predictor.tokenizer,
+                dtype=predictor.dtype,
+                on_batch=lambda done: bar.advance(job, done),
+            )
+    (_, report), *others = reports.items()
+    for word, other in others:
+        add_metrics(report, word, other)
+    return report
+
+
+def _labelled_file(data: Path | str) -> Path:
+    """The file itself; in a folder the validation file, else the test file."""
     splits = find_splits(data)
     path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
     if path is None:
         raise BertineError(
             f"{data}: holds only training data; to evaluate on it, name the file itself"
         )
-    examples = read_examples(
-        path,
-        text_columns=text_columns or predictor.task.text_columns,
-        label_column=label_column or predictor.task.label_column,
-        format=format,
-        quotes=quotes,
-        strict=strict,
-    )
-    bar = progress()
-    bar.disable = not show_progress
-    with bar:
-        job = bar.add_task("evaluate", total=len(examples))
-        return evaluate_examples(
-            predictor.model,
-            predictor.task,
-            examples,
-            predictor.tokenizer,
-            dtype=predictor.dtype,
-            on_batch=lambda done: bar.advance(job, done),
-        )
+    return path
 
 
 def _numbered(items: Sequence[Example]) -> list[Example]:

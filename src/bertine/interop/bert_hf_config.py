@@ -104,11 +104,16 @@ def architecture_name(heads: Iterable[str]) -> str:
 
 
 def config_to_huggingface(
-    config: BertConfig, *, heads: Iterable[str] = (), labels: Sequence[str] = ()
+    config: BertConfig,
+    *,
+    heads: Iterable[str] = (),
+    labels: Sequence[str] = (),
+    problem_type: str = "single_label_classification",
 ) -> dict[str, Any]:
     """The contents of ``config.json`` for a model with these `heads`, keys sorted as usual.
 
-    `labels` are the class names of the classifier, in the order of its outputs.
+    `labels` are the class names of the classifier, in the order of its outputs; `problem_type`
+    is what transformers calls its task.
     """
     values: dict[str, Any] = config.to_dict() | {
         "architectures": [architecture_name(heads)],
@@ -122,7 +127,7 @@ def config_to_huggingface(
     if "classifier" in frozenset(heads):
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-        values["problem_type"] = "single_label_classification"
+        values["problem_type"] = problem_type
     return dict(sorted(values.items()))
 
 

@@ -69,7 +69,13 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[C
     """Loss and accuracy in training with those on the validation examples over them, the other
     validation scores, and the curves of :func:`machine_curves`."""
     drawn = _Drawn(log, "validation")
-    drawn.add("Loss", "loss", "Mean loss of an example, in nats.", from_zero=True)
+    regression = any("eval_mean_squared_error" in row for row in log)
+    caption = (
+        "Mean squared error of the standardized score of an example; always answering the mean: 1."
+        if regression
+        else "Mean loss of an example, in nats."
+    )
+    drawn.add("Loss", "loss", caption, from_zero=True)
     drawn.add("Accuracy", "accuracy", "Examples answered right.", percent=True)
     known = {"eval_loss", "eval_accuracy"} if series(log, "accuracy")[1] else {"eval_loss"}
     keys = dict.fromkeys(key for row in log for key in row if key.startswith("eval_"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
-_NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation")
+_NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
 _WORDS = {"mlm": "MLM", "nsp": "NSP", "sop": "SOP", "f1": "F1"}
 
 

@@ -8,11 +8,16 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
+from bertine.tasks.regression import TextRegression
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
+    TextRegression.name: TextRegression,
 }
+
+#: Public data sets over these tasks: what ``finetune`` takes besides.
+DATA_SETS = ("glue",)
 
 
 def task_class(name: str) -> type[Task[Any]]:
@@ -22,7 +27,8 @@ def task_class(name: str) -> type[Task[Any]]:
         BertineError: there is no such task.
     """
     if name not in TASKS:
-        near = difflib.get_close_matches(name, TASKS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(TASKS)}"
+        near = difflib.get_close_matches(name, [*TASKS, *DATA_SETS], n=1)
+        known = ", ".join([*TASKS, *DATA_SETS])
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
         raise BertineError(f"unknown task {name!r}; {hint}")
     return TASKS[name]

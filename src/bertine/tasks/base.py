@@ -36,14 +36,14 @@ class Features:
         input_ids: int32 [n], with the special tokens.
         token_type_ids: int8 [n].
         row: index of the example it was made from.
-        label: the target's id; None when unknown.
+        label: the target: a class's id, or a score; None when unknown.
         num_truncated: pieces that were cut off to keep to the maximum length.
     """
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     row: int
-    label: int | None = None
+    label: float | None = None
     num_truncated: int = 0
 
 

@@ -24,12 +24,12 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, pad_features
+from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.metrics import classification_scores
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
 
-#: Texts given to the tokenizer at once: enough to keep its threads busy.
-_TOKENIZE = 4096
 #: From this many examples on, a label for every single one means that the column is wrong.
 _SUSPICIOUS = 50
 
@@ -59,6 +59,8 @@ class TextClassification:
         text_columns: one column, or two for pairs.
         label_column: the column of the label, None when not known.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -73,6 +75,8 @@ class TextClassification:
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128
+    metric_names: tuple[str, ...] = ("accuracy",)
+    dataset: str | None = None
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,12 +86,7 @@ class TextClassification:
         if len(ids) < len(self.labels):
             twice = next(name for name, n in Counter(self.labels).items() if n > 1)
             raise BertineError(f"the label {twice!r} is given twice")
-        if len(self.text_columns) not in (1, 2):
-            raise BertineError(
-                f"classification takes one or two text columns, not {len(self.text_columns)}"
-            )
-        if self.max_length < 2 + 2 * len(self.text_columns):
-            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+        check_inputs("classification", self.text_columns, self.max_length)
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
@@ -133,6 +132,8 @@ class TextClassification:
             info.text_columns or ("text",),
             info.label_column,
             min(info.max_length or longest, longest),
+            info.metrics or ("accuracy",),
+            info.dataset,
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -142,6 +143,8 @@ class TextClassification:
             text_columns=self.text_columns,
             label_column=self.label_column,
             max_length=self.max_length,
+            metrics=self.metric_names,
+            dataset=self.dataset,
             training=training or {},
         )
 
@@ -151,11 +154,7 @@ class TextClassification:
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
-        if self.max_length > config.max_position_embeddings:
-            raise BertineError(
-                f"max_length is {self.max_length}, but the model has positions for "
-                f"{config.max_position_embeddings}"
-            )
+        require_positions(self.max_length, config)
         return {self.head: ClassificationHead(config, len(self.labels))}
 
     def label_id(self, label: str | None, source: str, line: int) -> int | None:
@@ -181,32 +180,11 @@ class TextClassification:
         Raises:
             BertineError: an unknown label, or an example with another number of texts.
         """
-        width = len(self.text_columns)
-        features: list[Features] = []
-        for start in range(0, len(examples), _TOKENIZE):
-            part = examples.items[start : start + _TOKENIZE]
-            for example in part:
-                if len(example.texts) != width:
-                    raise BertineError(
-                        f"{examples.source}:{example.line}: {len(example.texts)} texts, but the "
-                        f"model takes {width} ({', '.join(self.text_columns)})"
-                    )
-            encodings = tokenizer.encode_batch(
-                [example.texts[0] for example in part],
-                [example.texts[1] for example in part] if width == 2 else None,
-                max_length=self.max_length,
-            )
-            features.extend(
-                Features(
-                    np.asarray(encoding.input_ids, dtype=np.int32),
-                    np.asarray(encoding.token_type_ids, dtype=np.int8),
-                    row=start + at,
-                    label=self.label_id(example.label, examples.source, example.line),
-                    num_truncated=encoding.num_truncated,
-                )
-                for at, (example, encoding) in enumerate(zip(part, encodings, strict=True))
-            )
-        return features
+
+        def target(label: str | None, line: int) -> int | None:
+            return self.label_id(label, examples.source, line)
+
+        return encode(examples, tokenizer, self.text_columns, self.max_length, target)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""
@@ -247,34 +225,17 @@ class TextClassification:
         ]
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
-        """accuracy, macro_f1 and loss (mean cross-entropy in nats); with two labels also f1 (of
-        the second one) and matthews."""
-        from sklearn import metrics as sk
-
+        """accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two labels
+        also f1 (of the second one)."""
         guesses = [prediction.label for prediction in predictions]
         given = [
             prediction.probabilities[label] for prediction, label in _pairs(predictions, labels)
         ]
-        scores = {
-            "accuracy": float(sk.accuracy_score(labels, guesses)),
-            "macro_f1": float(sk.f1_score(labels, guesses, average="macro", zero_division=0)),
-            "loss": float(-np.log(np.maximum(given, np.finfo(np.float64).tiny)).mean()),
-        }
-        if len(self.labels) == 2:
-            # With one class in truth and answers alike scikit-learn refuses the one score and
-            # warns of the other, which is 0 by definition.
-            seen = {*labels, *guesses}
-            positive = self.labels[1]
-            f1 = (
-                sk.f1_score(labels, guesses, pos_label=positive, zero_division=0)
-                if positive in seen
-                else 0.0
-            )
-            scores["f1"] = float(f1)
-            scores["matthews"] = (
-                float(sk.matthews_corrcoef(labels, guesses)) if len(seen) == 2 else 0.0
-            )
-        return scores
+        loss = float(-np.log(np.maximum(given, np.finfo(np.float64).tiny)).mean())
+        scores = classification_scores(labels, guesses, self.labels)
+        # The loss after the two shares that every classifier has.
+        first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
+        return {**first, "loss": loss, **scores}
 
     def report(
         self, predictions: Sequence[Prediction], labels: Sequence[str]

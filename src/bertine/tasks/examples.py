@@ -65,9 +65,13 @@ class Examples:
             digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
-    def hold_out(self, share: float, seed: int) -> tuple[Examples, Examples]:
+    def hold_out(
+        self, share: float, seed: int, *, stratify: bool = True
+    ) -> tuple[Examples, Examples]:
         """Split off a random `share` of the examples (at least one), of each label about the same
         share; both parts keep the order, and the first has every label.
+
+        Without `stratify` the labels, which may be scores, do not count.
 
         The same examples, share and seed give the same parts.
         """
@@ -78,7 +82,8 @@ class Examples:
             )
         by_label: dict[str, list[int]] = {}
         for index in generator(seed, "hold-out").permutation(len(self)).tolist():
-            by_label.setdefault(self.items[index].label or "", []).append(index)
+            label = self.items[index].label if stratify else None
+            by_label.setdefault(label or "", []).append(index)
         # One of each label stays. Of the others in a row, label after label, every so many-th
         # goes, which takes the same share of all.
         free = [index for key in sorted(by_label) for index in by_label[key][1:]]
@@ -213,7 +218,12 @@ def read_examples(
         if not examples.items:
             raise BertineError(f"{table.name}: has a header, but no rows")
         examples.notes = table.stats.notes(table.name)
+    note_empty_texts(examples)
+    return examples
+
+
+def note_empty_texts(examples: Examples) -> None:
+    """Add to the notes how many texts are empty, if any is."""
     empty = sum(1 for item in examples.items if not any(text.strip() for text in item.texts))
     if empty:
         examples.notes.append(f"{examples.source}: {empty} of {len(examples)} texts are empty")
-    return examples

@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -42,12 +42,13 @@ class Row:
 
 @dataclass
 class TableStats:
-    """What was met and mended while reading."""
+    """What was met and mended while reading; `damaged` are the lines of rows left out."""
 
     rows: int = 0
     blank_lines: int = 0
     invalid_utf8: int = 0
     nul_bytes: int = 0
+    damaged: list[int] = field(default_factory=list)
 
     def notes(self, name: str) -> list[str]:
         """One line for each thing that a user should know about the table `name`."""
@@ -60,6 +61,13 @@ class TableStats:
             notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
         if self.blank_lines:
             notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
+        if self.damaged:
+            lines = ", ".join(map(str, self.damaged[:10]))
+            more = ", …" if len(self.damaged) > 10 else ""
+            notes.append(
+                f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
+                f"than there are columns (lines {lines}{more})"
+            )
         return notes
 
 
@@ -119,6 +127,8 @@ class Table:
             help to tell a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        header: the names of the columns of a csv or tsv file whose first line is a row already.
+        skip_damaged: leave out rows with the wrong number of cells, and count them.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
@@ -139,11 +149,14 @@ class Table:
         wanted: Sequence[str] = (),
         quotes: bool | None = None,
         strict: bool = False,
+        header: Sequence[str] | None = None,
+        skip_damaged: bool = False,
     ) -> None:
         self.name = "<stdin>" if str(path) == "-" else str(path)
         self.stats = TableStats()
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
+        self._header, self._skip_damaged = header, skip_damaged
         handle: BinaryIO
         if str(path) == "-":
             handle = sys.stdin.buffer
@@ -227,6 +240,9 @@ class Table:
             self.columns = list(head.values)
             return chain([head], rows)
         cells = self._cells(first)
+        if self._header is not None:
+            self.columns = list(self._header)
+            return self._cell_rows(cells)
         _, header = next(cells, (1, []))
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
@@ -303,6 +319,9 @@ class Table:
         width = len(self.columns)
         for line, values in cells:
             if len(values) != width:
+                if self._skip_damaged:
+                    self.stats.damaged.append(line)
+                    continue
                 hint = "; quote the cells that hold it" if self.layout.quotes else ""
                 raise BertineError(
                     f"{self.name}:{line}: {len(values)} cells where the header has {width} "

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from bertine import rng
 from bertine.console import human_time, say, warn
 from bertine.data.batching import FeatureBatches
-from bertine.errors import BertineError
 from bertine.files import write_json
-from bertine.inference.evaluate import evaluate_examples
+from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
+from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
-from bertine.tasks import task_class
+from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, Report, Task, truncation_note
-from bertine.tasks.examples import Examples, find_splits, read_examples
+from bertine.tasks.examples import Examples
+from bertine.tasks.labelled import read_labelled
+from bertine.tasks.metrics import official_score
+from bertine.tasks.regression import TextRegression
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 from bertine.training.tracking import read_log
-
-#: Held out of the training file where the data has no validation file.
-_HOLD_OUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -32,20 +35,40 @@ class FinetuneResult:
     """What a fine-tuning run ended with.
 
     Attributes:
-        model: the model directory.
+        model: the model directory; of all of GLUE, the folder with a run for each task.
         scores: the metrics on the validation examples after each epoch, with ``step``.
         report: the evaluation of the final model; None when a finished run was found.
         elapsed: seconds of training, evaluation not counted.
+        metric_names: the metrics by which the task is judged.
+        runs: of all of GLUE, the result of each task by its name.
     """
 
     model: Path
     scores: list[dict[str, Any]]
     report: Report | None
     elapsed: float
+    metric_names: tuple[str, ...] = ()
+    runs: dict[str, FinetuneResult] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the final model on the validation examples."""
+        if self.report is not None:
+            return dict(self.report.metrics)
+        last = self.scores[-1] if self.scores else {}
+        return {name: value for name, value in last.items() if name != "step"}
+
+    @property
+    def score(self) -> float:
+        """The mean of the metrics by which the task is judged: in GLUE, its score; of all of GLUE,
+        the average over the tasks."""
+        return official_score(self.metrics, self.metric_names)
 
     def lines(self) -> list[str]:
         """What the command prints at the end."""
         lines = self.report.lines() if self.report is not None else []
+        if len(self.metric_names) > 1:
+            lines.append(f"score: {self.score:.4f}, the mean of {' and '.join(self.metric_names)}")
         return [
             *lines,
             f"trained in {human_time(self.elapsed)}",
@@ -59,6 +82,8 @@ def finetune(
     model: Path | str,
     data: Path | str,
     out: Path | str,
+    glue_task: str | None = None,
+    fresh_weights: bool = False,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
     format: str | None = None,
@@ -90,11 +115,17 @@ def finetune(
     """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
 
     Args:
-        task: a name of :data:`bertine.tasks.TASKS`.
+        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``.
         model: the model directory to start from.
         data: a labelled file, or a folder with a training and a validation file. Where there is
-            no validation file, a tenth of the training examples is held out.
+            no validation file, a tenth of the training examples is held out. For GLUE the folder
+            with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
         out: the run's folder; the model directory is ``out/model``.
+        glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
+            ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
+            scores. With `resume` those that are finished are not run again.
+        fresh_weights: take only the architecture and the vocabulary of `model`, and begin with
+            random weights: what a model without pre-training reaches.
         text_columns: one, or two for pairs; None: found by the usual names.
         label_column: None: found by the usual names.
         format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
@@ -113,26 +144,46 @@ def finetune(
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run.
     """
-    kind = task_class(task)
+    given = dict(locals())  # every argument, before there are other names
+    if task == "glue" and glue_task is not None and glue_task.lower() == "all":
+        from bertine.training.glue import finetune_all
+
+        return finetune_all(given)
     where = resolve_device(device)
     Run.check(out, resume)
     config = load_config(model, dropout=dropout)
-    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    train, validation = _read(data, text_columns, label_column, seed, reading)
+    labelled = read_labelled(
+        task,
+        data,
+        glue=glue_task,
+        seed=seed,
+        text_columns=text_columns,
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+    )
+    train, validation = labelled.train, labelled.validation
     if max_length > config.max_position_embeddings:
         max_length = config.max_position_embeddings
         say(f"{model}: has {max_length} positions, so max_length is {max_length}")
-    built: Task[Any] = kind.from_examples(train, max_length=max_length)
+    built = labelled.build(max_length)
     heads = built.heads(config)
     loaded = load_model(model, heads=heads, seed=seed, dropout=dropout)
-    if loaded.task is None or loaded.task.labels != built.task_info().labels:
+    if not _same_outputs(loaded.task, built):
         # A head for other labels is of no use, even where it has the right shape.
         loaded = load_model(
             model, heads=built.heads(config), fresh=list(heads), seed=seed, dropout=dropout
         )
+    if fresh_weights:
+        loaded = _with_fresh_weights(loaded, built, seed)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
     held = built.featurize(validation, loaded.tokenizer)
+    others = {
+        word: (examples, built.featurize(examples, loaded.tokenizer))
+        for word, examples in labelled.others.items()
+    }
     _say_what(loaded, train, validation, features, built)
 
     batches = FeatureBatches(
@@ -161,7 +212,7 @@ def finetune(
         tensorboard=tensorboard,
     )
     settings = {
-        "task": task,
+        "task": built.task_info().dataset or task,
         "data_path": str(data),
         "model_path": str(model),
         "num_examples": len(train),
@@ -174,22 +225,31 @@ def finetune(
         "dropout": dropout,
         **dataclasses.asdict(fit_config),
     }
+    if fresh_weights:
+        settings["fresh_weights"] = True
+    names = built.task_info().metrics or (built.primary_metric,)
     run = Run.open(out, settings, resume)
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return FinetuneResult(run.model, _scores(run), None, _elapsed(run))
+        return FinetuneResult(run.model, _scores(run), None, _elapsed(run), names)
 
     reports: list[Report] = []
 
-    def score() -> Report:
+    def score_on(examples: Examples, made: Sequence[Features]) -> Report:
         return evaluate_examples(
             loaded.model,
             built,
-            validation,
+            examples,
             loaded.tokenizer,
-            features=held,
+            features=made,
             dtype=resolve_precision(precision, where),
         )
+
+    def score() -> Report:
+        report = score_on(validation, held)
+        for word, (examples, made) in others.items():
+            add_metrics(report, word, score_on(examples, made))
+        return report
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         reports.append(score())
@@ -212,34 +272,36 @@ def finetune(
     scores = _scores(run)
     facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
     write_json(run.folder / "scores.json", {"scores": scores, "final": report.to_dict()})
+    if isinstance(built, TextRegression):
+        built = built.unscaled(loaded.model)
     save_model(run.model, loaded.model, loaded.tokenizer, task=built.task_info(facts))
     run.remove_checkpoints()
-    return FinetuneResult(run.model, scores, report, _elapsed(run))
+    return FinetuneResult(run.model, scores, report, _elapsed(run), names)
 
 
-def _read(
-    data: Path | str,
-    text_columns: Sequence[str] | str | None,
-    label_column: str | None,
-    seed: int,
-    reading: dict[str, Any],
-) -> tuple[Examples, Examples]:
-    """The training and the validation examples; `reading` goes to :func:`read_examples`."""
-    splits = find_splits(data)
-    if splits.train is None:
-        raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    train = read_examples(
-        splits.train, text_columns=text_columns, label_column=label_column, **reading
+def _same_outputs(info: TaskInfo | None, built: Task[Any]) -> bool:
+    """Whether a head trained for `info` answers what `built` asks. Never for a regression, whose
+    head learns standardized scores and is saved with their mean and scale in it."""
+    if info is None or isinstance(built, TextRegression):
+        return False
+    wanted = built.task_info()
+    return (info.name, info.labels) == (wanted.name, wanted.labels)
+
+
+def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
+    """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
+    with."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+        model = Model(loaded.config, built.heads(loaded.config))
+    say("fresh weights: of the model only the architecture and the vocabulary are taken")
+    report = dataclasses.replace(
+        loaded.report,
+        loaded=[],
+        new=[*loaded.report.loaded, *loaded.report.new],
+        dropped=[*loaded.report.loaded, *loaded.report.dropped],
     )
-    if splits.validation is None:
-        return train.hold_out(_HOLD_OUT, seed)
-    validation = read_examples(
-        splits.validation,
-        text_columns=train.text_columns,
-        label_column=train.label_column,
-        **reading,
-    )
-    return train, validation
+    return dataclasses.replace(loaded, model=model.eval(), report=report)
 
 
 def _say_what(

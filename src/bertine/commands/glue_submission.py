@@ -1,0 +1,48 @@
+"""``bertine glue-submission``: predictions for the GLUE leaderboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser
+from bertine.commands.command import Command
+from bertine.commands.run_arguments import add_machine_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "models",
+        metavar="MODEL",
+        type=Path,
+        nargs="+",
+        help="models of 'bertine finetune glue', or a folder with a run for each task (--all)",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="the folder of GLUE's tasks' folders, with their test files",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, required=True, help="the zip file to write"
+    )
+    add_machine_arguments(parser)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import glue_submission
+
+    print("\n".join(glue_submission(**values).lines()))
+
+
+GLUE_SUBMISSION = Command(
+    name="glue-submission",
+    summary="predict GLUE's test files, zipped for the leaderboard",
+    description="Predict GLUE's test files and zip the answers as the leaderboard wants them:\n"
+    "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv,\n"
+    "RTE.tsv, WNLI.tsv, AX.tsv. The ones for which there is no model are named.",
+    add_arguments=_add_arguments,
+    run=_run,
+)

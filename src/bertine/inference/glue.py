@@ -1,0 +1,152 @@
+"""Predictions for the GLUE leaderboard: its eleven files, zipped."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertine.console import say
+from bertine.errors import BertineError
+from bertine.files import atomic_file
+from bertine.inference.predictor import Predictor
+from bertine.modeldir import CONFIG, TASK, model_folder
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.base import truncation_note
+from bertine.tasks.classification import Prediction
+from bertine.tasks.glue import GLUE, GlueTask, glue_task_of
+from bertine.tasks.glue_data import find_glue_test, read_glue_test
+from bertine.tasks.regression import Score
+
+
+@dataclass
+class GlueSubmission:
+    """What :func:`glue_submission` wrote.
+
+    Attributes:
+        path: the zip file.
+        files: the number of predictions of each file in it.
+        missing: those of the eleven that are not in it.
+        notes: what a person should know, e.g. how many texts were cut.
+    """
+
+    path: Path
+    files: dict[str, int]
+    missing: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """What the command prints."""
+        lines = [f"{name}: {count} predictions" for name, count in self.files.items()]
+        lines.extend(self.notes)
+        if self.missing:
+            lines.append(f"the leaderboard wants eleven files; missing: {', '.join(self.missing)}")
+        return [*lines, f"submission: {self.path}"]
+
+
+def glue_submission(
+    models: Sequence[Path | str] | Path | str,
+    *,
+    data: Path | str,
+    out: Path | str,
+    device: str | None = None,
+    precision: str = "auto",
+) -> GlueSubmission:
+    """Predict GLUE's test files and zip the answers as the leaderboard wants them: one file a test
+    set, with the header ``index<TAB>prediction`` and the label texts of the training files. A
+    model for MNLI answers MNLI-m, MNLI-mm and, where its file is there, AX.
+
+    Args:
+        models: models that ``finetune glue`` made, or a folder with a run for each task, as
+            ``--all`` leaves it.
+        data: the folder with the tasks' folders, or the folder of the one task.
+        out: the zip file; written whole or not at all.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+
+    Raises:
+        BertineError: no model, a model that is not for GLUE, two for one task; a test file that
+            is missing, or has a row that cannot be read (each needs a prediction).
+    """
+    chosen = _models([models] if isinstance(models, str | Path) else models)
+    # All files are looked for before the first model runs.
+    tests: dict[str, list[tuple[str, Path, GlueTask]]] = {}
+    for name in chosen:
+        kinds = [GLUE[name], *([GLUE["AX"]] if name == "MNLI" else [])]
+        tests[name] = [
+            (written, path, kind)
+            for kind in kinds
+            for written, path in find_glue_test(data, kind, required=kind.name == name).items()
+        ]
+    texts: dict[str, str] = {}
+    result = GlueSubmission(Path(out), {}, [])
+    for name, folder in chosen.items():
+        predictor = Predictor.load(folder, device, precision)
+        for written, path, kind in tests[name]:
+            say(f"{written}: {path} by {folder}")
+            texts[written], count = _predicted(predictor, path, kind, written, result.notes)
+            result.files[written] = count
+    wanted = [written for kind in GLUE.values() for written in kind.test]
+    result.missing = [written for written in wanted if written not in texts]
+    with atomic_file(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for written in wanted:
+            if written in texts:
+                # A date of its own: the same predictions make the same bytes.
+                entry = zipfile.ZipInfo(written, date_time=(1980, 1, 1, 0, 0, 0))
+                archive.writestr(entry, texts[written], zipfile.ZIP_DEFLATED)
+    return result
+
+
+def _predicted(
+    predictor: Predictor, path: Path, task: GlueTask, written: str, notes: list[str]
+) -> tuple[str, int]:
+    """The text of the file `written` for the test file `path`, and its number of rows."""
+    indices, examples = read_glue_test(path, task)
+    predictions, features = predictor.run(examples)
+    lines = ["index\tprediction"]
+    clipped = 0
+    for index, prediction in zip(indices, predictions, strict=True):
+        if isinstance(prediction, Score):
+            low, high = task.score_range or (float("-inf"), float("inf"))
+            score = min(max(prediction.score, low), high)
+            clipped += score != prediction.score
+            lines.append(f"{index}\t{score:.3f}")
+        else:
+            assert isinstance(prediction, Prediction)
+            lines.append(f"{index}\t{prediction.label}")
+    notes.extend(examples.notes)
+    cut = truncation_note(features, predictor.task.max_length)
+    if cut:
+        notes.append(f"{path}: {cut}")
+    if clipped and task.score_range:
+        low, high = task.score_range
+        notes.append(f"{written}: {clipped} scores were clipped to {low:g} … {high:g}")
+    return "\n".join(lines) + "\n", len(indices)
+
+
+def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
+    """The model directories, by the name of GLUE's task that each is for, in GLUE's order."""
+    folders: list[Path] = []
+    for path in map(Path, paths):
+        runs = [] if (path / CONFIG).exists() or (path / "run.json").exists() else _runs(path)
+        folders.extend(runs or [model_folder(path)])
+    found: dict[str, Path] = {}
+    for folder in folders:
+        info = TaskInfo.read(folder / TASK) if (folder / TASK).exists() else None
+        task = glue_task_of(info.dataset if info else None)
+        if task is None:
+            raise BertineError(
+                f"{folder}: was not fine-tuned on a task of GLUE; use 'bertine finetune glue'"
+            )
+        if task.name in found:
+            raise BertineError(f"{found[task.name]} and {folder} are both for {task.name}")
+        found[task.name] = folder
+    return {name: found[name] for name in GLUE if name in found}
+
+
+def _runs(path: Path) -> list[Path]:
+    """The model directories of the runs in the folder `path`; an unfinished run is an error."""
+    if not path.is_dir():
+        return []
+    return [model_folder(run) for run in sorted(path.iterdir()) if (run / "run.json").exists()]

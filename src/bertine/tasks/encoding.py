@@ -1,0 +1,85 @@
+"""Texts and pairs of texts → features: what classification and regression have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.tasks.base import Features
+from bertine.tasks.examples import Examples
+from bertine.text.tokenizer import Tokenizer
+
+#: Texts given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+
+def check_inputs(kind: str, text_columns: Sequence[str], max_length: int) -> None:
+    """Refuse what is no task over one text or two.
+
+    Raises:
+        BertineError: not one or two text columns, or a maximum length without room for text.
+    """
+    if len(text_columns) not in (1, 2):
+        raise BertineError(f"{kind} takes one or two text columns, not {len(text_columns)}")
+    if max_length < 2 + 2 * len(text_columns):
+        raise BertineError(f"max_length {max_length} leaves no room for text")
+
+
+def require_positions(max_length: int, config: BertConfig) -> None:
+    """Refuse a `max_length` that is more than the positions of the model.
+
+    Raises:
+        BertineError: it is.
+    """
+    if max_length > config.max_position_embeddings:
+        raise BertineError(
+            f"max_length is {max_length}, but the model has positions for "
+            f"{config.max_position_embeddings}"
+        )
+
+
+def encode(
+    examples: Examples,
+    tokenizer: Tokenizer,
+    text_columns: Sequence[str],
+    max_length: int,
+    target: Callable[[str | None, int], float | None],
+) -> list[Features]:
+    """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first.
+
+    Args:
+        target: (an example's label, its line) → the target of the features.
+
+    Raises:
+        BertineError: an example has another number of texts than there are columns; what
+            `target` raises.
+    """
+    width = len(text_columns)
+    features: list[Features] = []
+    for start in range(0, len(examples), _TOKENIZE):
+        part = examples.items[start : start + _TOKENIZE]
+        for example in part:
+            if len(example.texts) != width:
+                raise BertineError(
+                    f"{examples.source}:{example.line}: {len(example.texts)} texts, but the "
+                    f"model takes {width} ({', '.join(text_columns)})"
+                )
+        encodings = tokenizer.encode_batch(
+            [example.texts[0] for example in part],
+            [example.texts[1] for example in part] if width == 2 else None,
+            max_length=max_length,
+        )
+        features.extend(
+            Features(
+                np.asarray(encoding.input_ids, dtype=np.int32),
+                np.asarray(encoding.token_type_ids, dtype=np.int8),
+                row=start + at,
+                label=target(example.label, example.line),
+                num_truncated=encoding.num_truncated,
+            )
+            for at, (example, encoding) in enumerate(zip(part, encodings, strict=True))
+        )
+    return features

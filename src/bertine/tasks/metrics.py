@@ -1,0 +1,80 @@
+"""Scores of answers against the truth, as the field and the GLUE leaderboard compute them.
+
+scikit-learn and scipy do the computing; here is what they leave open: what a score is where it
+is not defined (one class only, a constant answer), which is 0, without a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bertine.errors import BertineError
+
+
+def classification_scores(
+    truth: Sequence[str], guesses: Sequence[str], labels: Sequence[str]
+) -> dict[str, float]:
+    """accuracy, macro_f1 and matthews (the multi-class form of Gorodkin 2004 for more than two
+    classes); with two labels also f1, of the second one.
+
+    Args:
+        truth: N true labels.
+        guesses: N predicted ones.
+        labels: all there are, in the order of the head's outputs.
+    """
+    from sklearn import metrics as sk
+
+    seen = {*truth, *guesses}
+    scores = {
+        "accuracy": float(sk.accuracy_score(truth, guesses)),
+        "macro_f1": float(sk.f1_score(truth, guesses, average="macro", zero_division=0)),
+    }
+    if len(labels) == 2:
+        # scikit-learn refuses a positive class that occurs nowhere.
+        found = labels[1] in seen
+        scores["f1"] = (
+            float(sk.f1_score(truth, guesses, pos_label=labels[1], zero_division=0))
+            if found
+            else 0.0
+        )
+    # Of a single class scikit-learn warns; the score is 0 by definition.
+    scores["matthews"] = float(sk.matthews_corrcoef(truth, guesses)) if len(seen) > 1 else 0.0
+    return scores
+
+
+def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[str, float]:
+    """pearson and spearman (average ranks for ties), mean squared and mean absolute error.
+
+    A correlation with a constant is not defined; it counts as 0.
+
+    Args:
+        truth: N true scores.
+        guesses: N predicted ones.
+    """
+    from scipy import stats
+
+    true, guess = np.asarray(truth, dtype=np.float64), np.asarray(guesses, dtype=np.float64)
+    varied = len(true) > 1 and np.ptp(true) > 0 and np.ptp(guess) > 0
+    errors = guess - true
+    return {
+        "pearson": float(stats.pearsonr(true, guess).statistic) if varied else 0.0,
+        "spearman": float(stats.spearmanr(true, guess).statistic) if varied else 0.0,
+        "mean_squared_error": float(np.mean(errors**2)),
+        "mean_absolute_error": float(np.mean(np.abs(errors))),
+    }
+
+
+def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
+    """The one number of a task: the mean of its metrics called `names`, as GLUE takes it.
+
+    Raises:
+        BertineError: no names are given, or one is not among the metrics.
+    """
+    for name in names:
+        if name not in metrics:
+            raise BertineError(f"there is no score {name!r}; there are {', '.join(metrics)}")
+    if not names:
+        raise BertineError("a task without metrics has no score")
+    return sum(metrics[name] for name in names) / len(names)
