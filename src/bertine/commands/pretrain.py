@@ -18,10 +18,10 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("store", metavar="STORE", type=Path, help="what 'bertine prepare' wrote")
     parser.add_argument(
         "--model",
-        metavar="PRESET|DIR",
+        metavar="PRESET|FILE|DIR",
         required=True,
-        help="bert-tiny, -mini, -small, -medium, -base or -large for a new model; or a model "
-        "directory to go on from",
+        help="for a new model bert-tiny, -mini, -small, -medium, -base or -large, or a config.json "
+        "with sizes of your own; or a model directory to go on from",
     )
     parser.add_argument(
         "--out", metavar="RUN", type=Path, required=True, help="folder of the run and its model"

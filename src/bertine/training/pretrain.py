@@ -19,7 +19,9 @@ from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
+from bertine.interop.bert_hf_config import read_config
 from bertine.modeldir import TASK, load_config, load_model, save_model
+from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import objective as named_objective
@@ -166,9 +168,11 @@ def pretrain(
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
-        model: a preset ("bert-mini") for new weights, or a model directory to go on from. Its
-            vocabulary must be the store's, or the store's an extension of it (``train_vocab``
-            with `extend`): new pieces then begin as the mean of their old ones.
+        model: a preset ("bert-mini") or a configuration file (``config.json``, with the sizes
+            of your own; its vocabulary size gives way to the tokenizer's) for new weights, or a
+            model directory to go on from. Its vocabulary must be the store's, or the store's an
+            extension of it (``train_vocab`` with `extend`): new pieces then begin as the mean of
+            their old ones.
         out: the run's folder; the model directory is ``out/model``.
         steps: updates; or
         tokens: real tokens to see, about: turned into steps by the mean length of a batch; or
@@ -454,6 +458,19 @@ def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainR
     )
 
 
+def _architecture(model: Path | str) -> BertConfig:
+    """A preset's, or that of a configuration file."""
+    if str(model) in PRESETS:
+        return preset(str(model))
+    if Path(model).is_file():
+        return read_config(Path(model)).config
+    if os.sep in str(model):
+        raise BertineError(
+            f"{model}: no such file or folder, nor a preset; the presets are {', '.join(PRESETS)}"
+        )
+    return preset(str(model))
+
+
 def _build(
     model: Path | str,
     objective: MlmNsp | Mlm,
@@ -463,8 +480,8 @@ def _build(
     dropout: float | None,
     seed: int,
 ) -> Model:
-    """New weights for a preset, or a model directory's."""
-    if str(model) not in PRESETS and Path(model).exists():
+    """New weights for a preset or a configuration file, or a model directory's."""
+    if str(model) not in PRESETS and Path(model).is_dir():
         config = load_config(model, dropout=dropout)
         loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
         for line in loaded.report.lines():
@@ -484,12 +501,8 @@ def _build(
                 "--extend' makes of it"
             )
     else:
-        if str(model) not in PRESETS and os.sep in str(model):
-            raise BertineError(
-                f"{model}: no such folder, nor a preset; the presets are {', '.join(PRESETS)}"
-            )
-        config = preset(
-            str(model), vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
+        config = _architecture(model).replace(
+            vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )
         if dropout is not None:
             config = config.replace(
