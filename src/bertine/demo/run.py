@@ -48,7 +48,8 @@ from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 from bertine.training.finetune import finetune
-from bertine.training.pretrain import PretrainResult, pretrain
+from bertine.training.pretrain import pretrain
+from bertine.training.pretrain_result import PretrainResult
 
 MARK = "demo.json"
 #: What a demo makes, and so may replace.

@@ -3,116 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from bertine import rng
-from bertine.console import human_count, human_time, say, warn
+from bertine.console import human_count, say, warn
 from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
-from bertine.interop.bert_hf_config import read_config
-from bertine.modeldir import TASK, load_config, load_model, save_model
-from bertine.models.config import BertConfig
+from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import objective as named_objective
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import PRESETS, preset
-from bertine.reports.diagnosis import Finding
-from bertine.reports.log import pretraining_names
-from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.best import Best, Choice, load_best, recorded_best
+from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
-from bertine.training.extend import extend_vocabulary, extends
 from bertine.training.fit import FitConfig, fit
+from bertine.training.pretrain_result import PretrainResult, last_line, result_of
 from bertine.training.run import Run
 from bertine.training.samples import MaskSamples, write_samples
 from bertine.training.speed import seconds_per_step
-from bertine.training.tracking import read_log
+from bertine.training.starting import starting_model
 from bertine.training.world import World, join, together
 
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
-#: A log with fewer lines has no curve to look at, so no page is made of it.
-_PAGE_FROM = 20
-
-
-@dataclass(frozen=True)
-class PretrainResult:
-    """What a pre-training run ended with.
-
-    Attributes:
-        model: the model directory.
-        final: the last line of the log about training (losses in nats, accuracies as shares).
-        held_out: the last evaluation on held-out text; empty where there was none.
-        unigram_entropy: of the store, in nats: the loss of a model that knows how frequent
-            each piece is and nothing else.
-        kept: share of the chosen tokens that were left in place.
-        findings: what stands out in the log.
-        page: the HTML report; None for a run too short to draw.
-        best: the best evaluation on held-out text; its checkpoint is kept.
-        best_saved: whether the model directory has the weights of that one, not the last.
-    """
-
-    model: Path
-    final: dict[str, Any]
-    held_out: dict[str, float]
-    unigram_entropy: float
-    kept: float
-    findings: list[Finding]
-    page: Path | None = None
-    best: Best | None = None
-    best_saved: bool = False
-
-    def _verdict(self) -> str:
-        loss, entropy = self.final["mlm_loss"], self.unigram_entropy
-        # A model without context can still copy the chosen tokens that were left in place.
-        if loss < (1.0 - self.kept) * entropy - 0.05:
-            return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
-        return (
-            f"unigram entropy {entropy:.2f}: it knows frequencies only; train longer, or with a "
-            "higher rate"
-        )
-
-    def lines(self) -> list[str]:
-        """What the command prints at the end."""
-        end = self.final
-        lines = [
-            f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
-            f"MLM loss {end['mlm_loss']:.3f} ({self._verdict()})",
-            f"MLM accuracy {end['mlm_accuracy']:.1%}"
-            + (f", NSP accuracy {end['nsp_accuracy']:.1%}" if "nsp_accuracy" in end else ""),
-        ]
-        if self.held_out:
-            held = self.held_out
-            nsp = held.get("nsp_accuracy")
-            lines.append(
-                f"held-out text: MLM loss {held['mlm_loss']:.3f}, perplexity "
-                f"{held['mlm_perplexity']:.1f}, MLM accuracy {held['mlm_accuracy']:.1%}"
-                + ("" if nsp is None else f", NSP accuracy {nsp:.1%}")
-            )
-        if self.best is not None:
-            lines.append(
-                f"best on held-out text: after step {self.best.step}, MLM loss "
-                f"{self.best.value:.3f}; "
-                + ("its weights are the model's" if self.best_saved else "its checkpoint is kept")
-            )
-        lines += [str(finding) for finding in self.findings]
-        if self.page is not None:
-            lines.append(f"report: {self.page}")
-        return [*lines, f"model: {self.model}"]
 
 
 @together
@@ -244,7 +164,7 @@ def pretrain(
         )
         for length in lengths
     ]
-    built = _build(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
+    built = starting_model(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
     weights_fingerprint = built.fingerprint()
     built.to(where)
     if tokens is not None:
@@ -310,7 +230,7 @@ def pretrain(
     )
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        return _result(run, opened, mask_split[2], world)
+        return result_of(run, opened, mask_split[2], world)
     fit(
         built,
         chosen,
@@ -329,12 +249,12 @@ def pretrain(
     def save() -> None:
         if save_best:
             load_best(run.checkpoints, built)
-        facts = {**settings, "final": _final(run)}
+        facts = {**settings, "final": last_line(run)}
         task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
         save_model(run.model, built, tokenizer, task=task)
 
     world.alone(save)
-    return _result(run, opened, mask_split[2], world)
+    return result_of(run, opened, mask_split[2], world)
 
 
 def _steps_for_hours(
@@ -425,95 +345,3 @@ def _evaluation(
         return scores
 
     return evaluate
-
-
-def _lines(run: Run) -> list[dict[str, Any]]:
-    return [dict(line) for line in pretraining_names(read_log(run.folder / "log.jsonl"))]
-
-
-def _final(run: Run) -> dict[str, Any]:
-    """The last line of the log about training."""
-    return [line for line in _lines(run) if "tokens" in line][-1]
-
-
-def _result(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
-    def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any]]:
-        log = _lines(run)
-        found = [line for line in log if "eval_mlm_loss" in line]
-        training = TaskInfo.read(run.model / TASK).training
-        return len(log), _final(run), found[-1] if found else {}, training
-
-    lines, final, held, training = world.alone(look)
-    page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
-    return PretrainResult(
-        run.model,
-        final,
-        {key.removeprefix("eval_"): v for key, v in held.items() if key.startswith("eval_")},
-        store.unigram_entropy,
-        kept,
-        [] if page is None else page.findings,
-        None if page is None else page.path,
-        recorded_best(run.checkpoints),
-        bool(training.get("save_best")),
-    )
-
-
-def _architecture(model: Path | str) -> BertConfig:
-    """A preset's, or that of a configuration file."""
-    if str(model) in PRESETS:
-        return preset(str(model))
-    if Path(model).is_file():
-        return read_config(Path(model)).config
-    if os.sep in str(model):
-        raise BertineError(
-            f"{model}: no such file or folder, nor a preset; the presets are {', '.join(PRESETS)}"
-        )
-    return preset(str(model))
-
-
-def _build(
-    model: Path | str,
-    objective: MlmNsp | Mlm,
-    store: TokenStore,
-    longest: int,
-    tokenizer: Tokenizer,
-    dropout: float | None,
-    seed: int,
-) -> Model:
-    """New weights for a preset or a configuration file, or a model directory's."""
-    if str(model) not in PRESETS and Path(model).is_dir():
-        config = load_config(model, dropout=dropout)
-        loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
-        for line in loaded.report.lines():
-            say(line)
-        built = loaded.model
-        if extends(tokenizer, loaded.tokenizer):
-            built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
-            config = built.config
-            say(
-                f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
-                f"mean of their old ones; {unknown} of them have characters that were unknown"
-            )
-        elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
-            raise BertineError(
-                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
-                f"store with --tokenizer {model}, or with a vocabulary that 'bertine vocab "
-                "--extend' makes of it"
-            )
-    else:
-        config = _architecture(model).replace(
-            vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
-        )
-        if dropout is not None:
-            config = config.replace(
-                hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
-            )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
-            built = Model(config, objective.heads(config))
-    if longest > config.max_position_embeddings:
-        raise BertineError(
-            f"max_seq_length is {longest}, but the model has positions for "
-            f"{config.max_position_embeddings}"
-        )
-    return built

@@ -1,0 +1,94 @@
+"""What pre-training begins with: new weights, or those of a model directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from bertine import rng
+from bertine.console import say
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.interop.bert_hf_config import read_config
+from bertine.modeldir import load_config, load_model
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.objectives.mlm import Mlm
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.presets import PRESETS, preset
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.extend import extend_vocabulary, extends
+
+
+def _architecture(model: Path | str) -> BertConfig:
+    """A preset's, or that of a configuration file."""
+    if str(model) in PRESETS:
+        return preset(str(model))
+    if Path(model).is_file():
+        return read_config(Path(model)).config
+    if os.sep in str(model):
+        raise BertineError(
+            f"{model}: no such file or folder, nor a preset; the presets are {', '.join(PRESETS)}"
+        )
+    return preset(str(model))
+
+
+def starting_model(
+    model: Path | str,
+    objective: MlmNsp | Mlm,
+    store: TokenStore,
+    longest: int,
+    tokenizer: Tokenizer,
+    dropout: float | None,
+    seed: int,
+) -> Model:
+    """New weights for a preset or a configuration file, or a model directory's.
+
+    Args:
+        objective: whose heads the model gets.
+        store: for the message; its `tokenizer` must be the model's, or an extension of it.
+        longest: tokens of the longest sequences.
+        dropout: on hidden states and attention, in place of the model's own rates.
+        seed: of the new weights.
+
+    Raises:
+        BertineError: no such preset, file or folder; another vocabulary; too few positions.
+    """
+    if str(model) not in PRESETS and Path(model).is_dir():
+        config = load_config(model, dropout=dropout)
+        loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
+        for line in loaded.report.lines():
+            say(line)
+        built = loaded.model
+        if extends(tokenizer, loaded.tokenizer):
+            built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
+            config = built.config
+            say(
+                f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
+                f"mean of their old ones; {unknown} of them have characters that were unknown"
+            )
+        elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
+                f"store with --tokenizer {model}, or with a vocabulary that 'bertine vocab "
+                "--extend' makes of it"
+            )
+    else:
+        config = _architecture(model).replace(
+            vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
+        )
+        if dropout is not None:
+            config = config.replace(
+                hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+            built = Model(config, objective.heads(config))
+    if longest > config.max_position_embeddings:
+        raise BertineError(
+            f"max_seq_length is {longest}, but the model has positions for "
+            f"{config.max_position_embeddings}"
+        )
+    return built
