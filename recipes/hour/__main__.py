@@ -11,13 +11,14 @@ too.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from recipe import FINETUNE, PRETRAIN, TASKS, VOCAB, GlueRun
+from recipe import FINETUNE, PHASES, TASKS, VOCAB, GlueRun, Phase
 
 import bertine
 from bertine.console import human_time, say
@@ -52,7 +53,7 @@ class Clock:
 def make_model(corpus: list[Path], out: Path, minutes: float) -> Path:
     """The pre-trained model's directory."""
     clock = Clock(out / "hour.json")
-    vocab, store, run = out / "vocab", out / "store", out / "pretraining"
+    vocab, store = out / "vocab", out / "store"
     clock.stage("vocabulary", lambda: bertine.train_vocab(corpus, out=vocab, **VOCAB))
     clock.stage("preparation", lambda: bertine.prepare(corpus, tokenizer=vocab, out=store))
     file = out / "left.json"
@@ -65,18 +66,26 @@ def make_model(corpus: list[Path], out: Path, minutes: float) -> Path:
             "time for training; give --minutes more, or less text"
         )
 
-    def train() -> None:
+    def train(phase: Phase, model: Path) -> None:
         result = bertine.pretrain(
-            store, model=CONFIG, out=run, hours=hours, resume=True, **PRETRAIN
+            store,
+            model=model,
+            out=out / phase.name,
+            hours=phase.share * hours,
+            resume=True,
+            **phase.options,
         )
         print("\n".join(result.lines()))
 
-    clock.stage("pre-training", train)
+    model = CONFIG
+    for phase in PHASES:
+        clock.stage(phase.name, functools.partial(train, phase, model))
+        model = out / phase.name / "model"
     say(
         f"the model took {human_time(clock.seconds)}: "
         + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.stages.items())
     )
-    return run / "model"
+    return model
 
 
 def finetune(task: GlueRun, way: str, seed: int, model: Path, glue: Path, out: Path) -> float:
