@@ -173,7 +173,7 @@ def test_a_run_for_hours_goes_on_with_its_own_steps(
     store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {**FEW, "steps": None, "hours": 1.0}
-    per_step = iter([360.0, 999.0])
+    per_step = iter([355.0, 999.0])
     monkeypatch.setattr(
         "bertine.training.pretrain.seconds_per_step", lambda *a, **k: next(per_step)
     )

@@ -96,7 +96,7 @@ def pretrain(
         out: the run's folder; the model directory is ``out/model``.
         steps: updates; or
         tokens: real tokens to see, about: turned into steps by the mean length of a batch; or
-        hours: of wall time for training, evaluations and checkpoints counted. The speed is
+        hours: of wall time, evaluations and checkpoints counted. The speed is
             measured first, and the number of steps made to fit; where the machine then turns out
             slower, the schedule keeps to the time (see ``FitConfig.budget_seconds``).
         objective: "mlm-nsp", or "mlm" without next sentences.
@@ -203,7 +203,7 @@ def pretrain(
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
-        budget_seconds=None if hours is None else 3600 * hours,
+        budget_seconds=None if hours is None else 3600 * hours - _measuring(hours),
         workers=default_workers(where) if workers is None else workers,
         compile=compile if where.type == "cuda" else None,
     )
@@ -257,6 +257,12 @@ def pretrain(
     return result_of(run, opened, mask_split[2], world)
 
 
+def _measuring(hours: float) -> float:
+    """Seconds of the given time that go into measuring the speed, about. A function of `hours`
+    alone, so that a resumed run has the budget it began with."""
+    return min(20.0, 36.0 * hours)
+
+
 def _steps_for_hours(
     hours: float,
     model: Model,
@@ -278,14 +284,14 @@ def _steps_for_hours(
             phase.batch,
             dtype=resolve_precision(precision, next(model.parameters()).device),
             max_tokens_per_micro_batch=max_tokens_per_micro_batch,
-            seconds=min(20.0, 36.0 * hours) / len(phases),
+            seconds=_measuring(hours) / len(phases),
             world=world,
             shard=shard,
             compile=compile,
         )
         for phase, share in zip(phases, shares, strict=True)
     )
-    steps = max(1, int(3600 * hours / seconds))
+    steps = max(1, int((3600 * hours - _measuring(hours)) / seconds))
     say(f"a step takes {1000 * seconds:.0f} ms on this machine: {steps:,} steps in the time")
     return steps
 
