@@ -137,8 +137,12 @@ def _begin(batch: Callable[[int], Batch]) -> None:
     """In a worker: get ready."""
     global _batch
     _batch = batch
-    # Ctrl-C goes to all processes of a terminal; the loop decides what comes of it.
+    # Ctrl-C goes to all processes of a terminal, and torchrun's SIGTERM to the whole group of the
+    # process that it started; the loop decides what comes of them, and needs batches until then.
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent's handler came along; the pool ends what is left of it by this signal.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
