@@ -28,6 +28,11 @@ def is_main() -> bool:
     return not launched() or int(os.environ["RANK"]) == 0
 
 
+def beside() -> int:
+    """How many processes of this command are on this machine, this one counted."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else 1
+
+
 @functools.cache
 def store(timeout: float = 300.0) -> Store:
     """The small key-value store of all processes of this command.

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bertine import launch
 from bertine.console import human_count, say, warn
 from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
@@ -167,6 +168,7 @@ def pretrain(
     built = starting_model(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
     weights_fingerprint = built.fingerprint()
     built.to(where)
+    making = default_workers(where, launch.beside()) if workers is None else workers
     if tokens is not None:
         steps = steps_for_tokens(tokens, phases, shares)
     elif hours is not None:
@@ -181,6 +183,7 @@ def pretrain(
             world,
             shard,
             compile,
+            making,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -204,7 +207,7 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours,
-        workers=default_workers(where) if workers is None else workers,
+        workers=making,
         compile=compile if where.type == "cuda" else None,
     )
     described = data.describe()
@@ -268,6 +271,7 @@ def _steps_for_hours(
     world: World,
     shard: bool,
     compile: bool,
+    workers: int,
 ) -> int:
     """Steps that this machine does in the time."""
     seconds = sum(
@@ -282,6 +286,7 @@ def _steps_for_hours(
             world=world,
             shard=shard,
             compile=compile,
+            workers=workers,
         )
         for phase, share in zip(phases, shares, strict=True)
     )

@@ -153,7 +153,7 @@ def join(device: str | None) -> World:
     if not launch.launched():
         return World(device=where)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, beside = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local, beside = int(os.environ["LOCAL_RANK"]), launch.beside()
     if where.type == "cuda":
         if where.index is not None:
             raise BertineError(
