@@ -288,13 +288,14 @@ def fit(
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = _Meter(), {}
+    over = False
     best: Best | None = None
     norms = Norms(config.learning_rate)
     gauge = Gauge(trained, dtype=dtype, max_tokens=limit, processes=world.size)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
-        used = state.get("used", 0.0)
+        used, over = state.get("used", 0.0), state.get("over", False)
         meter = _Meter.resumed(state, world, device)
         best = restored(state)
     tracker = (
@@ -331,6 +332,7 @@ def fit(
                 "tokens": tokens,
                 "elapsed": elapsed,
                 "used": time.monotonic() - opened,
+                "over": last,
                 "meter": _Meter.joined(meters, device).state(),
                 **({"meters": meters} if world.size > 1 else {}),
                 "best": None if best is None else best.to_dict(),
@@ -349,7 +351,9 @@ def fit(
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:
-            last = position() >= config.steps
+            # Not asked of the time: where it was up with the checkpoint, a step and what is
+            # written at the end are still to come.
+            last = over or done >= config.steps
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
