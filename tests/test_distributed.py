@@ -306,6 +306,9 @@ def test_a_mistake_is_told_once_and_ends_all(store: Path, model: Path, tmp_path:
     assert "no-such-store" in end("c", ["--held-out", str(tmp_path / "no-such-store")], [])
     # What they were started with is not the same.
     assert "learning_rate = 0.5, not 0.0001" in end("d", [], ["--learning-rate", "0.5"])
+    assert "log_every = 7, not 10" in end("f", [], ["--log-every", "7"])
+    assert "evaluate_every = 3, not 1" in end("g", [], ["--evaluate-every", "3"])
+    assert "held_out_tokens" in end("h", ["--held-out", str(store)], [])
     assert not (tmp_path / "run").exists()
     # In the first step: of a gradient that is all processes'.
     huge = ["--learning-rate", "1e30", "--warmup-steps", "0", "--max-grad-norm", "0"]

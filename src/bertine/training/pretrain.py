@@ -210,6 +210,7 @@ def pretrain(
         workers=making,
         compile=compile if where.type == "cuda" else None,
     )
+    every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
     described["data_path"] = described.pop("store")
     copies = opened.manifest.get("duplicates")
@@ -224,6 +225,8 @@ def pretrain(
         "device": where.type,
         "architecture": built.config.to_dict(),
         "save_best": save_best,
+        "evaluate_every": every,
+        "held_out_tokens": None if held is None else held.num_tokens,
     }
     run = Run.open(out, settings, resume, world=world, shard=shard)
     say(
@@ -243,7 +246,7 @@ def pretrain(
         title="pretrain",
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
-        evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+        evaluate_every=every,
         choose=None if held is None else Choice("mlm_loss", highest=False),
         world=world,
         shard=shard,
