@@ -103,10 +103,11 @@ class World:
         if self.main:
             try:
                 result = work()
+                told = json.dumps({"result": result})
             except BaseException as error:
                 store.set(key, json.dumps({"error": str(error)}))
                 raise
-            store.set(key, json.dumps({"result": result}))
+            store.set(key, told)
             return result
         while True:
             try:
