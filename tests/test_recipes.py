@@ -135,6 +135,9 @@ def test_the_clock_counts_what_was_interrupted(
     clock.stage("vocabulary", lambda: work(5.0))
     assert len(calls) == 2
     assert clock.total == 50.0
+    (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
+    with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
+        module.Clock(tmp_path / "other.json", corpus)
     # Of a minute ten seconds are left, and remain so for a run that has begun.
     left = tmp_path / "left.json"
     assert module._hours_left(left, tmp_path / "run", 1.0, clock) == pytest.approx(10 / 3600)

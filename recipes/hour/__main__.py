@@ -36,12 +36,16 @@ class Clock:
         corpus: what the model is made of.
 
     Raises:
-        BertineError: `file` is that of a model made of another corpus.
+        BertineError: `file` is that of a model made of another corpus, or something else.
     """
 
     def __init__(self, file: Path, corpus: Sequence[Path]) -> None:
         self.file = file
         kept: dict[str, Any] = read_json(file) if file.exists() else {}
+        if kept and not {"corpus", "seconds", "done"} <= kept.keys():
+            raise bertine.BertineError(
+                f"{file}: is not of this recipe, or of another version; choose another folder"
+            )
         self.seconds: dict[str, float] = kept.get("seconds", {})
         self.done: list[str] = kept.get("done", [])
         self.corpus = [str(path.absolute()) for path in corpus]

@@ -215,14 +215,14 @@ def fit(
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = Meter(), {}
-    over = False
+    last = False
     best: Best | None = None
     norms = Norms(config.learning_rate)
     gauge = Gauge(trained, dtype=dtype, max_tokens=limit, processes=world.size)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
-        used, over = state.get("used", 0.0), state.get("over", False)
+        used, last = state.get("used", 0.0), state.get("over", False)
         meter = Meter.resumed(state, world, device)
         best = restored(state)
     tracker = (
@@ -280,7 +280,7 @@ def fit(
         try:
             # Not asked of the time: where it was up with the checkpoint, a step and what is
             # written at the end are still to come.
-            last = over or done >= config.steps
+            last = last or done >= config.steps
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
