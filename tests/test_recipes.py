@@ -91,6 +91,7 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     assert toys.tree(out) == before
 
     # Another hour, or an hour of other text, is another model.
+    given += ["--seeds", "1"]
     assert "was begun with --minutes 0.4, not 5" in mistake(*given, "--minutes", "5")
     other = toys.write_corpus(tmp_path / "other.txt")
     assert "was begun with --corpus" in mistake(*given, "--corpus", other, "--minutes", "0.4")
