@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -149,3 +150,23 @@ def test_the_clock_counts_what_was_interrupted(
     (tmp_path / "run" / "run.json").write_text("{}")
     clock.stage("pre-training", lambda: work(30.0))
     assert module._hours_left(left, tmp_path / "run", 2.0, clock) == pytest.approx(70 / 3600)
+
+
+def test_the_clock_counts_what_was_killed(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TICK", 0.01)
+    file = tmp_path / "hour.json"
+
+    def work() -> None:
+        """What a kill at its end would leave is there."""
+        deadline = time.monotonic() + 30
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        kept = json.loads(file.read_text())
+        assert kept["done"] == []
+        assert kept["seconds"]["vocabulary"] > 0
+
+    module.Clock(file, [tmp_path / "text"]).stage("vocabulary", work)
+    assert json.loads(file.read_text())["done"] == ["vocabulary"]

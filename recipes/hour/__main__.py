@@ -5,13 +5,15 @@
 Vocabulary, preparation and pre-training share the hour. Then CoLA, SST-2, MRPC, STS-B and RTE are
 fine-tuned over three seeds, from the model and from random weights of the same shape, and scored
 on their dev sets. Run again after an interruption, it goes on where it stopped; the hour goes on
-too. Of a run that was killed outright, what it did since its last checkpoint is not counted.
+too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +28,8 @@ from bertine.files import read_json, write_json
 
 CONFIG = Path(__file__).with_name("config.json")
 WAYS = {"pre-trained": False, "random weights": True}
+#: Between two entries of the clock (seconds).
+_TICK = 5.0
 
 
 class Clock:
@@ -60,19 +64,33 @@ class Clock:
         return sum(self.seconds.values())
 
     def stage(self, name: str, work: Callable[[], object]) -> None:
-        """Do `work` unless it was done, and write down how long it took, also where it was
-        interrupted."""
+        """Do `work` unless it was done, and write down how long it took: all along, so that of a
+        start that is killed no more than the last seconds are forgotten."""
         if name in self.done:
             return
         say(f"--- {name}")
-        began = time.monotonic()
+        before, began = self.seconds.get(name, 0.0), time.monotonic()
+        over = threading.Event()
+
+        def write() -> None:
+            self.seconds[name] = before + time.monotonic() - began
+            kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
+            write_json(self.file, kept)
+
+        def tick() -> None:
+            while not over.wait(_TICK):
+                with contextlib.suppress(bertine.BertineError):  # the end tells it
+                    write()
+
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
         try:
             work()
             self.done.append(name)
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
-            kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
-            write_json(self.file, kept)
+            over.set()
+            ticking.join()
+            write()
 
 
 def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> Path:
