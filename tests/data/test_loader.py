@@ -182,10 +182,13 @@ def test_killed_runs_leave_no_orphans() -> None:
         time.sleep(0.05)
 
 
-def test_default_leaves_a_cpu_to_training() -> None:
+def test_default_leaves_a_cpu_to_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_workers("cpu") == 0
     assert default_workers("cuda") >= 1
     assert default_workers("cuda", processes=10**6) == 1
+    # A container has fewer cores than its machine.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    assert [default_workers("cuda", processes=n) for n in (1, 2, 6)] == [4, 2, 1]
 
 
 def test_a_negative_number_is_refused(store: Path) -> None:

@@ -24,6 +24,7 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.launch import cores
 
 #: Batches that are asked for ahead, for each worker: one in the making, one waiting.
 _AHEAD = 2
@@ -49,7 +50,7 @@ def default_workers(device: torch.device | str, processes: int = 1) -> int:
     """
     if torch.device(device).type == "cpu":
         return 0
-    return max(1, min(_MOST, (os.cpu_count() or 1) // max(1, processes) - 1))
+    return max(1, min(_MOST, cores() // max(1, processes) - 1))
 
 
 @contextlib.contextmanager

@@ -191,8 +191,7 @@ def _share_cores(processes: int) -> None:
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads is not None and (threads != "1" or _set_by_user()):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(max(1, (cores or 1) // processes))
+    torch.set_num_threads(max(1, launch.cores() // processes))
 
 
 def _set_by_user() -> bool:
