@@ -181,7 +181,8 @@ def test_killed_and_resumed_bit_for_bit(
     assert ends[1].status == -signal.SIGKILL
     assert "another process of this run ended" in ends[0].result["error"]
     assert not (tmp_path / "run" / "model").exists()
-    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
+    # With loader workers, which the lives before did without.
+    for end in together(2, tmp_path, **given, out=tmp_path / "run", workers=1):
         assert end.status == 0, end.output
     assert_same_runs(tmp_path / "run", tmp_path / "whole")
     # Dropout was on.
@@ -306,6 +307,9 @@ def test_a_mistake_is_told_once_and_ends_all(store: Path, model: Path, tmp_path:
     assert "no-such-store" in end("c", ["--held-out", str(tmp_path / "no-such-store")], [])
     # What they were started with is not the same.
     assert "learning_rate = 0.5, not 0.0001" in end("d", [], ["--learning-rate", "0.5"])
+    assert "log_every = 7, not 10" in end("f", [], ["--log-every", "7"])
+    assert "evaluate_every = 3, not 1" in end("g", [], ["--evaluate-every", "3"])
+    assert "held_out_tokens" in end("h", ["--held-out", str(store)], [])
     assert not (tmp_path / "run").exists()
     # In the first step: of a gradient that is all processes'.
     huge = ["--learning-rate", "1e30", "--warmup-steps", "0", "--max-grad-norm", "0"]
@@ -344,7 +348,8 @@ def test_other_commands_are_one_process(tmp_path: Path) -> None:
 def test_stopped_under_torchrun(store: Path, model: Path, tmp_path: Path) -> None:
     """SIGTERM to the launcher ends all with a checkpoint, from which all is bit for bit."""
     run, settings = tmp_path / "run", {**SETTINGS, "steps": 500, "checkpoint_every": 400}
-    settings |= {"dropout": 0.1, "log_every": 3, "evaluate_every": 500}
+    # torchrun signals the whole group of each process, loader workers too.
+    settings |= {"dropout": 0.1, "log_every": 3, "evaluate_every": 500, "workers": 1}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "bertine", "pretrain", str(store)]
     command += ["--model", str(model), "--out", str(run)]

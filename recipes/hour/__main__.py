@@ -10,61 +10,98 @@ too.
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import functools
 import statistics
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipe import FINETUNE, PHASES, TASKS, VOCAB, GlueRun, Phase
 
 import bertine
+from bertine.commands.arguments import Parser, real, whole
 from bertine.console import human_time, say
 from bertine.files import read_json, write_json
 
 CONFIG = Path(__file__).with_name("config.json")
 WAYS = {"pre-trained": False, "random weights": True}
+#: Between two entries of the clock (seconds).
+_TICK = 5.0
+#: Share of the time that is set aside for starting, saving and reports.
+_RESERVE = 0.005
 
 
 class Clock:
-    """Seconds spent on the model, over all starts of the command."""
+    """Seconds spent on the model, over all starts of the command.
 
-    def __init__(self, file: Path) -> None:
+    Args:
+        file: where they are kept.
+        corpus: what the model is made of.
+
+    Raises:
+        BertineError: `file` is that of a model made of another corpus, or something else.
+    """
+
+    def __init__(self, file: Path, corpus: Sequence[Path]) -> None:
         self.file = file
-        self.stages: dict[str, float] = read_json(file) if file.exists() else {}
+        kept: dict[str, Any] = read_json(file) if file.exists() else {}
+        if kept and not {"corpus", "seconds", "done"} <= kept.keys():
+            raise bertine.BertineError(
+                f"{file}: is not of this recipe, or of another version; choose another folder"
+            )
+        self.seconds: dict[str, float] = kept.get("seconds", {})
+        self.done: list[str] = kept.get("done", [])
+        self.corpus = [str(path.absolute()) for path in corpus]
+        if self.done and kept["corpus"] != self.corpus:
+            raise bertine.BertineError(
+                f"{file.parent}: was begun with --corpus {' '.join(kept['corpus'])}; give the "
+                "same, or choose another folder"
+            )
 
     @property
-    def seconds(self) -> float:
-        return sum(self.stages.values())
+    def total(self) -> float:
+        return sum(self.seconds.values())
 
-    def stage(self, name: str, work: Any) -> None:
-        """Do `work` unless it was done, and write down how long it took."""
-        if name in self.stages:
+    def stage(self, name: str, work: Callable[[], object]) -> None:
+        """Do `work` unless it was done, and write down how long it took: all along, so that of a
+        start that is killed no more than the last seconds are forgotten."""
+        if name in self.done:
             return
         say(f"--- {name}")
-        began = time.monotonic()
-        work()
-        self.stages[name] = time.monotonic() - began
-        write_json(self.file, self.stages)
+        before, began = self.seconds.get(name, 0.0), time.monotonic()
+        over = threading.Event()
+
+        def write() -> None:
+            self.seconds[name] = before + time.monotonic() - began
+            kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
+            write_json(self.file, kept)
+
+        def tick() -> None:
+            while not over.wait(_TICK):
+                with contextlib.suppress(bertine.BertineError):  # the end tells it
+                    write()
+
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            work()
+            self.done.append(name)
+        finally:
+            over.set()
+            ticking.join()
+            write()
 
 
-def make_model(corpus: list[Path], out: Path, minutes: float) -> Path:
+def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> Path:
     """The pre-trained model's directory."""
-    clock = Clock(out / "hour.json")
     vocab, store = out / "vocab", out / "store"
     clock.stage("vocabulary", lambda: bertine.train_vocab(corpus, out=vocab, **VOCAB))
     clock.stage("preparation", lambda: bertine.prepare(corpus, tokenizer=vocab, out=store))
-    file = out / "left.json"
-    if not file.exists():  # a resumed run has the same budget; it counts what was used of it
-        write_json(file, {"hours": minutes / 60 - clock.seconds / 3600})
-    hours = read_json(file)["hours"]
-    if hours <= 0:
-        raise bertine.BertineError(
-            f"{human_time(clock.seconds)} went into vocabulary and preparation, which leaves no "
-            "time for training; give --minutes more, or less text"
-        )
+    hours = _hours_left(out / "left.json", out / PHASES[0].name, minutes, clock)
 
     def train(phase: Phase, model: Path) -> None:
         result = bertine.pretrain(
@@ -82,16 +119,40 @@ def make_model(corpus: list[Path], out: Path, minutes: float) -> Path:
         clock.stage(phase.name, functools.partial(train, phase, model))
         model = out / phase.name / "model"
     say(
-        f"the model took {human_time(clock.seconds)}: "
-        + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.stages.items())
+        f"the model took {human_time(clock.total)}: "
+        + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.seconds.items())
     )
     return model
 
 
+def _hours_left(file: Path, run: Path, minutes: float, clock: Clock) -> float:
+    """For pre-training. A run that has begun keeps what it was given; it counts what was used."""
+    if (run / "run.json").exists():
+        begun: dict[str, float] = read_json(file)
+        if begun["minutes"] != minutes:
+            raise bertine.BertineError(
+                f"{run}: was begun with --minutes {begun['minutes']:g}, not {minutes:g}; give the "
+                "same, or choose another folder"
+            )
+        return begun["hours"]
+    hours = (1 - _RESERVE) * minutes / 60 - clock.total / 3600
+    if hours <= 0:
+        raise bertine.BertineError(
+            f"{human_time(clock.total)} went into vocabulary and preparation, which leaves no "
+            "time for training; give --minutes more, or less text"
+        )
+    write_json(file, {"minutes": minutes, "hours": hours})
+    return hours
+
+
+def score_file(task: GlueRun, way: str, seed: int, out: Path) -> Path:
+    """Where the scores of one fine-tuning run are kept."""
+    return out / "finetuning" / f"{task.task}-{way.replace(' ', '-')}-{seed}.json"
+
+
 def finetune(task: GlueRun, way: str, seed: int, model: Path, glue: Path, out: Path) -> float:
-    """The score of one fine-tuning run on the dev set, times 100; kept in a file."""
-    folder = out / "finetuning" / f"{task.task}-{way.replace(' ', '-')}-{seed}"
-    scored = folder.with_suffix(".json")
+    """The score of one fine-tuning run on the dev set, times 100."""
+    scored = score_file(task, way, seed, out)
     if not scored.exists():
         say(f"--- {task.task}, {way}, seed {seed}")
         result = bertine.finetune(
@@ -99,7 +160,7 @@ def finetune(task: GlueRun, way: str, seed: int, model: Path, glue: Path, out: P
             glue_task=task.task,
             model=model,
             data=glue,
-            out=folder,
+            out=scored.with_suffix(""),
             epochs=task.epochs,
             fresh_weights=WAYS[way],
             seed=seed,
@@ -107,7 +168,28 @@ def finetune(task: GlueRun, way: str, seed: int, model: Path, glue: Path, out: P
             **FINETUNE,
         )
         write_json(scored, result.metrics)
-    return 100 * read_json(scored)[task.metric]
+    return 100 * float(read_json(scored)[task.metric])
+
+
+def check(corpus: list[Path], glue: Path, out: Path, seeds: int, clock: Clock) -> None:
+    """Before the hour begins and not after it: is there all that it takes?
+
+    Raises:
+        BertineError: `out` is a file; the corpus or a file of GLUE is missing or cannot be read.
+    """
+    from bertine.tasks.glue import glue_task
+    from bertine.tasks.glue_data import read_glue
+    from bertine.text.corpus import Corpus
+
+    if out.exists() and not out.is_dir():
+        raise bertine.BertineError(f"{out}: is a file; choose another folder")
+    if "preparation" not in clock.done:
+        Corpus(corpus)
+    for task in TASKS:
+        if all(score_file(task, way, seed, out).exists() for way in WAYS for seed in range(seeds)):
+            continue
+        if read_glue(glue, glue_task(task.task)).validation is None:
+            raise bertine.BertineError(f"{glue}: has no dev.tsv of {task.task} to score it on")
 
 
 def table(scores: dict[str, dict[str, list[float]]]) -> list[str]:
@@ -126,45 +208,62 @@ def averaged(scores: dict[str, list[float]]) -> list[float]:
 
 
 def _spread(values: list[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):.1f} ± {deviation:.1f}"
+    mean = f"{statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="recipes/hour",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def run(arguments: Sequence[str]) -> None:
+    """What the command does."""
+    assert __doc__ is not None
+    parser = Parser("python recipes/hour", __doc__)
+    parser.add_argument(
+        "--corpus", metavar="PATH", type=Path, nargs="+", required=True, help="files and folders"
     )
-    parser.add_argument("--corpus", metavar="PATH", type=Path, nargs="+", required=True)
     parser.add_argument(
         "--glue", metavar="DIR", type=Path, required=True, help="folder of the tasks' folders"
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True)
-    parser.add_argument("--minutes", metavar="X", type=float, default=60.0)
-    parser.add_argument("--seeds", metavar="N", type=int, default=3)
-    arguments = parser.parse_args()
-    out: Path = arguments.out
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        model = make_model(arguments.corpus, out, arguments.minutes)
-        scores = {
-            way: {
-                task.task: [
-                    finetune(task, way, seed, model, arguments.glue, out)
-                    for seed in range(arguments.seeds)
-                ]
-                for task in TASKS
-            }
-            for way in WAYS
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="of all it makes")
+    parser.add_argument(
+        "--minutes", metavar="X", type=real(0.1), default=60.0, help="the length of the hour"
+    )
+    parser.add_argument(
+        "--seeds", metavar="N", type=whole(1), default=3, help="fine-tuning runs a task and way"
+    )
+    given = parser.parse(arguments)
+    out, glue, seeds = given["out"], given["glue"], given["seeds"]
+    clock = Clock(out / "hour.json", given["corpus"])
+    check(given["corpus"], glue, out, seeds, clock)
+    model = make_model(given["corpus"], out, given["minutes"], clock)
+    scores = {
+        way: {
+            task.task: [finetune(task, way, seed, model, glue, out) for seed in range(seeds)]
+            for task in TASKS
         }
-    except bertine.BertineError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+        for way in WAYS
+    }
     write_json(out / "scores.json", scores)
     print("\n".join(table(scores)))
-    print(f"dev sets, times 100; mean and standard deviation over {arguments.seeds} seeds")
+    over = "one seed" if seeds == 1 else f"mean and standard deviation over {seeds} seeds"
+    print(f"dev sets, times 100; {over}")
+
+
+def main() -> int:
+    """Its exit status: 2 after a mistake, told in one line."""
+    try:
+        run(sys.argv[1:])
+    except bertine.BertineError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

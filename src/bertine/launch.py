@@ -1,6 +1,7 @@
 """Whether this process is one of several that ``torchrun`` started, and which.
 
-Only the environment is read; PyTorch is imported when the processes have to talk.
+Only the environment is read, and the number of cores; PyTorch is imported when the processes have
+to talk.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ def launched() -> bool:
 def is_main() -> bool:
     """Whether this process is the one that prints and writes: the first, or the only one."""
     return not launched() or int(os.environ["RANK"]) == 0
+
+
+def beside() -> int:
+    """How many processes of this command are on this machine, this one counted."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else 1
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache

@@ -35,6 +35,38 @@ with batches_ahead(batch, 0, 1000, workers=3) as get:
     time.sleep(60)
 """
 
+#: A training process under torchrun holds SIGTERM back until the step is done.
+HELD_BACK = """
+import os, signal, sys
+import torch
+from bertine.data.batch import Batch
+from bertine.data.loader import batches_ahead
+from bertine.errors import BertineError
+
+parent = os.getpid()
+
+def hold(number, frame):
+    if os.getpid() == parent:
+        print("held back", flush=True)
+
+signal.signal(signal.SIGTERM, hold)
+
+def batch(step):
+    if step == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    ids = torch.full((2, 8), step)
+    return Batch(ids, ids >= 0, ids * 0)
+
+try:
+    with batches_ahead(batch, 0, 40, workers=2) as get:
+        for step in range(40):
+            if step == 3:
+                os.killpg(0, signal.SIGTERM)
+            get(step)
+except BertineError as error:
+    print(error)
+"""
+
 
 def same(one: Batch, other: Batch) -> bool:
     pairs = [
@@ -111,6 +143,29 @@ def test_a_killed_worker_is_told_in_one_line(store: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def lines_of(script: str, *arguments: str) -> list[str]:
+    """What `script` prints; in a session of its own, as torchrun starts a process."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_workers_outlive_a_signal_to_the_whole_group() -> None:
+    assert lines_of(HELD_BACK, "-1") == ["held back"]
+
+
+def test_the_others_end_with_a_killed_worker_where_sigterm_is_held_back() -> None:
+    first, told = lines_of(HELD_BACK, "20")
+    assert first == "held back"
+    assert "was killed" in told
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_killed_runs_leave_no_orphans() -> None:
     process = subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True)
@@ -127,10 +182,13 @@ def test_killed_runs_leave_no_orphans() -> None:
         time.sleep(0.05)
 
 
-def test_default_leaves_a_cpu_to_training() -> None:
+def test_default_leaves_a_cpu_to_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_workers("cpu") == 0
     assert default_workers("cuda") >= 1
     assert default_workers("cuda", processes=10**6) == 1
+    # A container has fewer cores than its machine.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    assert [default_workers("cuda", processes=n) for n in (1, 2, 6)] == [4, 2, 1]
 
 
 def test_a_negative_number_is_refused(store: Path) -> None:

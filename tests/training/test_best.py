@@ -153,3 +153,39 @@ def test_finetune_writes_the_best_epoch(model: Path, labelled: Path, tmp_path: P
     assert result.report is not None
     assert result.report.metrics["accuracy"] == max(values)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_the_best_epoch_asked_for_when_resumed(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be one from before."""
+    from bertine.training import finetune as module
+
+    original = module.evaluate_examples
+
+    def life(name: str, accuracies: Sequence[float], **changes: Any) -> None:
+        left = list(accuracies)
+
+        def scripted(*given: Any, **more: Any) -> Any:
+            if not left:
+                raise Killed
+            report = original(*given, **more)
+            report.metrics["accuracy"] = left.pop(0)
+            return report
+
+        monkeypatch.setattr(module, "evaluate_examples", scripted)
+        given: dict[str, Any] = {"model": model, "data": labelled, "epochs": 4, "max_length": 16}
+        given |= {"learning_rate": 0.02, "batch_size": 30, "resume": True}
+        finetune("text", out=tmp_path / name, **given, **changes)
+
+    # At the end the best one is evaluated again.
+    life("whole", [0.9, 0.5, 0.4, 0.3, 0.9], save_best=True)
+    life("last", [0.9, 0.5, 0.4, 0.3])
+    with pytest.raises(Killed):
+        life("resumed", [0.9, 0.5, 0.4])
+    life("resumed", [0.3, 0.9], save_best=True)
+    whole, last, resumed = (
+        toys.weights(tmp_path / name / "model") for name in ("whole", "last", "resumed")
+    )
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+    assert not all(torch.equal(resumed[name], last[name]) for name in whole)

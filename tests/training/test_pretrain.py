@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import toys
 from bertine import evaluate, finetune, load_model, pretrain
+from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.training.speed import seconds_per_step
 
 FEW: dict[str, Any] = {
     "steps": 8,
@@ -181,3 +185,20 @@ def test_a_run_for_hours_goes_on_with_its_own_steps(
     assert toys.log(tmp_path / "run")[-1]["step"] == 10
     again = pretrain(store, model=model, out=tmp_path / "run", resume=True, **settings)
     assert again.final["step"] == 10
+
+
+def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
+    """Slow batches are made while the model computes, and take no time of a step's."""
+
+    def slowly(step: int) -> Batch:
+        time.sleep(0.2)
+        return data.batch(step)
+
+    data = toys.pretraining_data(store)
+    given: dict[str, Any] = {"dtype": torch.float32, "seconds": 0.1}
+    alone, ahead = (
+        seconds_per_step(toys.pretraining_model(), MlmNsp(), slowly, workers=workers, **given)
+        for workers in (0, 8)
+    )
+    assert alone > 0.2
+    assert ahead < 0.15

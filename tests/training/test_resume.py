@@ -193,6 +193,25 @@ def test_a_second_ctrl_c_stops_at_once(store: Path, tmp_path: Path) -> None:
     assert_same(train(store, run), train(store, tmp_path / "whole"))
 
 
+def test_a_run_resumed_when_its_time_is_up_has_an_end(store: Path, tmp_path: Path) -> None:
+    """Before, nothing was logged of one that was stopped before the first line of its log."""
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"budget_seconds": 1e6, "checkpoint_every": 1, "log_every": 100}
+    with pytest.raises(Killed):
+        train(store, run, stop_before=3, **given)
+    assert toys.log(run) == []
+    file = run / "checkpoints" / "step-00000003" / "state.json"
+    state = json.loads(file.read_text())
+    # An evaluation, say, took the rest of the time.
+    file.write_text(json.dumps({**state, "used": 2e6}))
+    ended = train(store, run, **given)
+    (last,) = toys.log(run)
+    assert (last["step"], last["learning_rate"]) == (4, 0.0)
+    # What was over stays over.
+    assert_same(train(store, run, **given), ended)
+    assert toys.log(run) == [last]
+
+
 # The verbs
 
 

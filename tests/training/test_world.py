@@ -31,7 +31,9 @@ def test_only_a_launcher_makes_several(started: pytest.MonkeyPatch) -> None:
     started.delenv("MASTER_PORT")  # some schedulers set RANK and WORLD_SIZE for their own ends
     assert not launch.launched()
     assert launch.is_main()
+    assert launch.beside() == 1
     started.setenv("MASTER_PORT", "1")
+    assert launch.beside() == 4
     started.setenv("WORLD_SIZE", "1")
     assert not launch.launched()
 

@@ -24,6 +24,7 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.launch import cores
 
 #: Batches that are asked for ahead, for each worker: one in the making, one waiting.
 _AHEAD = 2
@@ -49,7 +50,7 @@ def default_workers(device: torch.device | str, processes: int = 1) -> int:
     """
     if torch.device(device).type == "cpu":
         return 0
-    return max(1, min(_MOST, (os.cpu_count() or 1) // max(1, processes) - 1))
+    return max(1, min(_MOST, cores() // max(1, processes) - 1))
 
 
 @contextlib.contextmanager
@@ -137,8 +138,12 @@ def _begin(batch: Callable[[int], Batch]) -> None:
     """In a worker: get ready."""
     global _batch
     _batch = batch
-    # Ctrl-C goes to all processes of a terminal; the loop decides what comes of it.
+    # Ctrl-C goes to all processes of a terminal, and torchrun's SIGTERM to the whole group of the
+    # process that it started; the loop decides what comes of them, and needs batches until then.
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent's handler came along; the pool ends what is left of it by this signal.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -13,17 +13,11 @@ from typing import Any
 
 from bertine.data.parts import Part, PartProgress, make_part
 from bertine.errors import BertineError
+from bertine.launch import cores
 from bertine.text.tokenizer import Tokenizer
 
 #: Called with the number of a part and how far it is; None: it is done.
 PartTold = Callable[[int, PartProgress | None], None]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run_here(parts: Sequence[Part], tokenizer: Tokenizer, told: PartTold) -> None:

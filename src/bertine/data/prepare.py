@@ -19,13 +19,14 @@ from pathlib import Path
 from bertine.console import human_count, progress, say, warn
 from bertine.data.joining import Joined, add_skipped, join_parts
 from bertine.data.near_duplicates import check_library
-from bertine.data.part_runners import PartTold, cores, run_here, run_processes, run_ray
+from bertine.data.part_runners import PartTold, run_here, run_processes, run_ray
 from bertine.data.parts import Part, PartProgress, PartSettings, plan_parts
 from bertine.data.prepare_report import PrepareReport, store_warnings
 from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
 from bertine.data.writer import write_manifest
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, os_errors
+from bertine.launch import cores
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
 

@@ -244,7 +244,12 @@ def finetune(
     run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
         say(f"{run.folder}: the run was finished already")
-        scores, elapsed = world.alone(lambda: (_scores(run), _elapsed(run)))
+
+        def look() -> tuple[list[dict[str, Any]], float]:
+            run.remove_checkpoints()  # it may have been killed on the way
+            return _scores(run), _elapsed(run)
+
+        scores, elapsed = world.alone(look)
         return FinetuneResult(run.model, scores, None, elapsed, names)
 
     reports: list[Report] = []
@@ -280,7 +285,8 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
-        choose=Choice(built.primary_metric, highest=True) if save_best else None,
+        # Also where it is not asked for yet: it may be when the run is resumed.
+        choose=Choice(built.primary_metric, highest=True),
         world=world,
         shard=shard,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from bertine.training.device import Norms, send, wait_for
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.memory import keep_freed_memory
+from bertine.training.meter import Meter
 from bertine.training.optim import AdamW, row_gradients
 from bertine.training.parallel import Team
 from bertine.training.run import Run
@@ -114,80 +115,6 @@ class FitConfig:
             raise BertineError(f"workers is {self.workers}, but must be at least 0")
         if self.tensorboard:
             require_tensorboard()
-
-
-@dataclass
-class _Meter:
-    """Sums since the last line of the log."""
-
-    totals: dict[str, Tensor] = field(default_factory=dict)
-    correct: dict[str, Tensor] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    tokens: int = 0
-    seconds: float = 0.0
-
-    def add(self, terms: dict[str, Term]) -> None:
-        for name, term in terms.items():
-            self.totals[name] = self.totals.get(name, 0) + term.total.detach()
-            self.counts[name] = self.counts.get(name, 0) + term.count
-            if term.correct is not None:
-                self.correct[name] = self.correct.get(name, 0) + term.correct
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint, as JSON values; a float holds an fp32 number exactly."""
-        return {
-            "totals": {name: float(total) for name, total in self.totals.items()},
-            "correct": {name: int(right) for name, right in self.correct.items()},
-            "counts": self.counts,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-        }
-
-    @classmethod
-    def restore(cls, state: dict[str, Any], device: torch.device) -> _Meter:
-        """The meter of :meth:`state`."""
-        return cls(
-            {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
-            {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
-            dict(state["counts"]),
-            state["tokens"],
-            state["seconds"],
-        )
-
-    @classmethod
-    def resumed(cls, state: dict[str, Any], world: World, device: torch.device) -> _Meter:
-        """This process's part of a checkpoint's sums: its own where the world is the same, so
-        that they go on being added in the same order; else the first process has it all."""
-        parts = state.get("meters", [state["meter"]])
-        if len(parts) == world.size:
-            return cls.restore(parts[world.rank], device)
-        meter = cls.restore(state["meter"], device)
-        if not world.main:
-            for sums in (meter.totals, meter.correct):
-                sums.update({name: torch.zeros_like(value) for name, value in sums.items()})
-            meter.counts = dict.fromkeys(meter.counts, 0)
-        return meter
-
-    @classmethod
-    def joined(cls, states: list[dict[str, Any]], device: torch.device) -> _Meter:
-        """Of all processes, from the :meth:`state` of each. Tokens and seconds are those of the
-        whole step in every one."""
-        first = dict(states[0])
-        for name in ("totals", "correct", "counts"):
-            first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
-        return cls.restore(first, device)
-
-    def means(self, weights: dict[str, float]) -> dict[str, float]:
-        losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
-        entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
-        alone = len(losses) == 1
-        if not alone:
-            entry |= {f"{k}_loss": v for k, v in losses.items()}
-        for name, right in self.correct.items():
-            key = "accuracy" if alone else f"{name}_accuracy"
-            entry[key] = float(right) / max(1, self.counts[name])
-        entry["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
-        return entry
 
 
 def accumulate(
@@ -287,15 +214,16 @@ def fit(
         bias_correction=config.bias_correction,
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
-    meter, weights = _Meter(), {}
+    meter, weights = Meter(), {}
+    last = False
     best: Best | None = None
     norms = Norms(config.learning_rate)
     gauge = Gauge(trained, dtype=dtype, max_tokens=limit, processes=world.size)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
-        used = state.get("used", 0.0)
-        meter = _Meter.resumed(state, world, device)
+        used, last = state.get("used", 0.0), state.get("over", False)
+        meter = Meter.resumed(state, world, device)
         best = restored(state)
     tracker = (
         Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
@@ -331,7 +259,8 @@ def fit(
                 "tokens": tokens,
                 "elapsed": elapsed,
                 "used": time.monotonic() - opened,
-                "meter": _Meter.joined(meters, device).state(),
+                "over": last,
+                "meter": Meter.joined(meters, device).state(),
                 **({"meters": meters} if world.size > 1 else {}),
                 "best": None if best is None else best.to_dict(),
             },
@@ -349,7 +278,9 @@ def fit(
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:
-            last = position() >= config.steps
+            # Not asked of the time: where it was up with the checkpoint, a step and what is
+            # written at the end are still to come.
+            last = last or done >= config.steps
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
@@ -380,7 +311,7 @@ def fit(
                 if done % config.log_every == 0 or last:
                     entry = {
                         "step": done,
-                        **_Meter.joined(world.gather(meter.state()), device).means(weights),
+                        **Meter.joined(world.gather(meter.state()), device).means(weights),
                         **gauge.facts(config.steps - done),
                         **(facts or {}),
                         "learning_rate": learning_rate,
@@ -388,7 +319,7 @@ def fit(
                         "tokens": tokens,
                         "elapsed": elapsed,
                     }
-                    meter = _Meter()
+                    meter = Meter()
                     tracker.log(entry)
                     display.update(done, facts_of(entry))
                 else:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bertine import launch
 from bertine.console import human_count, say, warn
 from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
@@ -167,6 +168,7 @@ def pretrain(
     built = starting_model(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
     weights_fingerprint = built.fingerprint()
     built.to(where)
+    making = default_workers(where, launch.beside()) if workers is None else workers
     if tokens is not None:
         steps = steps_for_tokens(tokens, phases, shares)
     elif hours is not None:
@@ -181,6 +183,7 @@ def pretrain(
             world,
             shard,
             compile,
+            making,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -204,9 +207,10 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours - _measuring(hours),
-        workers=default_workers(where) if workers is None else workers,
+        workers=making,
         compile=compile if where.type == "cuda" else None,
     )
+    every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
     described["data_path"] = described.pop("store")
     copies = opened.manifest.get("duplicates")
@@ -221,6 +225,8 @@ def pretrain(
         "device": where.type,
         "architecture": built.config.to_dict(),
         "save_best": save_best,
+        "evaluate_every": every,
+        "held_out_tokens": None if held is None else held.num_tokens,
     }
     run = Run.open(out, settings, resume, world=world, shard=shard)
     say(
@@ -240,7 +246,7 @@ def pretrain(
         title="pretrain",
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
-        evaluate_every=evaluate_every or max(1, steps // _EVALUATIONS),
+        evaluate_every=every,
         choose=None if held is None else Choice("mlm_loss", highest=False),
         world=world,
         shard=shard,
@@ -274,6 +280,7 @@ def _steps_for_hours(
     world: World,
     shard: bool,
     compile: bool,
+    workers: int,
 ) -> int:
     """Steps that this machine does in the time."""
     seconds = sum(
@@ -288,6 +295,7 @@ def _steps_for_hours(
             world=world,
             shard=shard,
             compile=compile,
+            workers=workers,
         )
         for phase, share in zip(phases, shares, strict=True)
     )

@@ -100,13 +100,15 @@ def last_line(run: Run) -> dict[str, Any]:
 def result_of(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
     """What a finished run ended with; all processes must call it."""
 
-    def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any] | None]:
         log = _lines(run)
         found = [line for line in log if "eval_mlm_loss" in line]
         training = TaskInfo.read(run.model / TASK).training
-        return len(log), last_line(run), found[-1] if found else {}, training
+        best = recorded_best(run.checkpoints)
+        told = None if best is None else best.to_dict()
+        return len(log), last_line(run), found[-1] if found else {}, training, told
 
-    lines, final, held, training = world.alone(look)
+    lines, final, held, training, best = world.alone(look)
     page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
     return PretrainResult(
         run.model,
@@ -116,6 +118,6 @@ def result_of(run: Run, store: TokenStore, kept: float, world: World) -> Pretrai
         kept,
         [] if page is None else page.findings,
         None if page is None else page.path,
-        recorded_best(run.checkpoints),
+        None if best is None else Best(**best),
         bool(training.get("save_best")),
     )

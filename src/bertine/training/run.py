@@ -32,10 +32,14 @@ _SETTINGS = "run.json"
 _FREE = frozenset(
     {
         *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
-        "save_best",
+        *("save_best", "evaluate_every", "held_out_tokens"),
         *("data_path", "model_path"),
     }
 )
+
+#: Settings that may differ from process to process. The others decide what is computed, or when
+#: the processes meet: one that evaluates more often than the others would be waited for.
+_OWN = frozenset({"data_path", "model_path", "keep_checkpoints", "tensorboard", "workers"})
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Run:
         world = world or World()
         if shard and world.size == 1:
             warn("shard: this is one process, which has nothing to divide; see torchrun")
-        world.same({k: v for k, v in settings.items() if k not in _FREE}, "setting")
+        world.same({k: v for k, v in settings.items() if k not in _OWN}, "setting")
         processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
 
         def look() -> tuple[str | None, bool]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from bertine.data.batch import Batch
+from bertine.data.loader import batches_ahead
 from bertine.data.micro import split
 from bertine.models.compiled import compile_parts
 from bertine.models.model import Model
@@ -38,6 +39,7 @@ def seconds_per_step(
     world: World | None = None,
     shard: bool = False,
     compile: bool | None = None,
+    workers: int = 0,
 ) -> float:
     """The median time of a training step of a copy of `model`, in seconds: batch, forward and
     backward pass, update.
@@ -47,7 +49,7 @@ def seconds_per_step(
         world: the processes that compute a step together; all must call this, and get the first
             one's figure.
         shard: as in :func:`bertine.training.fit.fit`.
-        compile: as in :class:`~bertine.training.fit.FitConfig`.
+        compile, workers: as in :class:`~bertine.training.fit.FitConfig`.
     """
     keep_freed_memory()
     world = world or World()
@@ -68,14 +70,18 @@ def seconds_per_step(
     optimizer = AdamW(trained)
     times: list[float] = []
     ends = time.monotonic() + seconds
-    with row_gradients(twin) if team is None else contextlib.nullcontext():
-        for step in range(_WARM_UP + _MOST):
+    steps = _WARM_UP + _MOST
+    with (
+        row_gradients(twin) if team is None else contextlib.nullcontext(),
+        batches_ahead(batch, 0, steps, workers=workers) as next_batch,
+    ):
+        for step in range(steps):
             began = time.perf_counter()
             if team is None:
-                parts = split(batch(step), limit)
+                parts = split(next_batch(step), limit)
                 accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
             else:
-                team.accumulate(batch(step), [0, step])
+                team.accumulate(next_batch(step), [0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
             wait_for(device)

@@ -103,10 +103,11 @@ class World:
         if self.main:
             try:
                 result = work()
+                told = json.dumps({"result": result})
             except BaseException as error:
                 store.set(key, json.dumps({"error": str(error)}))
                 raise
-            store.set(key, json.dumps({"result": result}))
+            store.set(key, told)
             return result
         while True:
             try:
@@ -153,7 +154,7 @@ def join(device: str | None) -> World:
     if not launch.launched():
         return World(device=where)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, beside = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local, beside = int(os.environ["LOCAL_RANK"]), launch.beside()
     if where.type == "cuda":
         if where.index is not None:
             raise BertineError(
@@ -190,8 +191,7 @@ def _share_cores(processes: int) -> None:
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads is not None and (threads != "1" or _set_by_user()):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(max(1, (cores or 1) // processes))
+    torch.set_num_threads(max(1, launch.cores() // processes))
 
 
 def _set_by_user() -> bool:

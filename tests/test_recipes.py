@@ -1,0 +1,172 @@
+"""The recipes as a user runs them, on toy text."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import glue_files
+import toys
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUR = ROOT / "recipes" / "hour"
+TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
+
+
+def hour(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, HOUR, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+
+
+def mistake(*arguments: str | Path) -> str:
+    """The one line that it ends with."""
+    done = hour(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[str | Path]:
+    corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=60)
+    glue = glue_files.write_glue(tmp_path / "glue", *TASKS)
+    return ["--corpus", corpus, "--glue", glue, "--out", tmp_path / "out"]
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``recipes/hour`` imported."""
+    monkeypatch.syspath_prepend(str(HOUR))
+    spec = importlib.util.spec_from_file_location("hour_main", HOUR / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.mark.slow
+def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
+    out = tmp_path / "out"
+    first = hour(*given, "--minutes", "0.4", "--seeds", "1")
+    assert first.returncode == 0, first.stderr
+    for stage in ("vocabulary", "preparation", "pre-training", "RTE, random weights, seed 0"):
+        assert first.stderr.count(f"--- {stage}\n") == 1
+    scores = json.loads((out / "scores.json").read_text())
+    assert list(scores) == ["pre-trained", "random weights"]
+    assert all(list(of_way) == list(TASKS) for of_way in scores.values())
+    assert all(len(values) == 1 for of_way in scores.values() for values in of_way.values())
+    *_, average, last = first.stdout.splitlines()
+    expected = [sum(values[0] for values in of_way.values()) / 5 for of_way in scores.values()]
+    assert average.split() == ["average", *(f"{value:.1f}" for value in expected)]
+    assert last == "dev sets, times 100; one seed"
+    seconds = json.loads((out / "hour.json").read_text())["seconds"]
+    assert list(seconds) == ["vocabulary", "preparation", "pre-training"]
+    # Measuring the speed and saving come on top of the time for training.
+    assert 10 < sum(seconds.values()) < 90
+
+    # The finished command does nothing anew, also where text and tasks are gone.
+    before = toys.tree(out)
+    (tmp_path / "corpus.txt").unlink()
+    shutil.rmtree(tmp_path / "glue")
+    again = hour(*given, "--minutes", "0.4", "--seeds", "1")
+    assert again.returncode == 0, again.stderr
+    assert "---" not in again.stderr
+    assert again.stdout.startswith(" ")  # the table
+    assert first.stdout.endswith(again.stdout)
+    assert toys.tree(out) == before
+
+    # Another hour, or an hour of other text, is another model.
+    given += ["--seeds", "1"]
+    assert "was begun with --minutes 0.4, not 5" in mistake(*given, "--minutes", "5")
+    other = toys.write_corpus(tmp_path / "other.txt")
+    assert "was begun with --corpus" in mistake(*given, "--corpus", other, "--minutes", "0.4")
+    assert toys.tree(out) == before
+
+
+@pytest.mark.slow
+def test_a_mistake_is_one_line_before_the_hour(tmp_path: Path, given: list[str | Path]) -> None:
+    assert "no-such-text" in mistake(*given, "--corpus", tmp_path / "no-such-text.txt")
+    (tmp_path / "glue" / "RTE" / "dev.tsv").unlink()
+    assert "no dev.tsv of RTE" in mistake(*given)
+    shutil.rmtree(tmp_path / "glue" / "RTE")
+    assert "RTE" in mistake(*given)
+    assert "no-such-glue" in mistake(*given, "--glue", tmp_path / "no-such-glue")
+    assert "--seeds: 0 is below 1" in mistake(*given, "--seeds", "0")
+    assert "--minutes: 0 is not in the range" in mistake(*given, "--minutes", "0")
+    assert "unknown option '--minute'" in mistake(*given, "--minute", "5")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").write_text("years of work")
+    glue = glue_files.write_glue(tmp_path / "whole-glue", *TASKS)
+    assert "is a file" in mistake(*given, "--glue", glue)
+
+
+def test_the_clock_counts_what_was_interrupted(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    corpus, file = [tmp_path / "text"], tmp_path / "hour.json"
+    calls: list[str] = []
+
+    def work(seconds: float, stopped: bool = False) -> None:
+        calls.append("work")
+        now[0] += seconds
+        if stopped:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.Clock(file, corpus).stage("vocabulary", lambda: work(40.0, stopped=True))
+    module.Clock(file, corpus).stage("vocabulary", lambda: work(10.0))
+    clock = module.Clock(file, corpus)
+    clock.stage("vocabulary", lambda: work(5.0))
+    assert len(calls) == 2
+    assert clock.total == 50.0
+    (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
+    with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
+        module.Clock(tmp_path / "other.json", corpus)
+    # Of a minute ten seconds are left, and remain so for a run that has begun.
+    left = tmp_path / "left.json"
+    assert module._hours_left(left, tmp_path / "run", 1.0, clock) == pytest.approx(10 / 3600)
+    with pytest.raises(module.bertine.BertineError, match="give --minutes more"):
+        module._hours_left(left, tmp_path / "run", 0.5, clock)
+    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == pytest.approx(70 / 3600)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    clock.stage("pre-training", lambda: work(30.0))
+    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == pytest.approx(70 / 3600)
+
+
+def test_the_clock_counts_what_was_killed(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TICK", 0.01)
+    file = tmp_path / "hour.json"
+
+    def work() -> None:
+        """What a kill at its end would leave is there."""
+        deadline = time.monotonic() + 30
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        kept = json.loads(file.read_text())
+        assert kept["done"] == []
+        assert kept["seconds"]["vocabulary"] > 0
+
+    module.Clock(file, [tmp_path / "text"]).stage("vocabulary", work)
+    assert json.loads(file.read_text())["done"] == ["vocabulary"]
