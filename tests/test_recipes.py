@@ -65,7 +65,13 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     out = tmp_path / "out"
     first = hour(*given, "--minutes", "0.4", "--seeds", "1")
     assert first.returncode == 0, first.stderr
-    for stage in ("vocabulary", "preparation", "pre-training", "RTE, random weights, seed 0"):
+    for stage in (
+        "vocabulary",
+        "preparation",
+        "running-text",
+        "pairs",
+        "RTE, random weights, seed 0",
+    ):
         assert first.stderr.count(f"--- {stage}\n") == 1
     scores = json.loads((out / "scores.json").read_text())
     assert list(scores) == ["pre-trained", "random weights"]
@@ -76,8 +82,7 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     assert average.split() == ["average", *(f"{value:.1f}" for value in expected)]
     assert last == "dev sets, times 100; one seed"
     seconds = json.loads((out / "hour.json").read_text())["seconds"]
-    assert list(seconds) == ["vocabulary", "preparation", "pre-training"]
-    # Measuring the speed and saving come on top of the time for training.
+    assert list(seconds) == ["vocabulary", "preparation", "running-text", "pairs"]
     assert 10 < sum(seconds.values()) < 90
 
     # The finished command does nothing anew, also where text and tasks are gone.
@@ -140,16 +145,18 @@ def test_the_clock_counts_what_was_interrupted(
     (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)
-    # Of a minute ten seconds are left, and remain so for a run that has begun.
-    left = tmp_path / "left.json"
-    assert module._hours_left(left, tmp_path / "run", 1.0, clock) == pytest.approx(10 / 3600)
+    # Of a minute less a reserve ten seconds are left, and remain so for a run that has begun.
+    left, kept = tmp_path / "left.json", 1 - module._RESERVE
+    expected = pytest.approx((60 * kept - 50) / 3600)
+    assert module._hours_left(left, tmp_path / "run", 1.0, clock) == expected
     with pytest.raises(module.bertine.BertineError, match="give --minutes more"):
         module._hours_left(left, tmp_path / "run", 0.5, clock)
-    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == pytest.approx(70 / 3600)
+    expected = pytest.approx((120 * kept - 50) / 3600)
+    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
-    clock.stage("pre-training", lambda: work(30.0))
-    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == pytest.approx(70 / 3600)
+    clock.stage("running-text", lambda: work(30.0))
+    assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
 
 
 def test_the_clock_counts_what_was_killed(
