@@ -40,6 +40,16 @@ def test_white_space_and_case_do_not_count_but_words_and_order_do() -> None:
         assert fingerprint(other) != fingerprint("the cat sat.")
 
 
+@given(st.text(st.sampled_from("aAbß \n\t\x1c\x85\u2003é"), max_size=60), st.integers(1, 12))
+def test_a_long_document_is_taken_in_pieces(text: str, at_a_time: int) -> None:
+    """Its fingerprint is that of the whole, wherever the pieces end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "_CHARACTERS_AT_A_TIME", at_a_time)
+        assert fingerprint(text) == fingerprint(" ".join(text.casefold().split()))
+        other = fingerprint(text + " b")
+    assert other == fingerprint(" ".join(text.casefold().split()) + " b")
+
+
 def corpus(folder: Path, copies: int) -> Path:
     """Ten documents, and the first of them `copies` times more, in capitals."""
     documents = toys.corpus_text(10).split("\n\n")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from bertine import prepare
+from bertine.data import near_duplicates
 from bertine.data.near_duplicates import (
     SIGNATURES,
     SignatureFile,
@@ -193,3 +194,16 @@ def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
     )
     make_part(part, Tokenizer.load(folder / "tokenizer"))
     assert (Path(part.folder) / SIGNATURES).stat().st_size == 30 * 512
+
+
+def test_a_long_document_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = generator(4, "long documents")
+    lengths = [700, 0, 3, 90, 1, 64, 5, 68, 0, 200, 4]
+    ids = draw.integers(30000, size=sum(lengths)).astype(np.uint16)
+    offsets = np.cumsum([0, *lengths])
+    whole = signatures(ids, offsets)
+    for at_a_time in (1, 7, 64, 90):
+        monkeypatch.setattr(near_duplicates, "_TOKENS_AT_A_TIME", at_a_time)
+        assert (signatures(ids, offsets) == whole).all()
+    # Of some rows only, as a record batch has them: what is before and behind does not matter.
+    assert (signatures(ids, offsets[3:7]) == whole[3:6]).all()

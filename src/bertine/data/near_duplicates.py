@@ -45,6 +45,11 @@ _SEED = 20181011
 
 _NONE = np.uint32(0xFFFFFFFF)
 
+#: Tokens hashed at a time: what is made on the way (some arrays of 8 bytes a token) stays in the
+#: cache, and a document of any length takes no more. It also bounds the rows of signatures, which
+#: are Python lists on their way.
+_TOKENS_AT_A_TIME = 1 << 14
+
 
 def check_library() -> None:
     """Refuse to begin without the library.
@@ -85,41 +90,53 @@ def signatures(
     """
     import rensa
 
-    # Rows of signatures are Python lists on their way, so not too many at once.
-    if len(token_offsets) > 4097:
-        pieces = [
-            signatures(input_ids, token_offsets[begin : begin + 4097])
-            for begin in range(0, len(token_offsets) - 1, 4096)
-        ]
-        return np.concatenate(pieces)
     offsets = np.asarray(token_offsets, np.int64)
-    ids = np.asarray(input_ids[offsets[0] : offsets[-1]]).astype(np.uint64)
-    offsets = offsets - offsets[0]
-    size = TOKENS_OF_A_SHINGLE
-    counts = np.maximum(np.diff(offsets) - (size - 1), 0)
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    if not ends[-1]:
-        return np.full((len(counts), SIGNATURE_SIZE), _NONE)
-    number = max(len(ids) - (size - 1), 0)
-    hashes = np.zeros(number, np.uint64)
-    for place in range(size):
-        hashes = _mixed(hashes + ids[place : place + number])
-    # Of the windows over all tokens, those that lie within a document.
-    inside = np.repeat(offsets[:-1] - ends[:-1], counts) + np.arange(ends[-1])
-    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
-        hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
-    )
-    made = np.array(matrix.to_rows(), np.uint32).reshape(len(counts), SIGNATURE_SIZE)
-    made[counts == 0] = _NONE
-    return made
+    result = np.full((len(offsets) - 1, SIGNATURE_SIZE), _NONE)
+    last_token = int(offsets[-1])
+    for begin in range(int(offsets[0]), last_token, _TOKENS_AT_A_TIME):
+        end = min(begin + _TOKENS_AT_A_TIME, last_token)
+        # The documents with a token between the two, and their 5-grams that begin there.
+        first = int(np.searchsorted(offsets, begin, side="right")) - 1
+        last = int(np.searchsorted(offsets, end, side="left"))
+        starts = np.maximum(offsets[first:last], begin)
+        stops = np.minimum(offsets[first + 1 : last + 1] - (TOKENS_OF_A_SHINGLE - 1), end)
+        rows = np.flatnonzero(stops > starts)
+        if not len(rows):
+            continue
+        starts, counts = starts[rows], (stops - starts)[rows]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        hashes = _shingles(np.asarray(input_ids[begin : end + TOKENS_OF_A_SHINGLE - 1]))
+        inside = np.repeat(starts - begin - ends[:-1], counts) + np.arange(ends[-1])
+        matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+            hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
+        )
+        made = np.array(matrix.to_rows(), np.uint32).reshape(len(rows), SIGNATURE_SIZE)
+        # The minima of a document are those of its pieces.
+        result[first + rows] = np.minimum(result[first + rows], made)
+    return result
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each number spread over 64 bits (the finalizer of SplitMix64; Steele et al. 2014)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _shingles(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """The hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
+    number = max(len(ids) - (TOKENS_OF_A_SHINGLE - 1), 0)
+    wide = ids.astype(np.uint64)
+    hashes, spare = np.zeros(number, np.uint64), np.empty(number, np.uint64)
+    for place in range(TOKENS_OF_A_SHINGLE):
+        hashes += wide[place : place + number]
+        _mix(hashes, spare)
+    return hashes
+
+
+def _mix(values: npt.NDArray[np.uint64], spare: npt.NDArray[np.uint64]) -> None:
+    """Spread each number over 64 bits, in place (the finalizer of SplitMix64; Steele et al. 2014).
+    `spare` is room for as many."""
+    values += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        np.right_shift(values, np.uint64(shift), out=spare)
+        values ^= spare
+        values *= np.uint64(factor)
+    np.right_shift(values, np.uint64(31), out=spare)
+    values ^= spare
 
 
 def write_signatures(folder: Path, shards: Sequence[str]) -> None:
@@ -225,8 +242,10 @@ def find_near_duplicates(
             for block in file.band(band * rows, rows):
                 end = begin + block.shape[1]
                 value = np.zeros(block.shape[1], np.uint64)
+                spare = np.empty_like(value)
                 for row in block:
-                    value = _mixed(value + row)
+                    value += row
+                    _mix(value, spare)
                 keys[begin:end] = value
                 if band == 0:
                     looked_at[begin:end] &= ~(block == _NONE).all(axis=0)
