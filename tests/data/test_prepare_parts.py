@@ -18,6 +18,7 @@ import bertine
 import toys
 from bertine import prepare
 from bertine.data import part_runners
+from bertine.data import prepare as preparation
 from bertine.data.duplicates import Seen
 from bertine.data.parts import Part, make_part, plan_parts
 from bertine.data.prepare_report import PrepareReport
@@ -253,6 +254,24 @@ def test_two_at_the_same_store_do_not_mix(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(part_runners, "make_part", second)
     with pytest.raises(BertineError, match="being prepared by another process"):
         made(folder, "store", processes=1)
+
+
+def test_the_lock_is_on_the_folder_that_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another preparation may end, and remove its folder, just before it is locked here."""
+    real, times = preparation._lock, list[int]()
+
+    def late(handle: int, out: Path) -> None:
+        if not times:
+            times.append(1)
+            (folder / ".store.unfinished").rmdir()
+        real(handle, out)
+
+    monkeypatch.setattr(preparation, "_lock", late)
+    assert made(folder, "store", processes=1).manifest["num_documents"] == 12 * FILES
+    assert times
+    assert not list(folder.glob(".*"))
 
 
 def test_the_same_file_twice_is_there_twice(folder: Path) -> None:
