@@ -331,6 +331,7 @@ class _Splitter:
                         batch = _Sentences()
             batch.document_ends.append(len(batch.texts))
             batch.fingerprints.append(number)
+            del document  # before the next one is read
         yield batch
 
 
