@@ -179,3 +179,13 @@ def test_a_test_file_needs_every_row(text: str, message: str, tmp_path: Path) ->
     (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
     with pytest.raises(BertineError, match=message):
         read_glue_test(tmp_path / "test.tsv", GLUE["CoLA"])
+
+
+def test_the_test_file_of_another_task_is_not_taken(data: Path) -> None:
+    """CoLA's and SST-2's have the same columns: nothing else would say so."""
+    assert find_glue_test(data / "SST-2", GLUE["SST-2"]) == {
+        "SST-2.tsv": data / "SST-2" / "test.tsv"
+    }
+    with pytest.raises(BertineError, match=r"has no SST-2/test\.tsv"):
+        find_glue_test(data / "CoLA", GLUE["SST-2"])
+    assert find_glue_test(data / "RTE", GLUE["WNLI"], required=False) == {}

@@ -146,8 +146,9 @@ def finetune(
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
         save_best: the model directory gets the weights of the epoch with the best score on the
-            validation examples (the task's ``primary_metric``), not the last ones. The examples
-            have then been used to choose: judge the model on others.
+            validation examples (the first metric by which the task is judged: of CoLA Matthews),
+            not the last ones. The examples have then been used to choose: judge the model on
+            others.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -280,7 +281,7 @@ def finetune(
         title="finetune",
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
-        choose=Choice(built.primary_metric, highest=True) if save_best else None,
+        choose=Choice(names[0], highest=True) if save_best else None,
         world=world,
         shard=shard,
     )
