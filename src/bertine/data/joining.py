@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertine.data.duplicates import Seen
-from bertine.data.near_duplicates import SIGNATURES, SignatureFile, find_near_duplicates
+from bertine.data.near_duplicates import SignatureFile, find_near_duplicates
 from bertine.data.parts import FINGERPRINTS, LOST, STORED, Part, part_counts, read_part
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.files import os_errors, sha256_file
@@ -191,7 +191,7 @@ def _forget_losses(part: Part, documents: npt.NDArray[np.bool_], joined: Joined)
 def _signature_file(part: Part) -> SignatureFile:
     shards = read_part(part)["shards"]
     blocks = (documents for shard in shards for documents, _ in shard["record_batches"])
-    return SignatureFile(Path(part.folder) / SIGNATURES, tuple(blocks))
+    return SignatureFile(Path(part.folder), tuple(blocks))
 
 
 def _name(number: int) -> str:

@@ -9,7 +9,7 @@ Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
 The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, takes a Python step
 for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
 reason of memory: the indices of both libraries keep every signature and a table for each band,
-more than a kilobyte a document, while here the signatures stay on disk (512 bytes a document,
+more than a kilobyte a document, while here the signatures stay on disk (1,024 bytes a document,
 until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
 """
 
@@ -34,8 +34,9 @@ SIGNATURE_SIZE = 128
 #: Tokens in the pieces of text that are compared. Documents with fewer have no signature.
 TOKENS_OF_A_SHINGLE = 5
 
-#: A file of signatures: for each record batch of the shards, uint32 [128, documents].
-SIGNATURES = "signatures.bin"
+#: The signatures of a part: by document, to compare two of them (uint32 [documents, 128]); and the
+#: same by row, to read a band of all of them (uint32 [128, documents] for each record batch).
+SIGNATURES, BY_ROW = "signatures.bin", "signatures-by-row.bin"
 
 #: A pair that is just as similar as asked for is compared with at least this probability.
 _RECALL = 0.99
@@ -140,15 +141,17 @@ def _mix(values: npt.NDArray[np.uint64], spare: npt.NDArray[np.uint64]) -> None:
 
 
 def write_signatures(folder: Path, shards: Sequence[str]) -> None:
-    """Write the signatures of all documents in `shards` into `folder`, a record batch at a time."""
-    with open(folder / SIGNATURES, "wb") as handle:
+    """Write the signatures of all documents in `shards` into `folder`, a record batch at a time:
+    once by document, once by row."""
+    with open(folder / SIGNATURES, "wb") as by_document, open(folder / BY_ROW, "wb") as by_row:
         for shard in shards:
             with pa.memory_map(str(folder / shard)) as source:
                 reader = pa.ipc.open_file(source)
                 for index in range(reader.num_record_batches):
                     ids = reader.get_batch(index).column("input_ids")
                     made = signatures(ids.values.to_numpy(), ids.offsets.to_numpy())
-                    handle.write(np.ascontiguousarray(made.T).tobytes())
+                    by_document.write(made.tobytes())
+                    by_row.write(made.T.tobytes())
 
 
 @dataclass(frozen=True)
@@ -156,22 +159,23 @@ class SignatureFile:
     """The signatures of a part.
 
     Attributes:
-        path: the file.
-        blocks: documents in each of its blocks, which are those of the record batches.
+        folder: of the two files.
+        blocks: documents in each block of the file by row: those of the record batches.
     """
 
-    path: Path
+    folder: Path
     blocks: tuple[int, ...]
 
     def band(self, first: int, rows: int) -> Iterator[npt.NDArray[np.uint32]]:
         """Rows `first` to ``first + rows`` of each block: uint32 [rows, documents]."""
-        with os_errors(self.path, "reading it"), open(self.path, "rb") as handle:
+        path = self.folder / BY_ROW
+        with os_errors(path, "reading it"), open(path, "rb") as handle:
             begin = 0
             for documents in self.blocks:
                 handle.seek(begin + first * documents * 4)
                 values = np.fromfile(handle, np.uint32, rows * documents)
                 if len(values) < rows * documents:
-                    raise BertineError(f"{self.path}: is cut off; delete {self.path.parent}")
+                    raise BertineError(f"{path}: is cut off; delete {self.folder}")
                 yield values.reshape(rows, documents)
                 begin += SIGNATURE_SIZE * documents * 4
 
@@ -181,27 +185,23 @@ class _Signatures:
 
     def __init__(self, files: Sequence[SignatureFile]) -> None:
         self._files = files
-        blocks = [
-            (number, begin, documents)
-            for number, file in enumerate(files)
-            for begin, documents in zip(
-                np.cumsum((0, *file.blocks[:-1])).tolist(), file.blocks, strict=False
-            )
-        ]
-        self._blocks = blocks
-        self._starts = np.cumsum([0, *(documents for _, _, documents in blocks)])
-        self._map = lru_cache(64)(self._mapped)
+        self._starts = np.cumsum([0, *(sum(file.blocks) for file in files)])
+        self._map = lru_cache(1024)(self._mapped)
 
     def _mapped(self, number: int) -> npt.NDArray[np.uint32]:
-        return np.memmap(self._files[number].path, np.uint32, "r")
+        file = self._files[number]
+        path = file.folder / SIGNATURES
+        shape = (sum(file.blocks), SIGNATURE_SIZE)
+        try:
+            with os_errors(path, "reading it"):
+                return np.asarray(np.memmap(path, np.uint32, "r", shape=shape))
+        except ValueError as error:
+            raise BertineError(f"{path}: is cut off; delete {file.folder}") from error
 
     def of(self, document: int) -> npt.NDArray[np.uint32]:
         """uint32 [128]."""
-        block = int(np.searchsorted(self._starts, document, side="right")) - 1
-        number, begin, documents = self._blocks[block]
-        at = SIGNATURE_SIZE * begin
-        values = self._map(number)[at : at + SIGNATURE_SIZE * documents]
-        return values.reshape(SIGNATURE_SIZE, documents)[:, document - self._starts[block]]
+        number = int(np.searchsorted(self._starts, document, side="right")) - 1
+        return self._map(number)[document - self._starts[number]]
 
     def similarity(self, one: int, other: int) -> float:
         """The share of equal minima."""

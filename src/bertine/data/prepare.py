@@ -81,7 +81,7 @@ def prepare(
         drop_duplicates: leave out documents with the same words as an earlier one. They are
             counted either way.
         near_duplicates: ``"count"`` or ``"drop"`` documents that are nearly the same as an earlier
-            one (:mod:`bertine.data.near_duplicates`); needs 512 bytes of disk a document.
+            one (:mod:`bertine.data.near_duplicates`); needs 1 kB of disk a document.
         similarity: share of common 5-grams of tokens from which on they are, above 0 to 1.
         processes: how many work at a time; None: one for each core. No more than there are parts.
         ray: address of a Ray cluster that does the work in place of local processes, or
