@@ -20,7 +20,7 @@ from bertine import prepare
 from bertine.data import part_runners
 from bertine.data import prepare as preparation
 from bertine.data.duplicates import Seen
-from bertine.data.parts import Part, make_part, plan_parts
+from bertine.data.parts import Part, PartSettings, make_part, plan_parts
 from bertine.data.prepare_report import PrepareReport
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -281,9 +281,23 @@ def test_the_same_file_twice_is_there_twice(folder: Path) -> None:
     assert report.manifest["duplicates"]["copies"] == 13
 
 
-def test_small_files_share_a_part_and_keep_their_order(folder: Path, tmp_path: Path) -> None:
-    from bertine.data.parts import PartSettings
+def test_a_part_is_known_by_the_paths_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files out of an archive may have the same name, size and time in every folder."""
+    given: dict[str, Any] = {"tokenizer_fingerprint": "x", "folder": tmp_path, "part_bytes": 1}
+    folders = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.txt").write_text(f"{name} text\n", encoding="utf-8")
+        os.utime(tmp_path / name / "0.txt", (0, 0))
+        folders.append(plan_parts([tmp_path / name / "0.txt"], PartSettings(), **given)[0].folder)
+    assert folders[0] != folders[1]
+    monkeypatch.chdir(tmp_path)
+    assert plan_parts([Path("a") / "0.txt"], PartSettings(), **given)[0].folder == folders[0]
 
+
+def test_small_files_share_a_part_and_keep_their_order(folder: Path, tmp_path: Path) -> None:
     files = Corpus(folder / "texts").files
     sizes = [file.stat().st_size for file in files]
     parts = plan_parts(

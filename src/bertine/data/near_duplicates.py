@@ -51,6 +51,9 @@ _NONE = np.uint32(0xFFFFFFFF)
 #: are Python lists on their way.
 _TOKENS_AT_A_TIME = 1 << 14
 
+#: Pairs that are compared are Python numbers on their way, so not too many at once.
+_PAIRS_AT_A_TIME = 1 << 16
+
 
 def check_library() -> None:
     """Refuse to begin without the library.
@@ -258,12 +261,13 @@ def find_near_duplicates(
         same = keys[1:] == keys[:-1]
         starts = np.flatnonzero(np.concatenate([[True], ~same]))
         places = np.flatnonzero(same) + 1
+        places = places[~near[order[places]]]
         firsts = starts[np.searchsorted(starts, places, side="right") - 1]
-        for place, first in zip(places.tolist(), firsts.tolist(), strict=True):
-            document = int(order[place])
-            if near[document]:
-                continue
-            earlier = {int(order[first]), int(order[place - 1])}
-            near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
+        for at in range(0, len(places), _PAIRS_AT_A_TIME):
+            part = slice(at, at + _PAIRS_AT_A_TIME)
+            for place, first in zip(places[part].tolist(), firsts[part].tolist(), strict=True):
+                document = int(order[place])
+                earlier = {int(order[first]), int(order[place - 1])}
+                near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
         told(band + 1, bands)
     return near
