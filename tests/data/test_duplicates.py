@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import toys
 from bertine import prepare
 from bertine.data import duplicates
 from bertine.data.duplicates import Seen, fingerprint
+from bertine.text.sentences import iter_sentences
 
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=200))
@@ -48,6 +50,19 @@ def test_a_long_document_is_taken_in_pieces(text: str, at_a_time: int) -> None:
         assert fingerprint(text) == fingerprint(" ".join(text.casefold().split()))
         other = fingerprint(text + " b")
     assert other == fingerprint(" ".join(text.casefold().split()) + " b")
+
+
+def test_memory_does_not_grow_with_the_document() -> None:
+    text = "some words\n" * 200_000
+    tracemalloc.start()
+    try:
+        fingerprint(text)
+        assert sum(1 for _ in iter_sentences(text)) == 200_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Its words all at once would take 24 MB, its sentences 12.
+    assert peak < 3e6
 
 
 def corpus(folder: Path, copies: int) -> Path:
