@@ -181,6 +181,45 @@ def test_a_killed_preparation_goes_on(
     assert not work.exists()
 
 
+def parts_in(work: Path) -> int:
+    try:
+        return sum(name.startswith("part-") for name in os.listdir(work))
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.slow
+def test_kills_with_several_processes(folder: Path) -> None:
+    """The next one begins at once, when the workers of the one that was killed may still end."""
+    for number in range(FILES, 24):
+        text = toys.corpus_text(6, seed=number)
+        (folder / "texts" / f"{number}.txt").write_text(text, encoding="utf-8")
+    made(folder, "whole", processes=1, drop_duplicates=True)
+    program = (
+        "import sys, bertine\n"
+        "texts, tokenizer, out = sys.argv[1:]\n"
+        "bertine.prepare(texts, tokenizer=tokenizer, out=out, part_bytes=1, processes=2,"
+        " drop_duplicates=True)"
+    )
+    arguments = [str(folder / name) for name in ("texts", "tokenizer", "killed")]
+    work = folder / ".killed.unfinished"
+    ends = []
+    for wanted in (1, 8, 15):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stderr=subprocess.DEVNULL,
+            env=part_runners._environment(1),
+        )
+        while process.poll() is None and parts_in(work) < wanted:
+            time.sleep(0.01)
+        process.kill()
+        ends.append(process.wait())
+    assert ends[0] == -signal.SIGKILL
+    made(folder, "killed", processes=2, drop_duplicates=True)
+    assert toys.tree(folder / "killed") == toys.tree(folder / "whole")
+    assert not list(folder.glob(".*"))
+
+
 def test_what_was_changed_is_done_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed_after_two(folder, "store")
     text = folder / "texts" / "1.txt"
