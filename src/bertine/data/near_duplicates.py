@@ -9,7 +9,7 @@ Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
 The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, takes a Python step
 for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
 reason of memory: the indices of both libraries keep every signature and a table for each band,
-more than a kilobyte a document, while here the signatures stay on disk (1,024 bytes a document,
+more than a kilobyte a document, while here the signatures stay on disk (1 kB a document,
 until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
 """
 
