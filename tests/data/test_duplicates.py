@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import toys
 from bertine import prepare
 from bertine.data import duplicates
 from bertine.data.duplicates import Seen, fingerprint
+from bertine.text.sentences import iter_sentences
 
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=200))
@@ -38,6 +40,29 @@ def test_white_space_and_case_do_not_count_but_words_and_order_do() -> None:
     assert fingerprint("The  cat\nsat. ") == fingerprint("the cat sat.")
     for other in ("the cat sat", "cat the sat.", "thecat sat.", "the cat sat. sat."):
         assert fingerprint(other) != fingerprint("the cat sat.")
+
+
+@given(st.text(st.sampled_from("aAbß \n\t\x1c\x85\u2003é"), max_size=60), st.integers(1, 12))
+def test_a_long_document_is_taken_in_pieces(text: str, at_a_time: int) -> None:
+    """Its fingerprint is that of the whole, wherever the pieces end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "_CHARACTERS_AT_A_TIME", at_a_time)
+        assert fingerprint(text) == fingerprint(" ".join(text.casefold().split()))
+        other = fingerprint(text + " b")
+    assert other == fingerprint(" ".join(text.casefold().split()) + " b")
+
+
+def test_memory_does_not_grow_with_the_document() -> None:
+    text = "some words\n" * 200_000
+    tracemalloc.start()
+    try:
+        fingerprint(text)
+        assert sum(1 for _ in iter_sentences(text)) == 200_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Its words all at once would take 24 MB, its sentences 12.
+    assert peak < 3e6
 
 
 def corpus(folder: Path, copies: int) -> Path:

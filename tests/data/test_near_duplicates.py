@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pytest
 
 from bertine import prepare
+from bertine.data import near_duplicates
 from bertine.data.near_duplicates import (
+    BY_ROW,
     SIGNATURES,
     SignatureFile,
     bands_for,
@@ -164,9 +166,12 @@ def test_pairs_are_found_at_the_rate_promised(tmp_path: Path) -> None:
         documents += [one, other]
     offsets = np.arange(601) * 300
     made = signatures(np.concatenate(documents), offsets)
-    file = SignatureFile(tmp_path / SIGNATURES, (200, 400))
+    file = SignatureFile(tmp_path, (200, 400))
+    (tmp_path / SIGNATURES).write_bytes(made.tobytes())
     blocks = [made[:200].T, made[200:].T]
-    file.path.write_bytes(b"".join(np.ascontiguousarray(block).tobytes() for block in blocks))
+    (tmp_path / BY_ROW).write_bytes(
+        b"".join(np.ascontiguousarray(block).tobytes() for block in blocks)
+    )
     alive = np.ones(600, bool)
     told: list[tuple[int, int]] = []
     near = find_near_duplicates([file], alive, 0.8, lambda *steps: told.append(steps))
@@ -180,7 +185,7 @@ def test_pairs_are_found_at_the_rate_promised(tmp_path: Path) -> None:
 
 
 def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
-    """512 bytes for each document that is stored."""
+    """512 bytes for each document that is stored, twice."""
     from bertine.data.parts import PartSettings, plan_parts
 
     (folder / "a.txt").write_text("\n\n".join(text(n) for n in range(30)), encoding="utf-8")
@@ -192,4 +197,18 @@ def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
         part_bytes=1,
     )
     make_part(part, Tokenizer.load(folder / "tokenizer"))
-    assert (Path(part.folder) / SIGNATURES).stat().st_size == 30 * 512
+    for name in (SIGNATURES, BY_ROW):
+        assert (Path(part.folder) / name).stat().st_size == 30 * 512
+
+
+def test_a_long_document_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = generator(4, "long documents")
+    lengths = [700, 0, 3, 90, 1, 64, 5, 68, 0, 200, 4]
+    ids = draw.integers(30000, size=sum(lengths)).astype(np.uint16)
+    offsets = np.cumsum([0, *lengths])
+    whole = signatures(ids, offsets)
+    for at_a_time in (1, 7, 64, 90):
+        monkeypatch.setattr(near_duplicates, "_TOKENS_AT_A_TIME", at_a_time)
+        assert (signatures(ids, offsets) == whole).all()
+    # Of some rows only, as a record batch has them: what is before and behind does not matter.
+    assert (signatures(ids, offsets[3:7]) == whole[3:6]).all()

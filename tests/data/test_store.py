@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import tracemalloc
 from pathlib import Path
@@ -130,6 +131,19 @@ def test_ids_are_views_into_the_mapped_file(tmp_path: Path):
         assert not ids.flags.owndata
         assert not ids.flags.writeable
     assert pa.total_allocated_bytes() - before < 1 << 16
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")
+def test_no_file_stays_open(tmp_path: Path):
+    """A store of a thousand input files has a thousand shards; a process has 1,024 files."""
+    documents = [[[5] * 40] * 3] * 30
+    store = written(tmp_path / "s", 300, documents, record_batch_tokens=100, shard_tokens=100)
+    assert len(list(store.path.glob("tokens-*.arrow"))) == 30
+    before = len(os.listdir("/proc/self/fd"))
+    views = [store.document(i).input_ids for i in range(30)]
+    assert len(os.listdir("/proc/self/fd")) <= before
+    del store
+    assert all(view.tolist() == [5] * 120 for view in views)
 
 
 def test_unigram_entropy_is_that_of_the_counts(tmp_path: Path):

@@ -17,6 +17,7 @@ from bertine.tasks.glue_data import (
     read_glue_file,
     read_glue_test,
 )
+from bertine.tasks.labelled import read_labelled
 from glue_files import write_glue
 
 
@@ -179,3 +180,24 @@ def test_a_test_file_needs_every_row(text: str, message: str, tmp_path: Path) ->
     (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
     with pytest.raises(BertineError, match=message):
         read_glue_test(tmp_path / "test.tsv", GLUE["CoLA"])
+
+
+def test_the_test_file_of_another_task_is_not_taken(data: Path) -> None:
+    """CoLA's and SST-2's have the same columns: nothing else would say so."""
+    assert find_glue_test(data / "SST-2", GLUE["SST-2"]) == {
+        "SST-2.tsv": data / "SST-2" / "test.tsv"
+    }
+    with pytest.raises(BertineError, match=r"has no SST-2/test\.tsv"):
+        find_glue_test(data / "CoLA", GLUE["SST-2"])
+    assert find_glue_test(data / "RTE", GLUE["WNLI"], required=False) == {}
+
+
+def test_mnli_is_not_judged_on_half_of_its_dev_sets(tmp_path: Path) -> None:
+    """Of other tasks a tenth of the training examples is held out where there is no dev file."""
+    without = ("dev.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
+    for name in ("MNLI", "RTE"):
+        write_glue(tmp_path, name, but=without)
+    with pytest.raises(BertineError, match=r"judged on dev_matched\.tsv and dev_mismatched\.tsv"):
+        read_labelled("glue", tmp_path, glue="MNLI", seed=0)
+    read = read_labelled("glue", tmp_path, glue="RTE", seed=0)
+    assert (len(read.train), len(read.validation)) == (22, 2)

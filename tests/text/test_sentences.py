@@ -49,6 +49,12 @@ def test_nothing_comes_of_nothing():
     assert split_sentences(" \n\t\r\n \u3000 ") == []
 
 
+def test_a_long_document_is_taken_in_pieces():
+    text = "Here we go. There \r\n it ends.\n" * 20_000
+    assert split_sentences(text) == ["Here we go.", "There", "it ends."] * 20_000
+    assert split_sentences("\n" * 200_000 + "One. Two.") == ["One.", "Two."]
+
+
 def test_very_long_sentences_are_quick():
     started = time.monotonic()
     assert len(split_sentences("word " * 200_000)) == 1

@@ -153,6 +153,9 @@ def test_finetune_writes_the_best_epoch(model: Path, labelled: Path, tmp_path: P
     assert result.report is not None
     assert result.report.metrics["accuracy"] == max(values)
     assert not (tmp_path / "run" / "checkpoints").exists()
+    # Asked again, the finished run tells of the model that it saved.
+    again = finetune("text", out=tmp_path / "run", save_best=True, resume=True, **given)
+    assert again.metrics == result.metrics
 
 
 def test_the_best_epoch_asked_for_when_resumed(

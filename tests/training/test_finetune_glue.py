@@ -4,6 +4,7 @@ same; the whole of GLUE and its table; fresh weights; the leaderboard's files.""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -200,7 +201,22 @@ def test_what_cannot_be_handed_in_is_said(
         bertine.glue_submission([out / "RTE", out / "RTE" / "model"], data=data, out=path)
     with pytest.raises(BertineError, match=r"has no RTE/test.tsv, the test file for RTE.tsv"):
         bertine.glue_submission(out / "RTE", data=tmp_path, out=path)
+    shutil.copy(data / "CoLA" / "test.tsv", tmp_path / "test.tsv")
+    with pytest.raises(BertineError, match=r"is it the test file for CoLA\.tsv or for SST-2"):
+        bertine.glue_submission([out / "CoLA", out / "SST-2"], data=tmp_path, out=path)
     assert not path.exists()
+
+
+def test_the_best_epoch_is_the_one_of_the_official_metric(
+    data: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**QUICK, "epochs": 3, "learning_rate": 5e-3, "save_best": True}
+    done = bertine.finetune(
+        "glue", glue_task="CoLA", model=model, data=data, out=tmp_path / "run", **settings
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"best on the validation examples: epoch \d, matthews", said)
+    assert done.metrics["matthews"] == max(entry["matthews"] for entry in done.scores)
 
 
 def test_seeds_differ_and_repeat(data: Path, model: Path, tmp_path: Path) -> None:

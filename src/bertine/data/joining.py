@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertine.data.duplicates import Seen
-from bertine.data.near_duplicates import SIGNATURES, SignatureFile, find_near_duplicates
-from bertine.data.parts import FINGERPRINTS, STORED, Part, part_counts, read_part
+from bertine.data.near_duplicates import SignatureFile, find_near_duplicates
+from bertine.data.parts import FINGERPRINTS, LOST, STORED, Part, part_counts, read_part
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.files import os_errors, sha256_file
 from bertine.text.corpus import MAX_SKIPPED_NAMED, CorpusStats
@@ -129,21 +129,17 @@ def _left_out(
 ) -> list[npt.NDArray[np.bool_] | None]:
     """For each part which of its stored documents are left out (bool); None: none of them."""
     seen = Seen()
-    total = joined.counted["dropped"]
     copies: list[npt.NDArray[np.bool_]] = []
-    found = False
     for number, part in enumerate(parts):
         joined.documents += read_part(part)["documents"]
-        file = Path(part.folder)
+        file = Path(part.folder) / FINGERPRINTS
         with os_errors(file, "reading it"):
-            fingerprints = np.fromfile(file / FINGERPRINTS, np.uint64)
-            stored = np.fromfile(file / STORED, np.uint8).astype(bool)
+            fingerprints = np.fromfile(file, np.uint64)
+        stored = _stored(part)
         copy = ~seen.add_many(fingerprints)
-        found |= bool(copy.any())
         copies.append(copy[stored])
         if drop_duplicates:
-            # Left out as copies, not for want of a token. (Their sentences stay counted.)
-            total["documents_without_tokens"] -= int((copy & ~stored).sum())
+            _forget_losses(part, copy, joined)
         told("comparing documents", number + 1, len(parts))
     joined.copies = joined.documents - len(seen)
     del seen
@@ -159,18 +155,43 @@ def _left_out(
     result: list[npt.NDArray[np.bool_] | None] = []
     for number, copy in enumerate(copies):
         rows = np.zeros(len(copy), bool)
-        if drop_duplicates and found:
+        if drop_duplicates:
             rows |= copy
-        if near_duplicates == "drop":
+        if near_duplicates == "drop" and near[number].any():
+            stored = _stored(parts[number])
+            documents = np.zeros(len(stored), bool)
+            documents[stored] = near[number]
+            _forget_losses(parts[number], documents, joined)
             rows |= near[number]
         result.append(rows if rows.any() else None)
     return result
 
 
+def _stored(part: Part) -> npt.NDArray[np.bool_]:
+    """Which documents of `part` have a token, so are stored: bool [documents]."""
+    file = Path(part.folder) / STORED
+    with os_errors(file, "reading it"):
+        return np.fromfile(file, np.uint8).astype(bool)
+
+
+def _forget_losses(part: Part, documents: npt.NDArray[np.bool_], joined: Joined) -> None:
+    """Take back what was counted of `documents` (bool [documents of the part]), which are left out
+    for another reason than what was counted."""
+    if not documents.any():
+        return
+    file = Path(part.folder) / LOST
+    with os_errors(file, "reading it"):
+        lost = np.fromfile(file, np.uint32).reshape(-1, 2)
+    empty, cut = lost[documents].sum(axis=0, dtype=np.int64).tolist()
+    joined.counted["dropped"]["documents_without_tokens"] -= int((documents & ~_stored(part)).sum())
+    joined.counted["dropped"]["sentences_without_tokens"] -= empty
+    joined.counted["cut_sentences"] -= cut
+
+
 def _signature_file(part: Part) -> SignatureFile:
     shards = read_part(part)["shards"]
     blocks = (documents for shard in shards for documents, _ in shard["record_batches"])
-    return SignatureFile(Path(part.folder) / SIGNATURES, tuple(blocks))
+    return SignatureFile(Path(part.folder), tuple(blocks))
 
 
 def _name(number: int) -> str:

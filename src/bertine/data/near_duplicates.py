@@ -9,7 +9,7 @@ Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
 The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, takes a Python step
 for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
 reason of memory: the indices of both libraries keep every signature and a table for each band,
-more than a kilobyte a document, while here the signatures stay on disk (512 bytes a document,
+more than a kilobyte a document, while here the signatures stay on disk (1 kB a document,
 until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
 """
 
@@ -34,8 +34,9 @@ SIGNATURE_SIZE = 128
 #: Tokens in the pieces of text that are compared. Documents with fewer have no signature.
 TOKENS_OF_A_SHINGLE = 5
 
-#: A file of signatures: for each record batch of the shards, uint32 [128, documents].
-SIGNATURES = "signatures.bin"
+#: The signatures of a part: by document, to compare two of them (uint32 [documents, 128]); and the
+#: same by row, to read a band of all of them (uint32 [128, documents] for each record batch).
+SIGNATURES, BY_ROW = "signatures.bin", "signatures-by-row.bin"
 
 #: A pair that is just as similar as asked for is compared with at least this probability.
 _RECALL = 0.99
@@ -44,6 +45,14 @@ _RECALL = 0.99
 _SEED = 20181011
 
 _NONE = np.uint32(0xFFFFFFFF)
+
+#: Tokens hashed at a time: what is made on the way (some arrays of 8 bytes a token) stays in the
+#: cache, and a document of any length takes no more. It also bounds the rows of signatures, which
+#: are Python lists on their way.
+_TOKENS_AT_A_TIME = 1 << 14
+
+#: Pairs that are compared are Python numbers on their way, so not too many at once.
+_PAIRS_AT_A_TIME = 1 << 16
 
 
 def check_library() -> None:
@@ -85,53 +94,67 @@ def signatures(
     """
     import rensa
 
-    # Rows of signatures are Python lists on their way, so not too many at once.
-    if len(token_offsets) > 4097:
-        pieces = [
-            signatures(input_ids, token_offsets[begin : begin + 4097])
-            for begin in range(0, len(token_offsets) - 1, 4096)
-        ]
-        return np.concatenate(pieces)
     offsets = np.asarray(token_offsets, np.int64)
-    ids = np.asarray(input_ids[offsets[0] : offsets[-1]]).astype(np.uint64)
-    offsets = offsets - offsets[0]
-    size = TOKENS_OF_A_SHINGLE
-    counts = np.maximum(np.diff(offsets) - (size - 1), 0)
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    if not ends[-1]:
-        return np.full((len(counts), SIGNATURE_SIZE), _NONE)
-    number = max(len(ids) - (size - 1), 0)
-    hashes = np.zeros(number, np.uint64)
-    for place in range(size):
-        hashes = _mixed(hashes + ids[place : place + number])
-    # Of the windows over all tokens, those that lie within a document.
-    inside = np.repeat(offsets[:-1] - ends[:-1], counts) + np.arange(ends[-1])
-    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
-        hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
-    )
-    made = np.array(matrix.to_rows(), np.uint32).reshape(len(counts), SIGNATURE_SIZE)
-    made[counts == 0] = _NONE
-    return made
+    result = np.full((len(offsets) - 1, SIGNATURE_SIZE), _NONE)
+    last_token = int(offsets[-1])
+    for begin in range(int(offsets[0]), last_token, _TOKENS_AT_A_TIME):
+        end = min(begin + _TOKENS_AT_A_TIME, last_token)
+        # The documents with a token between the two, and their 5-grams that begin there.
+        first = int(np.searchsorted(offsets, begin, side="right")) - 1
+        last = int(np.searchsorted(offsets, end, side="left"))
+        starts = np.maximum(offsets[first:last], begin)
+        stops = np.minimum(offsets[first + 1 : last + 1] - (TOKENS_OF_A_SHINGLE - 1), end)
+        rows = np.flatnonzero(stops > starts)
+        if not len(rows):
+            continue
+        starts, counts = starts[rows], (stops - starts)[rows]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        hashes = _shingles(np.asarray(input_ids[begin : end + TOKENS_OF_A_SHINGLE - 1]))
+        inside = np.repeat(starts - begin - ends[:-1], counts) + np.arange(ends[-1])
+        matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+            hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
+        )
+        made = np.array(matrix.to_rows(), np.uint32).reshape(len(rows), SIGNATURE_SIZE)
+        # The minima of a document are those of its pieces.
+        result[first + rows] = np.minimum(result[first + rows], made)
+    return result
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each number spread over 64 bits (the finalizer of SplitMix64; Steele et al. 2014)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _shingles(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """The hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
+    number = max(len(ids) - (TOKENS_OF_A_SHINGLE - 1), 0)
+    wide = ids.astype(np.uint64)
+    hashes, spare = np.zeros(number, np.uint64), np.empty(number, np.uint64)
+    for place in range(TOKENS_OF_A_SHINGLE):
+        hashes += wide[place : place + number]
+        _mix(hashes, spare)
+    return hashes
+
+
+def _mix(values: npt.NDArray[np.uint64], spare: npt.NDArray[np.uint64]) -> None:
+    """Spread each number over 64 bits, in place (the finalizer of SplitMix64; Steele et al. 2014).
+    `spare` is room for as many."""
+    values += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        np.right_shift(values, np.uint64(shift), out=spare)
+        values ^= spare
+        values *= np.uint64(factor)
+    np.right_shift(values, np.uint64(31), out=spare)
+    values ^= spare
 
 
 def write_signatures(folder: Path, shards: Sequence[str]) -> None:
-    """Write the signatures of all documents in `shards` into `folder`, a record batch at a time."""
-    with open(folder / SIGNATURES, "wb") as handle:
+    """Write the signatures of all documents in `shards` into `folder`, a record batch at a time:
+    once by document, once by row."""
+    with open(folder / SIGNATURES, "wb") as by_document, open(folder / BY_ROW, "wb") as by_row:
         for shard in shards:
             with pa.memory_map(str(folder / shard)) as source:
                 reader = pa.ipc.open_file(source)
                 for index in range(reader.num_record_batches):
                     ids = reader.get_batch(index).column("input_ids")
                     made = signatures(ids.values.to_numpy(), ids.offsets.to_numpy())
-                    handle.write(np.ascontiguousarray(made.T).tobytes())
+                    by_document.write(made.tobytes())
+                    by_row.write(made.T.tobytes())
 
 
 @dataclass(frozen=True)
@@ -139,22 +162,23 @@ class SignatureFile:
     """The signatures of a part.
 
     Attributes:
-        path: the file.
-        blocks: documents in each of its blocks, which are those of the record batches.
+        folder: of the two files.
+        blocks: documents in each block of the file by row: those of the record batches.
     """
 
-    path: Path
+    folder: Path
     blocks: tuple[int, ...]
 
     def band(self, first: int, rows: int) -> Iterator[npt.NDArray[np.uint32]]:
         """Rows `first` to ``first + rows`` of each block: uint32 [rows, documents]."""
-        with os_errors(self.path, "reading it"), open(self.path, "rb") as handle:
+        path = self.folder / BY_ROW
+        with os_errors(path, "reading it"), open(path, "rb") as handle:
             begin = 0
             for documents in self.blocks:
                 handle.seek(begin + first * documents * 4)
                 values = np.fromfile(handle, np.uint32, rows * documents)
                 if len(values) < rows * documents:
-                    raise BertineError(f"{self.path}: is cut off; delete {self.path.parent}")
+                    raise BertineError(f"{path}: is cut off; delete {self.folder}")
                 yield values.reshape(rows, documents)
                 begin += SIGNATURE_SIZE * documents * 4
 
@@ -164,27 +188,23 @@ class _Signatures:
 
     def __init__(self, files: Sequence[SignatureFile]) -> None:
         self._files = files
-        blocks = [
-            (number, begin, documents)
-            for number, file in enumerate(files)
-            for begin, documents in zip(
-                np.cumsum((0, *file.blocks[:-1])).tolist(), file.blocks, strict=False
-            )
-        ]
-        self._blocks = blocks
-        self._starts = np.cumsum([0, *(documents for _, _, documents in blocks)])
-        self._map = lru_cache(64)(self._mapped)
+        self._starts = np.cumsum([0, *(sum(file.blocks) for file in files)])
+        self._map = lru_cache(1024)(self._mapped)
 
     def _mapped(self, number: int) -> npt.NDArray[np.uint32]:
-        return np.memmap(self._files[number].path, np.uint32, "r")
+        file = self._files[number]
+        path = file.folder / SIGNATURES
+        shape = (sum(file.blocks), SIGNATURE_SIZE)
+        try:
+            with os_errors(path, "reading it"):
+                return np.asarray(np.memmap(path, np.uint32, "r", shape=shape))
+        except ValueError as error:
+            raise BertineError(f"{path}: is cut off; delete {file.folder}") from error
 
     def of(self, document: int) -> npt.NDArray[np.uint32]:
         """uint32 [128]."""
-        block = int(np.searchsorted(self._starts, document, side="right")) - 1
-        number, begin, documents = self._blocks[block]
-        at = SIGNATURE_SIZE * begin
-        values = self._map(number)[at : at + SIGNATURE_SIZE * documents]
-        return values.reshape(SIGNATURE_SIZE, documents)[:, document - self._starts[block]]
+        number = int(np.searchsorted(self._starts, document, side="right")) - 1
+        return self._map(number)[document - self._starts[number]]
 
     def similarity(self, one: int, other: int) -> float:
         """The share of equal minima."""
@@ -225,8 +245,10 @@ def find_near_duplicates(
             for block in file.band(band * rows, rows):
                 end = begin + block.shape[1]
                 value = np.zeros(block.shape[1], np.uint64)
+                spare = np.empty_like(value)
                 for row in block:
-                    value = _mixed(value + row)
+                    value += row
+                    _mix(value, spare)
                 keys[begin:end] = value
                 if band == 0:
                     looked_at[begin:end] &= ~(block == _NONE).all(axis=0)
@@ -239,12 +261,13 @@ def find_near_duplicates(
         same = keys[1:] == keys[:-1]
         starts = np.flatnonzero(np.concatenate([[True], ~same]))
         places = np.flatnonzero(same) + 1
+        places = places[~near[order[places]]]
         firsts = starts[np.searchsorted(starts, places, side="right") - 1]
-        for place, first in zip(places.tolist(), firsts.tolist(), strict=True):
-            document = int(order[place])
-            if near[document]:
-                continue
-            earlier = {int(order[first]), int(order[place - 1])}
-            near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
+        for at in range(0, len(places), _PAIRS_AT_A_TIME):
+            part = slice(at, at + _PAIRS_AT_A_TIME)
+            for place, first in zip(places[part].tolist(), firsts[part].tolist(), strict=True):
+                document = int(order[place])
+                earlier = {int(order[first]), int(order[place - 1])}
+                near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
         told(band + 1, bands)
     return near

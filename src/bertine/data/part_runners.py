@@ -13,6 +13,7 @@ from typing import Any
 
 from bertine.data.parts import Part, PartProgress, make_part
 from bertine.errors import BertineError
+from bertine.files import os_errors
 from bertine.launch import cores
 from bertine.text.tokenizer import Tokenizer
 
@@ -70,17 +71,18 @@ def run_processes(parts: Sequence[Part], tokenizer: Path, told: PartTold, proces
     command = [sys.executable, "-m", "bertine.data.part_worker", str(tokenizer)]
     try:
         for _ in range(processes):
-            workers.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    encoding="utf-8",
-                    env=environment,
-                    # Ctrl-C is for this process, which then ends the others.
-                    process_group=0,
+            with os_errors(sys.executable, "starting a process; give fewer --processes"):
+                workers.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        encoding="utf-8",
+                        env=environment,
+                        # Ctrl-C is for this process, which then ends the others.
+                        process_group=0,
+                    )
                 )
-            )
         threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
         for thread in threads:
             thread.start()
@@ -179,7 +181,9 @@ def run_ray(parts: Sequence[Part], tokenizer: Path, told: PartTold, address: str
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     try:
         if address == "local":
-            ray.init(address="local", num_cpus=cores(), include_dashboard=False, **options)
+            # Only names go through its object store, for which it would set memory aside.
+            options |= {"include_dashboard": False, "object_store_memory": 100 << 20}
+            ray.init(address="local", num_cpus=cores(), **options)
         else:
             ray.init(address=address, **options)
     except Exception as error:

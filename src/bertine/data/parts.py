@@ -31,11 +31,11 @@ from bertine import __version__
 from bertine.data.duplicates import Seen, fingerprint
 from bertine.data.near_duplicates import write_signatures
 from bertine.data.store import UNIGRAM_COUNTS
-from bertine.data.writer import StoreWriter
+from bertine.data.writer import MAX_SENTENCE, StoreWriter
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, os_errors, read_json, write_json
 from bertine.text.corpus import Corpus
-from bertine.text.sentences import split_sentences
+from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
 
 #: Characters tokenized at a time. Large enough for the tokenizer to use every core.
@@ -48,12 +48,13 @@ MAX_SENTENCE_CHARACTERS = 1 << 16
 #: Batches being tokenized while the next is read: two keep the cores busy between them.
 _BATCHES_AHEAD = 2
 
-#: Files of a part besides its shards and counts: what it holds; the fingerprint of each document
-#: that was not left out within the part (uint64); whether it had a token, so is stored (uint8).
-PART, FINGERPRINTS, STORED = "part.json", "fingerprints.bin", "stored.bin"
+#: Files of a part besides its shards and counts: what it holds; and of each document that was not
+#: left out within the part the fingerprint (uint64), whether it had a token, so is stored (uint8),
+#: and how many of its sentences had no token and how many were cut (uint32, two a document).
+PART, FINGERPRINTS, STORED, LOST = "part.json", "fingerprints.bin", "stored.bin", "lost.bin"
 
 #: Goes up when parts of an earlier Bertine are not to be used.
-_PARTS_VERSION = 1
+_PARTS_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def plan_parts(
     A file of `part_bytes` or more is a part; smaller ones are taken together up to that size, so
     that a million small files do not make a million shards.
 
-    A part's folder is named by a hash of the names, sizes and times of change of its files, the
+    A part's folder is named by a hash of the paths, sizes and times of change of its files, the
     settings, the tokenizer, and the versions of what does the work.
     """
     general = {
@@ -174,7 +175,7 @@ def plan_parts(
         if size + status.st_size > part_bytes:
             close()
         taken.append(str(file))
-        facts.append((file.name, status.st_size, status.st_mtime_ns))
+        facts.append((os.path.abspath(file), status.st_size, status.st_mtime_ns))
         size += status.st_size
     close()
     return parts
@@ -216,16 +217,18 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
             ) as writer,
             open(folder / FINGERPRINTS, "wb") as fingerprints,
             open(folder / STORED, "wb") as stored,
+            open(folder / LOST, "wb") as lost,
         ):
             progress = PartProgress()
-            open_tokens = 0  # of the document that the batches have not yet ended
+            tokens, empty, cut = _Sums(), _Sums(), _Sums()
             for sentences, (ids, lengths) in _tokenized(splitter, tokenizer):
                 ends = np.asarray(sentences.document_ends, np.int64)
                 writer.append(ids, lengths, ends)
-                before = np.concatenate([[0], np.cumsum(lengths)])[ends] + open_tokens
-                sizes = np.diff(before, prepend=0)
-                open_tokens += len(ids) - (int(before[-1]) if len(before) else 0)
-                stored.write((sizes > 0).astype(np.uint8).tobytes())
+                stored.write((tokens.add(lengths, ends) > 0).astype(np.uint8).tobytes())
+                cuts = (lengths > MAX_SENTENCE).astype(np.int64)
+                cuts[sentences.cuts] += 1
+                losses = [empty.add(lengths == 0, ends), cut.add(cuts, ends)]
+                lost.write(np.stack(losses, axis=1).astype(np.uint32).tobytes())
                 fingerprints.write(np.array(sentences.fingerprints, np.uint64).tobytes())
                 progress.position = corpus.position
                 progress.documents += len(ends)
@@ -264,13 +267,34 @@ class _Sentences:
         texts: the sentences.
         document_ends: before which of them a document ends.
         fingerprints: of the documents that end.
+        cuts: which of them are the first piece of a sentence that was cut.
         characters: their length.
     """
 
     texts: list[str] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)
     document_ends: list[int] = field(default_factory=list)
     fingerprints: list[int] = field(default_factory=list)
     characters: int = 0
+
+
+class _Sums:
+    """Adds up over the sentences of each document, which may go over several batches."""
+
+    def __init__(self) -> None:
+        self._open = 0  # of the document that the batches have not yet ended
+
+    def add(self, values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The sums of the documents that end in a batch.
+
+        Args:
+            values: numbers [sentences].
+            ends: [documents], before which sentence each of them ends.
+        """
+        before = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+        reached = before[ends] + self._open
+        self._open += int(before[-1]) - (int(reached[-1]) if len(ends) else 0)
+        return np.diff(reached, prepend=0)
 
 
 class _Splitter:
@@ -293,10 +317,11 @@ class _Splitter:
                 self.copies += 1
                 if self.drop_duplicates:
                     continue
-            for sentence in split_sentences(document.text, self.language):
+            for sentence in iter_sentences(document.text, self.language):
                 pieces = [sentence]
                 if len(sentence) > MAX_SENTENCE_CHARACTERS:
                     self.cut_sentences += 1
+                    batch.cuts.append(len(batch.texts))
                     pieces = cut_sentence(sentence, MAX_SENTENCE_CHARACTERS)
                 for piece in pieces:
                     batch.texts.append(piece)
@@ -306,6 +331,7 @@ class _Splitter:
                         batch = _Sentences()
             batch.document_ends.append(len(batch.texts))
             batch.fingerprints.append(number)
+            del document  # before the next one is read
         yield batch
 
 

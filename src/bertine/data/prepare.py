@@ -63,7 +63,7 @@ def prepare(
 
     Each input file (or several small ones together) makes its shards by itself. A preparation
     that was killed and is run again with the same arguments keeps the files that are done; they
-    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose name, size or time
+    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose path, size or time
     of change is another, or other arguments, are done anew.
 
     Memory does not grow with the corpus but for small counts: each process holds some batches of
@@ -82,7 +82,7 @@ def prepare(
         drop_duplicates: leave out documents with the same words as an earlier one. They are
             counted either way.
         near_duplicates: ``"count"`` or ``"drop"`` documents that are nearly the same as an earlier
-            one (:mod:`bertine.data.near_duplicates`); needs 512 bytes of disk a document.
+            one (:mod:`bertine.data.near_duplicates`); needs 1 kB of disk a document.
         similarity: share of common 5-grams of tokens from which on they are, above 0 to 1.
         processes: how many work at a time; None: one for each core. No more than there are parts.
         ray: address of a Ray cluster that does the work in place of local processes, or
@@ -199,17 +199,35 @@ def _work_folder(out: Path, real: Path) -> Iterator[Path]:
     It is removed if no part is in it in the end.
     """
     work = real.with_name(f".{real.name}.unfinished")
-    with os_errors(out, "writing it"):
-        work.mkdir(parents=True, exist_ok=True)
-        lock = os.open(work, os.O_RDONLY)
+    lock = _locked(work, out)
     try:
-        _lock(lock, out)
-        try:
-            yield work
-        finally:
-            if not any(work.glob("part-*")):
-                shutil.rmtree(work, ignore_errors=True)
+        yield work
     finally:
+        if not any(work.glob("part-*")):
+            shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(work: Path, out: Path) -> int:
+    """Make the folder `work` if it is not there, and lock it until the number returned is closed
+    (or the process ends, in whatever way)."""
+    while True:
+        with os_errors(out, "writing it"):
+            work.mkdir(parents=True, exist_ok=True)
+            try:
+                lock = os.open(work, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # another process has just finished, and removed it
+        try:
+            _lock(lock, out)
+            # What is locked is the folder that is there, and not one that was removed meanwhile.
+            if os.path.samestat(os.fstat(lock), os.stat(work)):
+                return lock
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(lock)
+            raise
         os.close(lock)
 
 
@@ -256,7 +274,10 @@ def _remove_remains(real: Path) -> None:
 
 def _is_store_or_half(folder: Path) -> bool:
     """Whether `folder` holds a token store, or the beginning of one."""
-    return folder.is_dir() and (is_store(folder) or any(folder.glob("tokens-*.arrow")))
+    if not folder.is_dir():
+        return False
+    begun = any(folder.glob("tokens-*.arrow")) or not any(folder.iterdir())
+    return begun or is_store(folder)
 
 
 def _make(
@@ -271,7 +292,8 @@ def _make(
         if ray is None and count == 1:
             run_here(parts, encoder, told)
             return
-        folder.mkdir()
+        with os_errors(folder, "writing it"):
+            folder.mkdir(exist_ok=True)
         encoder.save(folder)
         if ray is None:
             run_processes(parts, folder, told, count)

@@ -150,12 +150,9 @@ class TokenStore:
         #: For each record batch, the number of documents and of tokens before it.
         self.first_documents: list[int] = _starts(documents for documents, _ in batches)
         self.first_tokens: list[int] = _starts(tokens for _, tokens in batches)
-        self._readers: list[pa.RecordBatchFileReader | None] = [None] * len(manifest["shards"])
-        self._where = [
-            (shard, index)
-            for shard, facts in enumerate(manifest["shards"])
-            for index in range(len(facts["record_batches"]))
-        ]
+        self._shards: list[dict[str, Any]] = manifest["shards"]
+        #: For each shard, the number of record batches before it.
+        self._first_chunks = _starts(len(shard["record_batches"]) for shard in self._shards)
         self._chunks: list[Chunk | None] = [None] * len(batches)
 
     @classmethod
@@ -236,32 +233,41 @@ class TokenStore:
         return float(-(p * np.log(p)).sum())
 
     def chunk(self, index: int) -> Chunk:
-        """Record batch number `index`, mapped on first use."""
+        """Record batch number `index`; its shard is mapped on first use."""
         chunk = self._chunks[index]
         if chunk is None:
-            shard, batch = self._where[index]
-            file = self.path / self.manifest["shards"][shard]["file"]
-            try:
-                reader = self._readers[shard]
-                if reader is None:
-                    reader = pa.ipc.open_file(pa.memory_map(str(file)))
-                    self._readers[shard] = reader
-                chunk = Chunk(reader.get_batch(batch), self.first_documents[index])
-            except (OSError, KeyError, IndexError, pa.ArrowException) as error:
-                reason = str(error).splitlines()[0]
-                raise BertineError(
-                    f"{file}: damaged ({reason}); make the store again with `bertine prepare`"
-                ) from error
-            self._chunks[index] = chunk
+            shard = bisect_right(self._first_chunks, index) - 1
+            first, mapped = self._first_chunks[shard], self._mapped(shard)
+            self._chunks[first : first + len(mapped)] = mapped
+            chunk = mapped[index - first]
         return chunk
 
+    def _mapped(self, shard: int) -> list[Chunk]:
+        """The record batches of a shard. Its file is closed again, since a store may have more
+        shards than a process may have open files; what is mapped stays as long as it is used."""
+        facts, first = self._shards[shard], self._first_chunks[shard]
+        file = self.path / facts["file"]
+        try:
+            with pa.memory_map(str(file)) as source:
+                reader = pa.ipc.open_file(source)
+                return [
+                    Chunk(reader.get_batch(number), self.first_documents[first + number])
+                    for number in range(len(facts["record_batches"]))
+                ]
+        except (OSError, KeyError, IndexError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise BertineError(
+                f"{file}: damaged ({reason}); make the store again with `bertine prepare`"
+            ) from error
+
     def chunks(self) -> Iterator[Chunk]:
-        """All record batches in order; a batch mapped for this alone is let go again."""
-        for index in range(len(self._chunks)):
-            known = self._chunks[index] is not None
-            yield self.chunk(index)
-            if not known:
-                self._chunks[index] = None
+        """All record batches in order; a shard mapped for this alone is let go again."""
+        for shard, first in enumerate(self._first_chunks):
+            if self._chunks[first] is None:
+                yield from self._mapped(shard)
+            else:
+                for index in range(first, first + len(self._shards[shard]["record_batches"])):
+                    yield self.chunk(index)
 
     def row(self, document: int) -> tuple[Chunk, int]:
         """The record batch of a document, and its row there."""

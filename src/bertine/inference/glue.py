@@ -79,6 +79,7 @@ def glue_submission(
             for kind in kinds
             for written, path in find_glue_test(data, kind, required=kind.name == name).items()
         ]
+    _check_each_has_its_own(tests)
     texts: dict[str, str] = {}
     result = GlueSubmission(Path(out), {}, [])
     for name, folder in chosen.items():
@@ -96,6 +97,19 @@ def glue_submission(
                 entry = zipfile.ZipInfo(written, date_time=(1980, 1, 1, 0, 0, 0))
                 archive.writestr(entry, texts[written], zipfile.ZIP_DEFLATED)
     return result
+
+
+def _check_each_has_its_own(tests: dict[str, list[tuple[str, Path, GlueTask]]]) -> None:
+    """Refuse one test file for two tasks: `data` was then the folder of one of them."""
+    files: dict[Path, str] = {}
+    for found in tests.values():
+        for written, path, _ in found:
+            if path in files:
+                raise BertineError(
+                    f"{path}: is it the test file for {files[path]} or for {written}? Name the "
+                    "folder that holds the tasks' folders, or the model of the one task"
+                )
+            files[path] = written
 
 
 def _predicted(

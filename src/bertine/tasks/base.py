@@ -75,7 +75,8 @@ class Task(Protocol[Prediction]):
 
     Attributes:
         name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
-        primary_metric: the metric (higher is better) by which models are chosen.
+        primary_metric: the metric (higher is better) by which models are chosen, where no other
+            is named for the data (`metric_names`).
         text_columns: the columns that hold an example's texts.
         label_column: the column that holds the label, None when not known.
         max_length: longest input in pieces, special tokens included.

@@ -217,15 +217,28 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
     Raises:
         BertineError: one is missing, unless not `required`; then what is there is the answer.
     """
-    places = [Path(data) / task.folder, Path(data) / task.name, Path(data)]
+    named = [Path(data) / task.folder, Path(data) / task.name]
     found: dict[str, Path] = {}
     for written, name in task.test.items():
+        # Single-sentence tasks have the same columns: the folder of another one is no mistake that
+        # would show.
+        places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
         path = next((place / name for place in places if (place / name).is_file()), None)
         if path is not None:
             found[written] = path
         elif required:
             raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
     return found
+
+
+def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
+    """Whether `folder` is called like a task that is not `task` and has a test file `name` too."""
+    called = folder.resolve().name
+    return any(
+        called in (other.folder, other.name) and name in other.test.values()
+        for other in GLUE.values()
+        if other is not task
+    )
 
 
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:

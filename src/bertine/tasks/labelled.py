@@ -95,6 +95,9 @@ def _glue(data: Path | str, task: GlueTask, seed: int, strict: bool) -> Labelled
     read = read_glue(data, task, strict=strict)
     train, validation = read.train, read.validation
     if validation is None:
+        if len(task.validation) > 1:
+            wanted = " and ".join(task.validation.values())
+            raise BertineError(f"{data}: {task.name} is judged on {wanted}, which are not there")
         train, validation = train.hold_out(_HOLD_OUT, seed, stratify=not task.regression)
     return Labelled(
         lambda max_length: glue_built(task, train, max_length), train, validation, read.others

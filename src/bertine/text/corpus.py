@@ -193,8 +193,10 @@ class Corpus:
                     stats.empty_documents += 1
                     continue
                 stats.documents += 1
-                stats.text_bytes += len(raw_text.encode())
+                size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())
+                stats.text_bytes += size
                 yield Document(raw_text, str(path), row)
+                del raw_text  # before the next one is read
             stats.files += 1
             with os_errors(path, "reading it"):
                 done += os.path.getsize(path)
@@ -252,9 +254,13 @@ class Corpus:
             )
             for raw, line, part in documents:
                 stats.split_documents += part == 1
+                # One copy at a time of what may be a very large document.
+                raw = raw.rstrip(b"\r\n")
                 place = Place(path, line)
-                text = decode(raw, place, strict=self.strict, repairs=stats)
-                yield text.strip("\n"), line, stream.position
+                text = decode(raw, place, strict=self.strict, repairs=stats).strip("\n")
+                del raw
+                yield text, line, stream.position
+                del text
 
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         with open_stream(path) as stream:

@@ -6,7 +6,12 @@ hundred languages and falls back to related ones, English at the last.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import sentencex
+
+#: Lines of a document are taken together up to about so many characters, not all at once.
+_CHARACTERS_AT_A_TIME = 1 << 16
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
@@ -23,13 +28,22 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     Returns:
         The sentences, stripped, none of them empty.
     """
+    return list(iter_sentences(text, language))
+
+
+def iter_sentences(text: str, language: str = "en") -> Iterator[str]:
+    """The sentences of :func:`split_sentences`, one at a time: a document of any length takes no
+    more memory than its text."""
     code = language.strip().lower().replace("_", "-").split("-")[0]
-    sentences: list[str] = []
-    for line in text.splitlines():
-        line = line.strip()
-        if line:
-            sentences += (s for piece in _segment(line, code) if (s := piece.strip()))
-    return sentences
+    begin = 0
+    while begin < len(text):
+        line_end = text.find("\n", begin + _CHARACTERS_AT_A_TIME)
+        end = line_end + 1 if line_end >= 0 else len(text)
+        for line in text[begin:end].splitlines():
+            line = line.strip()
+            if line:
+                yield from (s for piece in _segment(line, code) if (s := piece.strip()))
+        begin = end
 
 
 def _segment(line: str, code: str) -> list[str]:

@@ -253,12 +253,12 @@ def blocks(
             raw, rest = raw[:cut], raw[cut:]
         if blank_line_ends and line_begins and not rest and not raw.strip():
             if held:
-                yield b"".join(held), first, part
-            held, size, part = [], 0, 0
+                yield _taken(held), first, part
+            size, part = 0, 0
         else:
             if held and size + len(raw) > limit:
-                yield b"".join(held), first, part
-                held, size, part = [], 0, part + 1
+                yield _taken(held), first, part
+                size, part = 0, part + 1
             if not held:
                 first = line
             held.append(raw)
@@ -266,7 +266,14 @@ def blocks(
         line_begins = raw.endswith(b"\n")
         line += line_begins
     if held:
-        yield b"".join(held), first, part
+        yield _taken(held), first, part
+
+
+def _taken(held: list[bytes]) -> bytes:
+    """The lines of a document in one, and `held` empty: there is one copy of them."""
+    raw = b"".join(held)
+    held.clear()
+    return raw
 
 
 def _last_cut(raw: bytes, limit: int) -> int:

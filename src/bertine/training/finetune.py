@@ -13,7 +13,7 @@ import torch
 from bertine import rng
 from bertine.console import human_time, say, warn
 from bertine.data.batching import FeatureBatches
-from bertine.files import write_json
+from bertine.files import read_json, write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
 from bertine.models.model import Model
@@ -44,6 +44,7 @@ class FinetuneResult:
         elapsed: seconds of training, evaluation not counted.
         metric_names: the metrics by which the task is judged.
         runs: of all of GLUE, the result of each task by its name.
+        final: the metrics of the model in `model` on the validation examples; of all of GLUE empty.
     """
 
     model: Path
@@ -52,14 +53,12 @@ class FinetuneResult:
     elapsed: float
     metric_names: tuple[str, ...] = ()
     runs: dict[str, FinetuneResult] = field(default_factory=dict)
+    final: dict[str, float] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of the final model on the validation examples."""
-        if self.report is not None:
-            return dict(self.report.metrics)
-        last = self.scores[-1] if self.scores else {}
-        return {name: value for name, value in last.items() if name != "step"}
+        return dict(self.final if self.report is None else self.report.metrics)
 
     @property
     def score(self) -> float:
@@ -146,8 +145,9 @@ def finetune(
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
         save_best: the model directory gets the weights of the epoch with the best score on the
-            validation examples (the task's ``primary_metric``), not the last ones. The examples
-            have then been used to choose: judge the model on others.
+            validation examples (the first metric by which the task is judged: of CoLA Matthews),
+            not the last ones. The examples have then been used to choose: judge the model on
+            others.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -245,12 +245,12 @@ def finetune(
     if run.finished:
         say(f"{run.folder}: the run was finished already")
 
-        def look() -> tuple[list[dict[str, Any]], float]:
+        def look() -> tuple[list[dict[str, Any]], float, dict[str, float]]:
             run.remove_checkpoints()  # it may have been killed on the way
-            return _scores(run), _elapsed(run)
+            return _scores(run), _elapsed(run), _final(run)
 
-        scores, elapsed = world.alone(look)
-        return FinetuneResult(run.model, scores, None, elapsed, names)
+        scores, elapsed, final = world.alone(look)
+        return FinetuneResult(run.model, scores, None, elapsed, names, final=final)
 
     reports: list[Report] = []
 
@@ -286,12 +286,12 @@ def finetune(
         evaluate=evaluate,
         evaluate_every=batches.steps_per_epoch,
         # Also where it is not asked for yet: it may be when the run is resumed.
-        choose=Choice(built.primary_metric, highest=True),
+        choose=Choice(names[0], highest=True),
         world=world,
         shard=shard,
     )
 
-    def save() -> tuple[list[dict[str, Any]], float]:
+    def save() -> tuple[list[dict[str, Any]], float, dict[str, float]]:
         best = load_best(run.checkpoints, loaded.model) if save_best else None
         if best is not None:
             epoch = best.step // batches.steps_per_epoch
@@ -304,13 +304,14 @@ def finetune(
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
         write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
-        final = built.unscaled(loaded.model) if isinstance(built, TextRegression) else built
-        save_model(run.model, loaded.model, loaded.tokenizer, task=final.task_info(facts))
+        saved = built.unscaled(loaded.model) if isinstance(built, TextRegression) else built
+        save_model(run.model, loaded.model, loaded.tokenizer, task=saved.task_info(facts))
         run.remove_checkpoints()
-        return scores, _elapsed(run)
+        return scores, _elapsed(run), dict(reports[-1].metrics)
 
-    scores, elapsed = world.alone(save)
-    return FinetuneResult(run.model, scores, reports[-1] if reports else None, elapsed, names)
+    scores, elapsed, metrics = world.alone(save)
+    report = reports[-1] if reports else None
+    return FinetuneResult(run.model, scores, report, elapsed, names, final=metrics)
 
 
 def _same_outputs(info: TaskInfo | None, built: Task[Any]) -> bool:
@@ -367,6 +368,12 @@ def _scores(run: Run) -> list[dict[str, Any]]:
         if scores:
             found.append({"step": entry["step"], **scores})
     return found
+
+
+def _final(run: Run) -> dict[str, float]:
+    """The metrics of the model of a finished run: not the last ones where the best was saved."""
+    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"]["metrics"]
+    return metrics
 
 
 def _elapsed(run: Run) -> float:
