@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
 from bertine.rng import generator
@@ -23,6 +24,8 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 
+Label = TypeVar("Label")
+
 _TABLE_SUFFIXES = tuple(
     kind + packed for kind in (".csv", ".tsv", ".jsonl", ".txt") for packed in ("", *COMPRESSIONS)
 )
@@ -34,29 +37,35 @@ _SPLIT_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """One text, or a pair of texts, with its label (None when unknown).
+class Example(Generic[Label]):
+    """The texts of an example, and its label (None when unknown): of a class or a score its text,
+    of other tasks what they answer with.
 
-    `line` is the line of the source file, for messages.
+    `line` is the line of the source file, for messages; `id` what the file calls it, if it does.
     """
 
     texts: tuple[str, ...]
-    label: str | None = None
+    label: Label | None = None
     line: int = 0
+    id: str = ""
 
 
 @dataclass
-class Examples:
+class Examples(Generic[Label]):
     """The examples of one file in their order, the columns they came from, and what was mended."""
 
     source: str
     text_columns: tuple[str, ...]
     label_column: str | None
-    items: list[Example] = field(default_factory=list)
+    items: list[Example[Label]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def labels(self) -> list[Label]:
+        """The labels that are known, in their order."""
+        return [item.label for item in self.items if item.label is not None]
 
     def fingerprint(self) -> str:
         """SHA-256 of the texts and labels in their order, as hex digits."""
@@ -67,7 +76,7 @@ class Examples:
 
     def hold_out(
         self, share: float, seed: int, *, stratify: bool = True
-    ) -> tuple[Examples, Examples]:
+    ) -> tuple[Examples[Label], Examples[Label]]:
         """Split off a random `share` of the examples (at least one), of each label about the same
         share; both parts keep the order, and the first has every label.
 
@@ -80,7 +89,7 @@ class Examples:
                 f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
-        by_label: dict[str, list[int]] = {}
+        by_label: dict[Any, list[int]] = {}
         for index in generator(seed, "hold-out").permutation(len(self)).tolist():
             label = self.items[index].label if stratify else None
             by_label.setdefault(label or "", []).append(index)
@@ -210,7 +219,7 @@ def read_examples(
             )
         texts = resolve_text_columns(table, text_columns)
         label = resolve_label_column(table, label_column)
-        examples = Examples(table.name, texts, label)
+        examples: Examples[str] = Examples(table.name, texts, label)
         for row in table:
             examples.items.append(
                 Example(row_texts(table, row, texts), table.label(row, label), row.line)
