@@ -1,6 +1,7 @@
 """Heads: what turns a backbone's states into scores. Composed with any backbone, never subclassed.
 
-Shape legend: B sequences, T tokens of the longest, P masked positions, H hidden size, V vocabulary size, K labels.
+Shape legend: B sequences, T tokens of the longest, P masked positions, H hidden size, V vocabulary
+size, K labels.
 """
 
 from __future__ import annotations
