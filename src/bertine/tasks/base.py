@@ -137,9 +137,7 @@ class Task(Protocol[Prediction]):
         """What `decode` needs of the model: [B, ...], one entry a sequence."""
         ...
 
-    def decode(
-        self, outputs: Sequence[np.ndarray], features: Sequence[Any]
-    ) -> list[Prediction]:
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 

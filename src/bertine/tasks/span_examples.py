@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from bertine.errors import BertineError
 from bertine.rng import generator
 from bertine.tasks.examples import Example, Examples
-
 
 #: What became of a gold answer whose text is nowhere in the context.
 _LOST = "not in the context"
@@ -39,7 +37,7 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class Unaligned:
-    """A gold answer that is not where it is said to be.
+    """A gold answer that is not where it is said to be, or not there at all.
 
     Attributes:
         id: of the question.
@@ -201,6 +199,8 @@ def span_examples(
 
 def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counter[str]) -> Gold:
     answers = raw.answers or ()
+    if not answers and not v2:
+        unaligned.append(Unaligned(raw.id, raw.question, "", None, "no answer"))
     span: tuple[int, int] | None = None
     for text, start in answers:
         counts["answers"] += 1
@@ -267,19 +267,3 @@ def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
             "predictions keeps the last answer of each"
         )
     return notes
-
-
-def listed(examples: Examples[Any]) -> list[dict[str, Any]]:
-    """The gold answers of `examples` that are not at their place, as JSON values."""
-    found = examples.unaligned if isinstance(examples, SpanExamples) else []
-    return [
-        {
-            "source": examples.source,
-            "id": answer.id,
-            "question": answer.question,
-            "answer": answer.answer,
-            "answer_start": answer.answer_start,
-            "found": answer.found,
-        }
-        for answer in found
-    ]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from bertine.tasks.span_decoding import SpanPrediction
+from bertine.tasks.span_examples import Gold
+from bertine.tasks.squad_metrics import answer_scores, best_threshold
 
 
 @dataclass
@@ -82,3 +89,70 @@ class SpanReport:
             "collapsed": self.collapsed,
             "notes": self.notes,
         }
+
+
+def span_report(
+    predictions: Sequence[SpanPrediction],
+    labels: Sequence[Gold],
+    *,
+    unanswerable: bool,
+    null_threshold: float | None,
+) -> SpanReport:
+    """Score N predictions against N gold answers.
+
+    Args:
+        predictions: decided by `null_threshold`, or, where that is None, anyhow.
+        labels: what is known of the answers.
+        unanswerable: whether the model may give no answer.
+        null_threshold: of the model; None: it is tuned here, for the best F1.
+    """
+    pairs = list(zip(predictions, labels, strict=True))
+    best = _best_threshold(pairs) if unanswerable else None
+    tuned = best is not None and null_threshold is None
+    if best is not None and tuned:
+        null_threshold = best[0]
+        pairs = [(prediction.decided(best[0]), gold) for prediction, gold in pairs]
+    scores = np.array([_scores(prediction.answer, gold) for prediction, gold in pairs])
+    answerable = np.array([gold.answerable for _, gold in pairs])
+    metrics = _means("", scores)
+    if any(gold.v2 for _, gold in pairs):
+        metrics |= _means("has_answer_", scores[answerable])
+        metrics |= _means("no_answer_", scores[~answerable])
+    silent = np.array([not prediction.answer for prediction, _ in pairs])
+    both = bool(answerable.any() and not answerable.all())
+    return SpanReport(
+        metrics,
+        len(pairs),
+        int(answerable.sum()),
+        null_threshold=null_threshold if unanswerable else None,
+        tuned=tuned,
+        best_threshold=best,
+        collapsed=unanswerable and both and bool(silent.all() or not silent.any()),
+    )
+
+
+def _best_threshold(
+    pairs: Sequence[tuple[SpanPrediction, Gold]],
+) -> tuple[float, float] | None:
+    """The null threshold with the best F1, and that; None without null odds."""
+    odds = [prediction.null_odds for prediction, _ in pairs if prediction.null_odds is not None]
+    if len(odds) < len(pairs):
+        return None
+    spans = [prediction.best_span for prediction, _ in pairs]
+    answered = [
+        _scores(span.text if span else "", gold)[1]
+        for span, (_, gold) in zip(spans, pairs, strict=True)
+    ]
+    return best_threshold(odds, answered, [_scores("", gold)[1] for _, gold in pairs])
+
+
+def _scores(answer: str, gold: Gold) -> tuple[float, float]:
+    return answer_scores(answer, gold.answers, v2=gold.v2)
+
+
+def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
+    """Of scores [N, 2]; nothing where there are none."""
+    if not len(scores):
+        return {}
+    exact, f1 = scores.mean(0).tolist()
+    return {f"{prefix}exact_match": exact, f"{prefix}f1": f1}

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Features
 from bertine.tasks.examples import Example, Examples
-from bertine.tasks.span_examples import Gold
+from bertine.tasks.span_examples import Gold, SpanExamples
 from bertine.text.tokenizer import Tokenizer
 
 #: Questions given to the tokenizer at once: enough to keep its threads busy.
@@ -215,3 +216,29 @@ def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
             end += 1
         offsets[piece, 1] = end
     return offsets
+
+
+def unaligned_answers(
+    examples: Examples[Any], features: Sequence[Features]
+) -> list[dict[str, Any]]:
+    """The gold answers of `examples` that are not at their place, and those that begin or end
+    inside a piece, as JSON values. Nothing for other tasks."""
+    if not isinstance(examples, SpanExamples):
+        return []
+    found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
+    for feature in features:
+        if isinstance(feature, SpanFeatures) and feature.on_pieces:
+            example = examples.items[feature.row]
+            span = example.label.span if example.label else None
+            answer, pieces = feature.on_pieces
+            found.append(
+                {
+                    "source": examples.source,
+                    "id": example.id,
+                    "question": example.texts[0],
+                    "answer": answer,
+                    "answer_start": span[0] if span else None,
+                    "found": f"in the pieces {pieces!r}",
+                }
+            )
+    return found

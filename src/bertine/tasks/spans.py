@@ -31,9 +31,8 @@ from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
 from bertine.tasks.span_examples import Gold, SpanExamples
-from bertine.tasks.span_report import SpanReport
+from bertine.tasks.span_report import SpanReport, span_report
 from bertine.tasks.span_windows import SpanFeatures, encode_spans
-from bertine.tasks.squad_metrics import answer_scores, best_threshold
 from bertine.text.tokenizer import Tokenizer
 
 #: How many answers are listed, as in the published code.
@@ -320,44 +319,12 @@ class SpanExtraction:
         """
         if not predictions:
             raise BertineError("there are no examples to evaluate on")
-        pairs = list(zip(predictions, labels, strict=True))
-        best = self._best_threshold(pairs) if self.unanswerable else None
-        tuned = best is not None and self.null_threshold is None
-        threshold = best[0] if best is not None and tuned else self.null_threshold
-        if tuned and threshold is not None:
-            pairs = [(prediction.decided(threshold), gold) for prediction, gold in pairs]
-        scores = np.array([_scores(prediction.answer, gold) for prediction, gold in pairs])
-        answerable = np.array([gold.answerable for _, gold in pairs])
-        metrics = _means("", scores)
-        if any(gold.v2 for _, gold in pairs):
-            metrics |= _means("has_answer_", scores[answerable])
-            metrics |= _means("no_answer_", scores[~answerable])
-        silent = np.array([not prediction.answer for prediction, _ in pairs])
-        both = bool(answerable.any() and not answerable.all())
-        return SpanReport(
-            metrics,
-            len(pairs),
-            int(answerable.sum()),
-            null_threshold=threshold if self.unanswerable else None,
-            tuned=tuned,
-            best_threshold=best,
-            collapsed=self.unanswerable and both and bool(silent.all() or not silent.any()),
+        return span_report(
+            predictions,
+            labels,
+            unanswerable=self.unanswerable,
+            null_threshold=self.null_threshold,
         )
-
-    def _best_threshold(
-        self, pairs: Sequence[tuple[SpanPrediction, Gold]]
-    ) -> tuple[float, float] | None:
-        """The null threshold with the best F1, and that; None without null odds."""
-        odds = [prediction.null_odds for prediction, _ in pairs]
-        known = [value for value in odds if value is not None]
-        if len(known) < len(pairs):
-            return None
-        spans = [prediction.best_span for prediction, _ in pairs]
-        answered = [
-            _scores(span.text if span else "", gold)[1]
-            for span, (_, gold) in zip(spans, pairs, strict=True)
-        ]
-        return best_threshold(known, answered, [_scores("", gold)[1] for _, gold in pairs])
 
     def output_columns(self, details: bool) -> list[str]:
         """``answer``, ``answer_start``, ``probability``; ``null_odds`` where there may be no
@@ -400,18 +367,6 @@ def _by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatur
     """The windows of each question."""
     grouped = itertools.groupby(features, key=lambda feature: feature.row)
     return [(row, list(windows)) for row, windows in grouped]
-
-
-def _scores(answer: str, gold: Gold) -> tuple[float, float]:
-    return answer_scores(answer, gold.answers, v2=gold.v2)
-
-
-def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
-    """Of scores [N, 2]; nothing where there are none."""
-    if not len(scores):
-        return {}
-    exact, f1 = scores.mean(0).tolist()
-    return {f"{prefix}exact_match": exact, f"{prefix}f1": f1}
 
 
 def _whole(name: str, value: Any) -> int:
