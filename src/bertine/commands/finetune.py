@@ -70,7 +70,7 @@ def _add_arguments(parser: Parser) -> None:
         "--max-length",
         metavar="N",
         type=whole(3),
-        help="tokens of an example; longer ones are cut, and counted (not given: 128; of spans 384)",
+        help="tokens of an example; longer ones are cut, and counted (not given: 128, spans 384)",
     )
     spans = parser.add_argument_group("spans")
     spans.add_argument(
