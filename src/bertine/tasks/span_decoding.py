@@ -23,6 +23,8 @@ from bertine.tasks.span_windows import SpanFeatures
 #: The odds of a question for which there is no span at all, as of an empty context: a number, for
 #: JSON has no infinity.
 NO_SPAN = 1e9
+#: Spans that are looked at for each one that is listed, for several may have the same text.
+_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def answer_question(
             null = float(table[0, 0]), float(table[0, 1])
         found += [
             (score, number, first, last)
-            for score, first, last in window_spans(table, feature, max_pieces, n_best)
+            for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
         ]
     assert null is not None, "a question has a window"
     found.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
