@@ -75,8 +75,8 @@ def test_answers_that_are_not_at_their_place_are_listed_and_the_nearest_is_taken
         tmp_path / "train-v1.1.json",
         squad(
             question("right", ("October", 24)),
-            question("second", ("October", 47)),
-            question("off by two", ("October", 45)),
+            question("second", ("October", 46)),
+            question("off by two", ("October", 44)),
             question("beyond", ("October", 4000)),
             question("negative", ("oil", -3)),
             question("other case", ("OIL", 4)),
