@@ -19,8 +19,7 @@ from bertine.tasks import task_class
 from bertine.tasks.span_decoding import SpanAnswer, SpanPrediction
 from bertine.tasks.span_examples import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
-
-from .squad_scorers import scorer
+from squad_scorers import scorer
 
 LIMITS = SpanLimits(doc_stride=6, max_question_length=8, max_answer_length=5)
 

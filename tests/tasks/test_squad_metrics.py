@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from bertine.rng import generator
 from bertine.tasks.squad_metrics import answer_scores, best_threshold, normalized
-
-from .squad_scorers import scorer
+from squad_scorers import scorer
 
 #: Words, marks and odd characters that the rules treat differently.
 PARTS = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.tasks.spans import SpanExtraction
 from bertine.training.finetune import FinetuneResult
 from squad_files import toy_squad, write_squad
+from squad_scorers import scorer
 
 RECIPE: dict[str, Any] = {
     "batch_size": 16,
-    "max_length": 32,
+    "max_length": 24,
     "doc_stride": 8,
     "max_question_length": 8,
     "learning_rate": 3e-3,
@@ -80,8 +81,6 @@ def test_evaluate_gives_the_score_that_training_ended_with(
 def test_predictions_are_the_official_file_and_score_the_same(
     run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
 ) -> None:
-    from tasks.squad_scorers import scorer
-
     version, data, out, result = run
     official = scorer(version)
     dev = data.with_name(f"dev-v{version}.json")
@@ -180,13 +179,26 @@ def test_a_table_is_answered_in_its_own_format(
     assert scored.to_dict()["num_examples"] == 3
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = write_squad(tmp_path / "data", v2=True, articles=12, dev=4)
     whole = train(model, data, tmp_path / "whole", 2)
-    broken = tmp_path / "broken"
-    train(model, data, broken, 2, checkpoint_every=1, keep_checkpoints=99)
-    shutil.rmtree(broken / "model")
-    resumed = train(model, data, broken, 2, resume=True)
+    calls = 0
+    terms = SpanExtraction.terms
+
+    def killed(task: SpanExtraction, model: Any, batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise RuntimeError("killed")
+        return terms(task, model, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpanExtraction, "terms", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(model, data, tmp_path / "broken", 2, checkpoint_every=5)
+    resumed = train(model, data, tmp_path / "broken", 2, checkpoint_every=5, resume=True)
     assert resumed.metrics == whole.metrics
     before, after = toys.weights(whole.model), toys.weights(resumed.model)
     assert before.keys() == after.keys()

@@ -151,6 +151,11 @@ class SpanExtraction:
             for field in dataclasses.fields(SpanLimits)
             if field.name in settings
         }
+        max_length = min(info.max_length or MAX_LENGTH, longest)
+        # A short model that says nothing of it leaves half of its input to the context.
+        limits.setdefault(
+            "max_question_length", min(SpanLimits.max_question_length, max_length // 2)
+        )
         unanswerable = settings.pop("unanswerable", False)
         threshold = settings.pop("null_threshold", None)
         if not isinstance(unanswerable, bool):
@@ -166,7 +171,7 @@ class SpanExtraction:
         return cls(
             info.text_columns or ("question", "context"),
             info.label_column,
-            min(info.max_length or MAX_LENGTH, longest),
+            max_length,
             SpanLimits(**limits),
             unanswerable,
             None if threshold is None else float(threshold),
