@@ -72,6 +72,9 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
         if task.max_length:
             facts.append(f"at most {task.max_length} tokens")
         lines.append(f"task: {', '.join(facts)}")
+        if task.settings:
+            given = ", ".join(f"{key} {value}" for key, value in task.settings.items())
+            lines.append(f"settings: {given}")
         if task.training:
             trained = ", ".join(
                 f"{key} {value}"

@@ -56,6 +56,7 @@ def test_it_learns_to_answer(run: tuple[str, Path, Path, FinetuneResult]) -> Non
     info = json.loads((out / "model" / "bertine.json").read_text())
     assert (info["name"], info["dataset"]) == ("spans", f"squad/v{version}")
     assert info["settings"]["doc_stride"] == 8
+    assert any("doc_stride 8" in line for line in bertine.inspect(out / "model").lines())
     assert info["settings"]["unanswerable"] == (version == "2.0")
     report = result.report
     assert report is not None
