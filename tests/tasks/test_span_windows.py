@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bertine.errors import BertineError
 from bertine.tasks.examples import Example, Examples
+from bertine.tasks.span_decoding import answer_question
 from bertine.tasks.span_examples import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_windows import (
     SpanFeatures,
@@ -147,6 +148,28 @@ def test_features_are_the_question_and_windows_of_the_context(
     # unless it is longer than what two windows share.
     if whole and answer.isascii() and answer.isalpha() and len(answer) <= 4:
         assert with_answer >= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(text, st.data())
+def test_perfect_scores_give_the_gold_answer_back(context: str, data: st.DataObject) -> None:
+    (whole,) = encoded(questions(("a", context, None)), max_length=400)
+    if not len(whole.offsets):
+        return
+    first = data.draw(st.integers(0, len(whole.offsets) - 1))
+    last = min(first + data.draw(st.integers(0, 2)), len(whole.offsets) - 1)
+    begin, end = int(whole.offsets[first, 0]), int(whole.offsets[last, 1])
+    features = encoded(questions(("a b c d e", context, [(context[begin:end], begin)])))
+    tables = []
+    for feature in features:
+        assert feature.span is not None
+        table = np.zeros((len(feature.input_ids), 2))
+        table[feature.span[0], 0] = table[feature.span[1], 1] = 10.0
+        tables.append(table)
+    found = answer_question(
+        tables, features, max_pieces=5, n_best=5, unanswerable=False, threshold=0.0
+    )
+    assert (found.answer, found.start) == (context[begin:end], begin)
 
 
 def test_offsets_survive_accents_case_and_wide_characters() -> None:
