@@ -255,3 +255,37 @@ def test_answers_to_stdout_are_the_json_alone(
     capsys.readouterr()
     assert main(["predict", str(out), "--data", str(data.with_name(f"dev-v{version}.json"))]) == 0
     assert len(json.loads(capsys.readouterr().out)) == (40 if version == "2.0" else 30)
+
+
+def test_a_table_of_ones_own(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "train.csv", tmp_path / "run"
+    with open(source, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["question", "passage", "reply", "answer_start"])
+        for article in toy_squad(12)["data"]:
+            for paragraph in article["paragraphs"]:
+                for qa in paragraph["qas"]:
+                    (answer,) = qa["answers"]
+                    row = [qa["question"], paragraph["context"]]
+                    writer.writerow([*row, answer["text"], answer["answer_start"]])
+    result = bertine.finetune(
+        "spans",
+        model=model,
+        data=source,
+        out=out,
+        text_columns=["question", "passage"],
+        label_column="reply",
+        epochs=1,
+        **RECIPE,
+    )
+    info = json.loads((out / "model" / "bertine.json").read_text())
+    assert (info["dataset"], info["text_columns"]) == (None, ["question", "passage"])
+    assert info["label_column"] == "reply"
+    assert result.report is not None
+    assert 3 <= result.report.to_dict()["num_examples"] <= 6  # a tenth, by whole contexts
+    # Evaluating reads the columns of training.
+    report = bertine.evaluate(out, source, precision="fp32", show_progress=False)
+    assert report.to_dict()["num_examples"] == 36
+    answered = tmp_path / "answered.csv"
+    done = bertine.predict(out, source, answered, precision="fp32")
+    assert done.columns == ["answer", "predicted_answer_start", "probability"]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
@@ -214,6 +215,8 @@ def read_span_splits(
     train, validation = _official_files(data) if official else _files(data)
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
+    if validation is not None and not Path(data).is_dir():
+        say(f"{validation}: beside the training file, and used for validation")
     examples = read_questions(train, **reading).trainable()
     if validation is None:
         return examples.hold_out(_HOLD_OUT, seed)
