@@ -126,14 +126,13 @@ class SpanExtraction:
         """
         if labels is not None:
             raise BertineError("span extraction has no labels")
-        known = isinstance(examples, SpanExamples)
         return cls(
             examples.text_columns,
             examples.label_column,
             max_length,
             limits or SpanLimits(),
             unanswerable=any(gold.v2 for gold in examples.labels()),
-            dataset=examples.dataset if known else None,
+            dataset=examples.dataset if isinstance(examples, SpanExamples) else None,
         )
 
     @classmethod
