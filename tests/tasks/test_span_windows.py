@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.errors import BertineError
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.examples import Examples
 from bertine.tasks.span_decoding import answer_question
-from bertine.tasks.span_examples import Gold, RawQuestion, SpanExamples, span_examples
+from bertine.tasks.span_examples import Question, RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_windows import (
     SpanFeatures,
     encode_spans,
@@ -49,7 +49,7 @@ def questions(
     return span_examples("dev.json", ("question", "context"), "answers", raws, v2=v2)
 
 
-def encoded(examples: Examples[Gold], **changes: int) -> list[SpanFeatures]:
+def encoded(examples: Examples[Question], **changes: int) -> list[SpanFeatures]:
     return encode_spans(examples, TOKENIZER, **{**LIMITS, **changes})
 
 
@@ -215,6 +215,6 @@ def test_an_empty_context_and_an_empty_question_have_a_feature() -> None:
 
 
 def test_what_is_no_pair_names_its_line() -> None:
-    lone = SpanExamples("in.csv", ("question", "context"), None, [Example(("a",), None, 7)])
+    lone = SpanExamples("in.csv", ("question", "context"), None, [Question(("a",), None, 7)])
     with pytest.raises(BertineError, match=r"in\.csv:7: 1 texts, but the model takes 2"):
         encoded(lone)

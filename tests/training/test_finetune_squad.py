@@ -240,6 +240,9 @@ def test_mistakes_are_one_line(
         assert main([*given, *more]) == 2
         assert said in capsys.readouterr().err.splitlines()[-1]
         assert not (tmp_path / "run").exists()
+    text = ["finetune", "text", "--model", str(model), "--out", str(tmp_path / "run")]
+    assert main([*text, "--data", str(data), "--doc-stride", "9"]) == 2
+    assert "are for spans, but the task is 'text'" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_n_best_need_a_file(run: tuple[str, Path, Path, FinetuneResult]) -> None:

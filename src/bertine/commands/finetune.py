@@ -77,22 +77,19 @@ def _add_arguments(parser: Parser) -> None:
         "--doc-stride",
         metavar="N",
         type=whole(1),
-        default=128,
-        help="tokens from one window of a long context to the next",
+        help="tokens from one window of a long context to the next (not given: 128)",
     )
     spans.add_argument(
         "--max-question-length",
         metavar="N",
         type=whole(1),
-        default=64,
-        help="tokens of a question; longer ones are cut, and counted",
+        help="tokens of a question; longer ones are cut, and counted (not given: 64)",
     )
     spans.add_argument(
         "--max-answer-length",
         metavar="N",
         type=whole(1),
-        default=30,
-        help="tokens of the longest answer",
+        help="tokens of the longest answer (not given: 30)",
     )
     add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=0.1)
     add_run_arguments(parser, checkpoint_every=None)

@@ -49,7 +49,8 @@ def evaluate_examples(
         max_tokens=max_tokens,
         on_batch=on_batch,
     )
-    report = task.report(task.decode(outputs, features), examples.labels())
+    labels = [example.label for example in examples.items if example.label is not None]
+    report = task.report(task.decode(outputs, features), labels)
     report.source = examples.source
     report.notes.extend([*examples.notes, *task.notes(features)])
     return report

@@ -112,7 +112,7 @@ class Task(Protocol[Prediction]):
         """Fresh heads by name for a backbone of `config`."""
         ...
 
-    def featurize(self, examples: Examples[Any], tokenizer: Tokenizer) -> Sequence[Features]:
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> Sequence[Features]:
         """Examples → features, one or more of each, in their order. Truncation is counted in each
         feature."""
         ...
@@ -142,8 +142,7 @@ class Task(Protocol[Prediction]):
         ...
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
-        """Scores by name, of predictions against :meth:`Examples.labels`; `primary_metric` is among
-        them."""
+        """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
 
     def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> Report:

@@ -24,8 +24,6 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 
-Label = TypeVar("Label")
-
 _TABLE_SUFFIXES = tuple(
     kind + packed for kind in (".csv", ".tsv", ".jsonl", ".txt") for packed in ("", *COMPRESSIONS)
 )
@@ -37,46 +35,48 @@ _SPLIT_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Example(Generic[Label]):
-    """The texts of an example, and its label (None when unknown): of a class or a score its text,
-    of other tasks what they answer with.
+class Example:
+    """One text, or a pair of texts, with its label (None when unknown).
 
-    `line` is the line of the source file, for messages; `id` what the file calls it, if it does.
+    `line` is the line of the source file, for messages.
     """
 
     texts: tuple[str, ...]
-    label: Label | None = None
+    label: str | None = None
     line: int = 0
-    id: str = ""
+
+
+#: What one example is: an :class:`Example`, or what another kind of task reads.
+Item = TypeVar("Item")
 
 
 @dataclass
-class Examples(Generic[Label]):
-    """The examples of one file in their order, the columns they came from, and what was mended."""
+class Examples(Generic[Item]):
+    """The examples of one file in their order, the columns they came from, and what was mended.
+
+    Each item has a `label` (None when unknown) and a `line`.
+    """
 
     source: str
     text_columns: tuple[str, ...]
     label_column: str | None
-    items: list[Example[Label]] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def labels(self) -> list[Label]:
-        """The labels that are known, in their order."""
-        return [item.label for item in self.items if item.label is not None]
-
     def fingerprint(self) -> str:
         """SHA-256 of the texts and labels in their order, as hex digits."""
         digest = hashlib.sha256()
-        for item in self.items:
+        items: list[Any] = self.items
+        for item in items:
             digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def hold_out(
         self, share: float, seed: int, *, stratify: bool = True
-    ) -> tuple[Examples[Label], Examples[Label]]:
+    ) -> tuple[Examples[Item], Examples[Item]]:
         """Split off a random `share` of the examples (at least one), of each label about the same
         share; both parts keep the order, and the first has every label.
 
@@ -89,9 +89,10 @@ class Examples(Generic[Label]):
                 f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
-        by_label: dict[Any, list[int]] = {}
+        items: list[Any] = self.items
+        by_label: dict[str, list[int]] = {}
         for index in generator(seed, "hold-out").permutation(len(self)).tolist():
-            label = self.items[index].label if stratify else None
+            label = items[index].label if stratify else None
             by_label.setdefault(label or "", []).append(index)
         # One of each label stays. Of the others in a row, label after label, every so many-th
         # goes, which takes the same share of all.
@@ -219,7 +220,7 @@ def read_examples(
             )
         texts = resolve_text_columns(table, text_columns)
         label = resolve_label_column(table, label_column)
-        examples: Examples[str] = Examples(table.name, texts, label)
+        examples: Examples[Example] = Examples(table.name, texts, label)
         for row in table:
             examples.items.append(
                 Example(row_texts(table, row, texts), table.label(row, label), row.line)

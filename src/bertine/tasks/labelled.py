@@ -57,9 +57,14 @@ def read_labelled(
     are those of questions and contexts.
 
     Raises:
-        BertineError: no such task; a task of GLUE is named for another data set, or not named for
+        BertineError: no such task; limits of spans for another task; a task of GLUE is named for another data set, or not named for
             GLUE; columns are named for GLUE, which has its own; what reading the files raises.
     """
+    if limits is not None and task not in ("squad", SpanExtraction.name):
+        raise BertineError(
+            "doc_stride, max_question_length and max_answer_length are for spans, but the task is "
+            f"{task!r}"
+        )
     if task == "glue":
         if glue is None:
             raise BertineError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bertine.errors import BertineError
 from bertine.rng import generator
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.examples import Examples
 
 #: What became of a gold answer whose text is nowhere in the context.
 _LOST = "not in the context"
@@ -54,10 +54,26 @@ class Unaligned:
     found: str
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context.
+
+    Attributes:
+        texts: the question and the context.
+        label: what is known of the answers; None where nothing is.
+        line: of the file, or the number of the question in it, for messages.
+        id: what the file calls it.
+    """
+
+    texts: tuple[str, ...]
+    label: Gold | None = None
+    line: int = 0
+    id: str = ""
+
+
 @dataclass
-class SpanExamples(Examples[Gold]):
-    """Questions in their order: ``texts`` is (question, context), ``label`` a :class:`Gold`, None
-    where nothing is known of the answers.
+class SpanExamples(Examples[Question]):
+    """Questions in their order.
 
     Attributes:
         v2: whether questions may have no answer.
@@ -69,7 +85,7 @@ class SpanExamples(Examples[Gold]):
     dataset: str | None = None
     unaligned: list[Unaligned] = field(default_factory=list)
 
-    def replaced(self, items: list[Example[Gold]], *notes: str, source: str = "") -> SpanExamples:
+    def replaced(self, items: list[Question], *notes: str, source: str = "") -> SpanExamples:
         """The same data set with these `items`, and further notes."""
         return SpanExamples(
             source or self.source,
@@ -189,7 +205,7 @@ def span_examples(
     counts: Counter[str] = Counter()
     for raw in raws:
         gold = None if raw.answers is None else _gold(raw, v2, examples.unaligned, counts)
-        examples.items.append(Example((raw.question, raw.context), gold, raw.line, raw.id))
+        examples.items.append(Question((raw.question, raw.context), gold, raw.line, raw.id))
     counts["empty"] = sum(1 for raw in raws if not raw.context.strip())
     ids = Counter(raw.id for raw in raws)
     counts["twice"] = sum(1 for count in ids.values() if count > 1)

@@ -16,8 +16,8 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Features
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.span_examples import Gold, SpanExamples
+from bertine.tasks.examples import Examples
+from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.text.tokenizer import Tokenizer
 
 #: Questions given to the tokenizer at once: enough to keep its threads busy.
@@ -102,7 +102,7 @@ def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
 
 
 def encode_spans(
-    examples: Examples[Gold],
+    examples: Examples[Question],
     tokenizer: Tokenizer,
     *,
     max_length: int,
@@ -152,7 +152,7 @@ def encode_spans(
 
 
 def _windows_of(
-    example: Example[Gold],
+    example: Question,
     row: int,
     question: np.ndarray,
     num_truncated: int,
@@ -218,9 +218,7 @@ def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
     return offsets
 
 
-def unaligned_answers(
-    examples: Examples[Any], features: Sequence[Features]
-) -> list[dict[str, Any]]:
+def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
     """The gold answers of `examples` that are not at their place, and those that begin or end
     inside a piece, as JSON values. Nothing for other tasks."""
     if not isinstance(examples, SpanExamples):

@@ -30,7 +30,7 @@ from bertine.tasks.base import pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
-from bertine.tasks.span_examples import Gold, SpanExamples
+from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.span_report import SpanReport, span_report
 from bertine.tasks.span_windows import SpanFeatures, encode_spans
 from bertine.text.tokenizer import Tokenizer
@@ -54,6 +54,12 @@ class SpanLimits:
     doc_stride: int = 128
     max_question_length: int = 64
     max_answer_length: int = 30
+
+    @classmethod
+    def given(cls, **values: int | None) -> SpanLimits | None:
+        """The limits with these values, by name, where they are not None; None where all are."""
+        known = {name: value for name, value in values.items() if value is not None}
+        return cls(**known) if known else None
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class SpanExtraction:
     @classmethod
     def from_examples(
         cls,
-        examples: Examples[Gold],
+        examples: Examples[Question],
         *,
         max_length: int = MAX_LENGTH,
         labels: Sequence[str] | None = None,
@@ -131,7 +137,7 @@ class SpanExtraction:
             examples.label_column,
             max_length,
             limits or SpanLimits(),
-            unanswerable=any(gold.v2 for gold in examples.labels()),
+            unanswerable=any(item.label and item.label.v2 for item in examples.items),
             dataset=examples.dataset if isinstance(examples, SpanExamples) else None,
         )
 
@@ -209,7 +215,7 @@ class SpanExtraction:
             return self
         return dataclasses.replace(self, null_threshold=report.null_threshold)
 
-    def featurize(self, examples: Examples[Gold], tokenizer: Tokenizer) -> list[SpanFeatures]:
+    def featurize(self, examples: Examples[Question], tokenizer: Tokenizer) -> list[SpanFeatures]:
         """Tokenize; one feature for each window of a context. Questions are cut.
 
         Raises:

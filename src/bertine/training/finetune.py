@@ -99,9 +99,9 @@ def finetune(
     epochs: int = 3,
     batch_size: int = 32,
     max_length: int | None = None,
-    doc_stride: int = 128,
-    max_question_length: int = 64,
-    max_answer_length: int = 30,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
     learning_rate: float = 5e-5,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.1,
@@ -147,9 +147,10 @@ def finetune(
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
-        doc_stride: of spans: pieces from one window of a long context to the next.
-        max_question_length: of spans: pieces of a question; longer ones are cut, and counted.
-        max_answer_length: of spans: pieces of the longest answer.
+        doc_stride: of spans: pieces from one window of a long context to the next; None: 128.
+        max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
+            None: 64.
+        max_answer_length: of spans: pieces of the longest answer; None: 30.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
@@ -185,7 +186,11 @@ def finetune(
         format=format,
         quotes=quotes,
         strict=strict,
-        limits=SpanLimits(doc_stride, max_question_length, max_answer_length),
+        limits=SpanLimits.given(
+            doc_stride=doc_stride,
+            max_question_length=max_question_length,
+            max_answer_length=max_answer_length,
+        ),
     )
     train, validation = labelled.train, labelled.validation
     if max_length is None:
