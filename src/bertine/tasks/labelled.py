@@ -57,8 +57,9 @@ def read_labelled(
     are those of questions and contexts.
 
     Raises:
-        BertineError: no such task; limits of spans for another task; a task of GLUE is named for another data set, or not named for
-            GLUE; columns are named for GLUE, which has its own; what reading the files raises.
+        BertineError: no such task; limits of spans are given for another task; a task of GLUE is
+            named for another data set, or not named for GLUE; columns are named for GLUE, which
+            has its own; what reading the files raises.
     """
     if limits is not None and task not in ("squad", SpanExtraction.name):
         raise BertineError(
