@@ -11,24 +11,25 @@ from bertine.rng import generator
 
 
 def toy_squad(articles: int, *, v2: bool = False, seed: int = 0) -> dict[str, Any]:
-    """Paragraphs of three sentences, each about one topic, and a question for each: where it is
-    done. In v2.0 a fourth asks about a topic that is not there."""
+    """Paragraphs of three sentences, one about an animal and two about dishes, and three questions
+    where the animal does what it does. In v2.0 a fourth asks about a dish that is not there."""
     draw = generator(seed, "toy squad")
-    topics = list(toys.TOPICS)
+    animals, dishes = list(toys.TOPICS)[:4], list(toys.TOPICS)[4:]
     data = []
     for number in range(articles):
-        chosen = draw.permutation(len(topics))[:4]
+        animal = animals[draw.integers(4)]
+        *there, missing = (dishes[i] for i in draw.permutation(4)[:3])
+        order = draw.permutation(3).tolist()
+        topics = [[animal, *there][i] for i in order]
         adjectives = draw.choice(toys.ADJECTIVES, 3).tolist()
-        pairs = zip(chosen[:3], adjectives, strict=True)
-        context = " ".join(toys.sentence(topics[i], adjective) for i, adjective in pairs)
+        context = " ".join(map(toys.sentence, topics, adjectives))
         qas = []
-        for index, topic in enumerate(topics[i] for i in (chosen if v2 else chosen[:3])):
+        for index, topic in enumerate([animal] * 3 + [missing] * v2):
             verb, place = toys.TOPICS[topic]
-            there = index < 3
             start = context.find(f" {place} ") + 1
-            answers = [{"text": place, "answer_start": start}] if there else []
-            kind = {"is_impossible": not there} if v2 else {}
-            question = f"the {topic} {verb} in"
+            answers = [{"text": place, "answer_start": start}] if topic == animal else []
+            kind = {"is_impossible": not answers} if v2 else {}
+            question = f"the {toys.ADJECTIVES[index]} {topic} {verb} in"
             name = f"{seed}-{number}-{index}"
             qas.append({"id": name, "question": question, "answers": answers, **kind})
         data.append({"title": f"T{number}", "paragraphs": [{"context": context, "qas": qas}]})
