@@ -180,6 +180,18 @@ def test_every_task_can_be_asked_for() -> None:
     assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
 
 
+def test_predict_takes_the_names_of_squads_tools() -> None:
+    def values(*options: str) -> dict[str, Any]:
+        return parse_arguments(COMMANDS["predict"], ["m", *options])
+
+    usual = values("--input", "d.json", "--output", "o.json")
+    assert usual["all_probabilities"] is False
+    assert values("--data", "d.json", "--out", "o.json") == usual
+    best = {**usual, "all_probabilities": True}
+    for option in ("--nbest", "--all-probabilities"):
+        assert values("--data", "d.json", "--out", "o.json", option) == best
+
+
 def test_switches_and_their_opposites() -> None:
     def bias_correction(*options: str) -> bool:
         values = parse_arguments(COMMANDS["pretrain"], [*ENOUGH["pretrain"], *options])

@@ -47,7 +47,7 @@ def _weights(folder: Path) -> list[str]:
             part = "embeddings"
         counts[part] = counts.get(part, 0) + facts.size
         dtypes.add(facts.dtype)
-    order = ["embeddings", "encoder", "pooler", *HEAD_PARTS.values(), "span head", "unknown"]
+    order = ["embeddings", "encoder", "pooler", *HEAD_PARTS.values(), "unknown"]
     each = ", ".join(f"{part} {counts[part]:,}" for part in order if part in counts)
     files = weight_files(folder)
     size = sum(file.stat().st_size for file in files) / 1e6
@@ -72,6 +72,9 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
         if task.max_length:
             facts.append(f"at most {task.max_length} tokens")
         lines.append(f"task: {', '.join(facts)}")
+        if task.settings:
+            given = ", ".join(f"{key} {value}" for key, value in task.settings.items())
+            lines.append(f"settings: {given}")
         if task.training:
             trained = ", ".join(
                 f"{key} {value}"

@@ -31,7 +31,7 @@ from bertine.interop.bert_hf_config import ConfigFile, config_to_huggingface, re
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead, MlmHead, NspHead
+from bertine.models.heads import ClassificationHead, MlmHead, NspHead, SpanHead
 from bertine.models.model import Model
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
@@ -79,7 +79,7 @@ class LoadReport:
 
 def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
     """The parts that tensors belong to, each once, in their order: "encoder, pooler"."""
-    order = ["encoder", "pooler", *HEAD_PARTS.values(), "span head"]
+    order = ["encoder", "pooler", *HEAD_PARTS.values()]
     parts = sorted({part_of(name) or name for name in names}, key=order.index)
     return ", ".join((notes or {}).get(part, part) for part in parts) or "none"
 
@@ -216,7 +216,7 @@ def load_model(
     present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
     if foreign:
         present.discard("classifier")
-    task = _task(folder, settings, "classifier" in present)
+    task = _task(folder, settings, present)
     if heads is None:
         heads = _heads_of_file(source, found, settings, present)
         fresh = ()
@@ -272,8 +272,10 @@ def _check_vocabulary(where: Path, config: BertConfig, tokenizer: Tokenizer) -> 
         )
 
 
-def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | None:
-    """The task of ``bertine.json``; else what config.json says of a classifier."""
+def _task(folder: Path, settings: ConfigFile, present: Collection[str]) -> TaskInfo | None:
+    """The task of ``bertine.json``; else what config.json says of a classifier, or that there is a
+    head for spans."""
+    classifier = "classifier" in present
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
         regression = task.name == "regression"
@@ -292,6 +294,8 @@ def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | No
         )
     if classifier and settings.labels:
         return TaskInfo(name="text", labels=settings.labels)
+    if "spans" in present and not classifier:
+        return TaskInfo(name="spans")
     return None
 
 
@@ -317,6 +321,8 @@ def _heads_of_file(
             heads["nsp"] = NspHead(config)
         if "classifier" in present:
             heads["classifier"] = ClassificationHead(config, outputs)
+        if "spans" in present:
+            heads["spans"] = SpanHead(config)
     return heads
 
 

@@ -137,4 +137,4 @@ def test_one_name_twice_is_an_error() -> None:
 
 def test_what_transformers_has_no_name_for_is_refused() -> None:
     with pytest.raises(ValueError, match="no counterpart"):
-        to_canonical({"heads.spans.out.weight": torch.zeros(2, 2)}, CONFIG)
+        to_canonical({"heads.chess.out.weight": torch.zeros(2, 2)}, CONFIG)

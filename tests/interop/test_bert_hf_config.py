@@ -79,6 +79,7 @@ def test_ours_is_what_transformers_would_write(tmp_path: Path) -> None:
         (("mlm",), "BertForMaskedLM"),
         (("nsp",), "BertForNextSentencePrediction"),
         (("classifier",), "BertForSequenceClassification"),
+        (("spans",), "BertForQuestionAnswering"),
     ],
 )
 def test_architecture_says_the_class_with_these_heads(heads: tuple[str, ...], name: str) -> None:

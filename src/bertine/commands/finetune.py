@@ -12,7 +12,7 @@ from bertine.commands.table_arguments import add_column_arguments, add_table_arg
 
 #: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
 #: equal.
-TASK_NAMES = ("text", "regression", "glue")
+TASK_NAMES = ("text", "regression", "spans", "glue", "squad")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -20,7 +20,8 @@ def _add_arguments(parser: Parser) -> None:
         "task",
         metavar="TASK",
         choices=TASK_NAMES,
-        help="text: one label for a text or a pair; regression: a number; glue: a task of GLUE",
+        help="text: one label for a text or a pair; regression: a number; spans: the part of a "
+        "context that answers a question; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0",
     )
     parser.add_argument(
         "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
@@ -31,7 +32,8 @@ def _add_arguments(parser: Parser) -> None:
         type=Path,
         required=True,
         help="a file (.csv, .tsv, .jsonl, .txt), or a folder with train.* and dev.*, val.* or "
-        "validation.*; for GLUE the folder of its tasks' folders, or one of those",
+        "validation.*; for GLUE the folder of its tasks' folders, or one of those; for SQuAD "
+        "train-v….json, beside which dev-v….json is found",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
@@ -68,8 +70,26 @@ def _add_arguments(parser: Parser) -> None:
         "--max-length",
         metavar="N",
         type=whole(3),
-        default=128,
-        help="tokens of an example; longer ones are cut, and counted",
+        help="tokens of an example; longer ones are cut, and counted (not given: 128, spans 384)",
+    )
+    spans = parser.add_argument_group("spans")
+    spans.add_argument(
+        "--doc-stride",
+        metavar="N",
+        type=whole(1),
+        help="tokens from one window of a long context to the next (not given: 128)",
+    )
+    spans.add_argument(
+        "--max-question-length",
+        metavar="N",
+        type=whole(1),
+        help="tokens of a question; longer ones are cut, and counted (not given: 64)",
+    )
+    spans.add_argument(
+        "--max-answer-length",
+        metavar="N",
+        type=whole(1),
+        help="tokens of the longest answer (not given: 30)",
     )
     add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=0.1)
     add_run_arguments(parser, checkpoint_every=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,27 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
     parser.add_argument(
         "--input",
+        "--data",
         metavar="FILE",
         required=True,
-        help="csv, tsv, jsonl, or plain text with one text a line; - is standard input",
+        help="csv, tsv, jsonl, or plain text with one text a line; for spans also SQuAD's JSON; "
+        "- is standard input",
     )
     parser.add_argument(
         "--output",
+        "--out",
         metavar="FILE",
         default="-",
         help="where the answers go, in the format of the input; - is standard output",
+    )
+    # Before the switch: a configuration file gives that a value.
+    parser.add_argument(
+        "--nbest",
+        dest="all_probabilities",
+        action="store_const",
+        const=True,
+        default=SUPPRESS,
+        help="of spans: the 20 best answers of each question; the same as --all-probabilities",
     )
     parser.add_argument(
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"

@@ -9,7 +9,7 @@ import torch
 
 from bertine.inference.running import run_features
 from bertine.models.model import Model
-from bertine.tasks.base import Features, Report, Task, truncation_note
+from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
 from bertine.text.tokenizer import Tokenizer
 
@@ -52,8 +52,7 @@ def evaluate_examples(
     labels = [example.label for example in examples.items if example.label is not None]
     report = task.report(task.decode(outputs, features), labels)
     report.source = examples.source
-    cut = truncation_note(features, task.max_length)
-    report.notes.extend([*examples.notes, *([cut] if cut else [])])
+    report.notes.extend([*examples.notes, *task.notes(features)])
     return report
 
 

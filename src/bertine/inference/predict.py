@@ -14,6 +14,8 @@ from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
+from bertine.tasks.span_data import load_squad
+from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table
 from bertine.text.streams import COMPRESSIONS
@@ -35,7 +37,8 @@ class PredictReport:
         seconds: of wall time.
         columns: the names of the columns that were added.
         notes: what was mended in the input.
-        max_length: of the model's inputs, in pieces.
+        max_length: of what is cut, in pieces.
+        cut_texts: what is cut: the texts, or of spans the questions.
     """
 
     rows: int = 0
@@ -46,6 +49,7 @@ class PredictReport:
     columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     max_length: int = 0
+    cut_texts: str = "texts"
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
@@ -56,7 +60,7 @@ class PredictReport:
         ]
         if self.cut:
             lines.append(
-                f"{self.cut} of {self.rows} texts were cut at {self.max_length} pieces "
+                f"{self.cut} of {self.rows} {self.cut_texts} were cut at {self.max_length} pieces "
                 f"({self.pieces_lost} pieces lost)"
             )
         if self.empty:
@@ -82,7 +86,8 @@ def predict(
 
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
-    tab, probability, tab, text.
+    tab, probability, tab, text. Of spans, a file in SQuAD's format becomes the official object of
+    answers by id; see :func:`~bertine.inference.squad.predict_squad`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -91,7 +96,7 @@ def predict(
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
             device.
-        all_probabilities: also add ``probability_<label>`` for each label.
+        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
         text_columns: where the texts are; None: where they were in training.
         format: of the input; None: told as :class:`~bertine.tasks.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
@@ -104,8 +109,23 @@ def predict(
     predictor = Predictor.opened(model, device, precision)
     started = time.monotonic()
     task = predictor.task
+    spans = isinstance(task, SpanExtraction) and format is None
+    content = load_squad(input) if spans else None
+    if content is not None:
+        from bertine.inference.squad import predict_squad
+
+        return predict_squad(
+            predictor,
+            input,
+            content,
+            output,
+            n_best=all_probabilities,
+            show_progress=show_progress,
+        )
     columns = as_columns(text_columns) or task.text_columns
     report = PredictReport(max_length=task.max_length)
+    if isinstance(task, SpanExtraction):
+        report.max_length, report.cut_texts = task.limits.max_question_length, "questions"
     with Table(input, format=format, wanted=columns, quotes=quotes, strict=strict) as table:
         if table.layout.kind == "text":
             if len(columns) != 1:

@@ -23,6 +23,8 @@ from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Example, Examples, find_splits, read_examples
 from bertine.tasks.glue import glue_task_of
 from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
+from bertine.tasks.span_data import read_span_evaluation
+from bertine.tasks.spans import SpanExtraction
 from bertine.text.tokenizer import Tokenizer
 
 Text = str | tuple[str, str]
@@ -104,10 +106,11 @@ class Predictor:
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
         """Answer for each text, or each pair of texts, in their order: a
-        :class:`~bertine.tasks.classification.Prediction`, or of a regression a
-        :class:`~bertine.tasks.regression.Score`.
+        :class:`~bertine.tasks.classification.Prediction`, of a regression a
+        :class:`~bertine.tasks.regression.Score`, and of a pair of question and context a
+        :class:`~bertine.tasks.span_decoding.SpanPrediction`.
 
-        Texts longer than the model's maximum length are cut.
+        Texts longer than the model's maximum length are cut; contexts are read in windows.
 
         Raises:
             BertineError: one string instead of a list; pairs for a model of single texts, or the
@@ -118,7 +121,7 @@ class Predictor:
         items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
 
-    def run(self, examples: Examples) -> tuple[list[Any], list[Features]]:
+    def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
         """Predictions for `examples`, and the features they were made of (which know what was
         cut)."""
         features = self.task.featurize(examples, self.tokenizer)
@@ -147,7 +150,8 @@ def evaluate(
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too).
+    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
+    for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
@@ -177,6 +181,18 @@ def evaluate(
     if official:
         kind, files = official
         sets = {word: read_glue_file(path, kind, strict=strict) for word, path in files.items()}
+    elif isinstance(predictor.task, SpanExtraction):
+        own = predictor.task.dataset is None  # SQuAD's columns are not those of a table
+        sets = {
+            "": read_span_evaluation(
+                data,
+                text_columns=text_columns or predictor.task.text_columns,
+                label_column=label_column or (predictor.task.label_column if own else None),
+                format=format,
+                quotes=quotes,
+                strict=strict,
+            )
+        }
     else:
         examples = read_examples(
             _labelled_file(data),
@@ -187,17 +203,22 @@ def evaluate(
             strict=strict,
         )
         sets = {"": examples}
+    made = {
+        word: predictor.task.featurize(examples, predictor.tokenizer)
+        for word, examples in sets.items()
+    }
     bar = progress()
     bar.disable = not show_progress
     reports: dict[str, Report] = {}
     with bar:
-        job = bar.add_task("evaluate", total=sum(map(len, sets.values())))
+        job = bar.add_task("evaluate", total=sum(map(len, made.values())))
         for word, examples in sets.items():
             reports[word] = evaluate_examples(
                 predictor.model,
                 predictor.task,
                 examples,
                 predictor.tokenizer,
+                features=made[word],
                 dtype=predictor.dtype,
                 on_batch=lambda done: bar.advance(job, done),
             )

@@ -47,6 +47,7 @@ _OUTSIDE = (
     ("heads.mlm.layer_norm", "cls.predictions.transform.LayerNorm"),
     ("heads.nsp.dense", "cls.seq_relationship"),
     ("heads.classifier.out", "classifier"),
+    ("heads.spans.out", "qa_outputs"),
 )
 
 # What a canonical name belongs to, in words, by the first prefix that fits.
@@ -61,7 +62,12 @@ _PARTS = (
 )
 
 #: The part's name in words for each head of ``Model.heads``.
-HEAD_PARTS = {"mlm": "MLM head", "nsp": "NSP head", "classifier": "classifier"}
+HEAD_PARTS = {
+    "mlm": "MLM head",
+    "nsp": "NSP head",
+    "classifier": "classifier",
+    "spans": "span head",
+}
 
 
 def part_of(canonical: str) -> str | None:

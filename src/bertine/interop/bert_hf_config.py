@@ -96,6 +96,8 @@ def architecture_name(heads: Iterable[str]) -> str:
     heads = frozenset(heads)
     if "classifier" in heads:
         return "BertForSequenceClassification"
+    if "spans" in heads:
+        return "BertForQuestionAnswering"
     if heads >= {"mlm", "nsp"}:
         return "BertForPreTraining"
     if "mlm" in heads:

@@ -1,6 +1,7 @@
 """Heads: what turns a backbone's states into scores. Composed with any backbone, never subclassed.
 
-Shape legend: B sequences, P masked positions, H hidden size, V vocabulary size, K labels.
+Shape legend: B sequences, T tokens of the longest, P masked positions, H hidden size, V vocabulary
+size, K labels.
 """
 
 from __future__ import annotations
@@ -47,6 +48,20 @@ class NspHead(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """pooled [B, H]. Returns logits [B, 2]."""
         return self.dense(pooled)
+
+
+class SpanHead(nn.Module):
+    """One linear layer on every token: its score as the first and as the last of the answer (paper,
+    section 4.2; ``BertForQuestionAnswering``). Without dropout, as in the published code."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.out = nn.Linear(config.hidden_size, 2)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, H]. Returns logits [B, T, 2], of start and end."""
+        return self.out(hidden)
 
 
 class ClassificationHead(nn.Module):

@@ -9,15 +9,17 @@ from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.spans import SpanExtraction
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
     TextRegression.name: TextRegression,
+    SpanExtraction.name: SpanExtraction,
 }
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.
-DATA_SETS = ("glue",)
+DATA_SETS = ("glue", "squad")
 
 
 def task_class(name: str) -> type[Task[Any]]:

@@ -36,7 +36,8 @@ class Features:
         input_ids: int32 [n], with the special tokens.
         token_type_ids: int8 [n].
         row: index of the example it was made from.
-        label: the target: a class's id, or a score; None when unknown.
+        label: the target: a class's id, or a score; None when unknown, or of another kind, for
+            which a task has features of its own.
         num_truncated: pieces that were cut off to keep to the maximum length.
     """
 
@@ -112,11 +113,16 @@ class Task(Protocol[Prediction]):
         """Fresh heads by name for a backbone of `config`."""
         ...
 
-    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
-        """Examples → features, in their order. Truncation is counted in each feature."""
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> Sequence[Features]:
+        """Examples → features, one or more of each, in their order. Truncation is counted in each
+        feature."""
         ...
 
-    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+    def notes(self, features: Sequence[Any]) -> list[str]:
+        """What a person should know of the features of a data set, e.g. how many texts were cut."""
+        ...
+
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Features → one padded batch, with targets when all features have one."""
         ...
 
@@ -132,17 +138,15 @@ class Task(Protocol[Prediction]):
         """What `decode` needs of the model: [B, ...], one entry a sequence."""
         ...
 
-    def decode(
-        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
-    ) -> list[Prediction]:
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 
-    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
-        """Scores by name; `primary_metric` is among them."""
+    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
+        """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
 
-    def report(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> Report:
+    def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> Report:
         """The metrics and what helps to understand them."""
         ...
 

@@ -23,7 +23,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.base import Features, pad_features, truncation_note
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.metrics import classification_scores
@@ -185,6 +185,11 @@ class TextClassification:
             return self.label_id(label, examples.source, line)
 
         return encode(examples, tokenizer, self.text_columns, self.max_length, target)
+
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """How many texts were cut, if any was."""
+        cut = truncation_note(features, self.max_length)
+        return [cut] if cut else []
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""

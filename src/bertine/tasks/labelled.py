@@ -14,6 +14,8 @@ from bertine.tasks.examples import Examples, find_splits, read_examples
 from bertine.tasks.glue import GlueTask, glue_task
 from bertine.tasks.glue_data import glue_built, read_glue
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.span_data import read_span_splits
+from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -28,12 +30,14 @@ class Labelled:
         train: the training examples.
         validation: what the model is judged on after each epoch.
         others: further validation sets, by the word before the names of their metrics.
+        max_length: the longest input, in pieces, where nobody says.
     """
 
     build: Callable[[int], Task[Any]]
     train: Examples
     validation: Examples
     others: dict[str, Examples] = field(default_factory=dict)
+    max_length: int = 128
 
 
 def read_labelled(
@@ -47,13 +51,21 @@ def read_labelled(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    limits: SpanLimits | None = None,
 ) -> Labelled:
-    """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`.
+    """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`. `limits`
+    are those of questions and contexts.
 
     Raises:
-        BertineError: no such task; a task of GLUE is named for another data set, or not named for
-            GLUE; columns are named for GLUE, which has its own; what reading the files raises.
+        BertineError: no such task; limits of spans are given for another task; a task of GLUE is
+            named for another data set, or not named for GLUE; columns are named for GLUE, which
+            has its own; what reading the files raises.
     """
+    if limits is not None and task not in ("squad", SpanExtraction.name):
+        raise BertineError(
+            "doc_stride, max_question_length and max_answer_length are for spans, but the task is "
+            f"{task!r}"
+        )
     if task == "glue":
         if glue is None:
             raise BertineError(
@@ -67,9 +79,28 @@ def read_labelled(
                 "fine-tune on the file as your own data (bertine finetune text)"
             )
         return _glue(data, glue_task(glue), seed, strict)
-    kind = task_class(task)
+    kind: type[Task[Any]] = SpanExtraction if task == "squad" else task_class(task)
     if glue is not None:
         raise BertineError(f"{glue!r} is named as a task of GLUE, but the task is {task!r}")
+    if kind is SpanExtraction:
+        questions, held = read_span_splits(
+            data,
+            official=task == "squad",
+            seed=seed,
+            text_columns=text_columns,
+            label_column=label_column,
+            format=format,
+            quotes=quotes,
+            strict=strict,
+        )
+        return Labelled(
+            lambda longest: SpanExtraction.from_examples(
+                questions, max_length=longest, limits=limits
+            ),
+            questions,
+            held,
+            max_length=MAX_LENGTH,
+        )
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")

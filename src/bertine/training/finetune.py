@@ -19,11 +19,14 @@ from bertine.modeldir import LoadedModel, load_config, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, Report, Task, truncation_note
+from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
 from bertine.tasks.metrics import official_score
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.span_report import SpanReport
+from bertine.tasks.span_windows import unaligned_answers
+from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
@@ -94,7 +97,10 @@ def finetune(
     strict: bool = False,
     epochs: int = 3,
     batch_size: int = 32,
-    max_length: int = 128,
+    max_length: int | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
     learning_rate: float = 5e-5,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.1,
@@ -120,11 +126,12 @@ def finetune(
     """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
 
     Args:
-        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``.
+        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"`` or ``"squad"``.
         model: the model directory to start from.
         data: a labelled file, or a folder with a training and a validation file. Where there is
             no validation file, a tenth of the training examples is held out. For GLUE the folder
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
+            For SQuAD its training file, beside which the dev file is found, or their folder.
         out: the run's folder; the model directory is ``out/model``.
         glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
             ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
@@ -137,7 +144,12 @@ def finetune(
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         epochs: passes over the training examples.
-        max_length: pieces of an input; longer ones are cut, and counted.
+        max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
+            whose contexts are read in windows, 384.
+        doc_stride: of spans: pieces from one window of a long context to the next; None: 128.
+        max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
+            None: 64.
+        max_answer_length: of spans: pieces of the longest answer; None: 30.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
@@ -174,8 +186,15 @@ def finetune(
         format=format,
         quotes=quotes,
         strict=strict,
+        limits=SpanLimits.given(
+            doc_stride=doc_stride,
+            max_question_length=max_question_length,
+            max_answer_length=max_answer_length,
+        ),
     )
     train, validation = labelled.train, labelled.validation
+    if max_length is None:
+        max_length = labelled.max_length
     if max_length > config.max_position_embeddings:
         max_length = config.max_position_embeddings
         say(f"{model}: has {max_length} positions, so max_length is {max_length}")
@@ -196,7 +215,7 @@ def finetune(
         word: (examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in labelled.others.items()
     }
-    _say_what(loaded, train, validation, features, built)
+    _say_what(loaded, train, validation, built.notes(features))
 
     batches = FeatureBatches(
         features,
@@ -252,6 +271,9 @@ def finetune(
         scores, elapsed, final = world.alone(look)
         return FinetuneResult(run.model, scores, None, elapsed, names, final=final)
 
+    unaligned = [*unaligned_answers(train, features), *unaligned_answers(validation, held)]
+    if unaligned:
+        world.alone(lambda: write_json(run.folder / "not_aligned.json", unaligned))
     reports: list[Report] = []
 
     def score_on(examples: Examples, made: Sequence[Features]) -> Report:
@@ -304,7 +326,7 @@ def finetune(
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
         write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
-        saved = built.unscaled(loaded.model) if isinstance(built, TextRegression) else built
+        saved = _finished(built, loaded.model, reports[-1])
         save_model(run.model, loaded.model, loaded.tokenizer, task=saved.task_info(facts))
         run.remove_checkpoints()
         return scores, _elapsed(run), dict(reports[-1].metrics)
@@ -321,6 +343,15 @@ def _same_outputs(info: TaskInfo | None, built: Task[Any]) -> bool:
         return False
     wanted = built.task_info()
     return (info.name, info.labels) == (wanted.name, wanted.labels)
+
+
+def _finished(built: Task[Any], model: Model, report: Report) -> Task[Any]:
+    """The task as it is saved with the trained `model`, of which `report` is the evaluation."""
+    if isinstance(built, TextRegression):
+        return built.unscaled(model)
+    if isinstance(built, SpanExtraction) and isinstance(report, SpanReport):
+        return built.tuned(report)
+    return built
 
 
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
@@ -343,8 +374,7 @@ def _say_what(
     loaded: LoadedModel,
     train: Examples,
     validation: Examples,
-    features: Sequence[Features],
-    task: Task[Any],
+    notes: Sequence[str],
 ) -> None:
     for line in loaded.report.lines():
         say(line)
@@ -353,11 +383,8 @@ def _say_what(
         f"{len(train)} training and {len(validation)} validation examples; "
         f"text: {columns}; label: {train.label_column}"
     )
-    for note in [*train.notes, *validation.notes]:
+    for note in [*train.notes, *validation.notes, *(f"{train.source}: {note}" for note in notes)]:
         warn(note)
-    cut = truncation_note(features, task.max_length)
-    if cut:
-        warn(f"{train.source}: {cut}")
 
 
 def _scores(run: Run) -> list[dict[str, Any]]:

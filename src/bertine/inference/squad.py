@@ -1,0 +1,140 @@
+"""Answers to a file in SQuAD's format, in the format that its scorers take."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.console import human_time, progress
+from bertine.errors import BertineError
+from bertine.files import os_errors, write_text
+from bertine.inference.predict import PredictReport
+from bertine.inference.predictor import Predictor
+from bertine.tasks.span_data import read_squad
+from bertine.tasks.spans import SpanExtraction, n_best_values
+from bertine.tasks.tables import encodable
+
+#: Questions are answered in chunks, so that the scores of few windows are held at once.
+CHUNK_QUESTIONS = 2048
+
+
+@dataclass
+class SquadPredictReport(PredictReport):
+    """What answering a file in SQuAD's format did.
+
+    Attributes:
+        files: that were written.
+        silent: questions to which no answer was given.
+        inputs: windows that the contexts were read in, all together.
+    """
+
+    files: tuple[str, ...] = ()
+    silent: int = 0
+    inputs: int = 0
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        told = f"answered {self.rows} questions in {human_time(self.seconds)} ({rate:.0f} a second)"
+        told += f" from {self.inputs} windows"
+        if self.silent:
+            told += f"; {self.silent} of them with no answer"
+        return [told, *super().lines()[1:], *(f"written: {name}" for name in self.files)]
+
+
+def predict_squad(
+    predictor: Predictor,
+    input: Path | str,
+    content: dict[str, Any],
+    output: Path | str = "-",
+    *,
+    n_best: bool = False,
+    show_progress: bool = True,
+) -> SquadPredictReport:
+    """Answer all questions of a file in SQuAD's format: ``{"<id>": "<answer>", …}``, where "" says
+    that there is no answer.
+
+    Where the model may give no answer, the null odds of each question, by which its threshold
+    decides, go to a file beside (``answers.null_odds.json`` for ``answers.json``): what the
+    official script takes as ``--na-prob-file``. All are written when all is answered, each whole.
+
+    Args:
+        predictor: of a model for spans.
+        input: the file, for messages.
+        content: what it holds.
+        output: the file of the answers, or ``-`` for stdout, which gets nothing else.
+        n_best: also write the 20 best answers of each question, with probabilities, beside
+            (``answers.nbest.json``).
+        show_progress: on stderr, unless the answers go to stdout.
+
+    Raises:
+        BertineError: the file is not in the format; the n best are asked for without a file.
+    """
+    task = predictor.task
+    assert isinstance(task, SpanExtraction)
+    alone = str(output) == "-"
+    if alone and n_best:
+        raise BertineError(
+            "the n best answers go to a file beside that of the answers; name one with output "
+            "(--output FILE)"
+        )
+    started = time.monotonic()
+    examples = read_squad(input, content, answers=False)
+    answers: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    best: dict[str, list[dict[str, Any]]] = {}
+    report = SquadPredictReport(
+        notes=examples.notes, max_length=task.limits.max_question_length, cut_texts="questions"
+    )
+    bar = progress()
+    bar.disable = alone or not show_progress
+    with bar:
+        job = bar.add_task("predict", total=len(examples))
+        for begin in range(0, len(examples), CHUNK_QUESTIONS):
+            part = examples.replaced(examples.items[begin : begin + CHUNK_QUESTIONS])
+            predictions, features = predictor.run(part)
+            for item, prediction in zip(part.items, predictions, strict=True):
+                answers[item.id] = prediction.answer
+                report.silent += not prediction.answer
+                if prediction.null_odds is not None:
+                    odds[item.id] = prediction.null_odds
+                if n_best:
+                    best[item.id] = n_best_values(prediction)
+            report.rows += len(part)
+            report.inputs += len(features)
+            report.cut += sum(1 for feature in features if feature.num_truncated)
+            report.pieces_lost += sum(feature.num_truncated for feature in features)
+            bar.advance(job, len(part))
+    if alone:
+        sys.stdout.write(_json(answers))
+        sys.stdout.flush()
+    else:
+        path = Path(output)
+        written: dict[Path, Any] = {path: answers}
+        if n_best:
+            written[path.with_name(f"{path.stem}.nbest.json")] = best
+        if odds:
+            written[path.with_name(f"{path.stem}.null_odds.json")] = odds
+        for file, value in written.items():
+            _write(file, _json(value))
+        report.files = tuple(map(str, written))
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return (text if encodable(text) else json.dumps(value, indent=2)) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # A device or a pipe is written to; it cannot be replaced.
+        with os_errors(path, "writing it"):
+            path.write_text(text, encoding="utf-8")
+    else:
+        write_text(path, text)

@@ -1,0 +1,290 @@
+"""Reading questions: SQuAD's official JSON, and tables of one's own.
+
+SQuAD's files are one JSON object: articles under ``data``, their ``paragraphs`` with a
+``context`` and the questions about it, ``qas``, with ``id``, ``question``, ``answers`` (``text``,
+``answer_start``) and, in v2.0, ``is_impossible``. A table has a row for each question.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.console import say
+from bertine.errors import BertineError
+from bertine.tasks.examples import as_columns, find_splits
+from bertine.tasks.layout import inner_suffix
+from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
+from bertine.tasks.span_tables import read_span_table
+from bertine.tasks.tables import encodable
+from bertine.text.streams import open_stream
+
+#: Held out of the training file where the data has no validation file.
+_HOLD_OUT = 0.1
+_COLUMNS = ("question", "context")
+
+
+def load_squad(path: Path | str) -> dict[str, Any] | None:
+    """The object that a file in SQuAD's format holds; None where it is another kind of file.
+
+    Raises:
+        BertineError: the file cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir() or str(path) == "-" or inner_suffix(path) != ".json":
+        return None
+    with open_stream(path) as stream:
+        raw = stream.reader.read()
+    try:
+        content = json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        return None
+    return content
+
+
+def read_squad(
+    path: Path | str, content: dict[str, Any] | None = None, *, answers: bool = True
+) -> SpanExamples:
+    """All questions of a file in SQuAD's format; `content` is what it holds, where that was read
+    already. Without `answers` those of the file are not looked at.
+
+    It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
+    without ``answers`` (a test file's) has no label.
+
+    Raises:
+        BertineError: the file is not in this format, or a part of it is missing or of another
+            type; names its place.
+    """
+    content = content or load_squad(path)
+    if content is None:
+        raise BertineError(
+            f'{path}: is not in SQuAD\'s format, a JSON object with a list "data"; for a table of '
+            "questions use 'bertine finetune spans'"
+        )
+    reader = _Reader(str(path), answers)
+    for number, article in enumerate(reader.items(content, "data", "")):
+        place = f"data[{number}]"
+        for index, paragraph in enumerate(reader.items(article, "paragraphs", place)):
+            reader.paragraph(paragraph, f"{place}.paragraphs[{index}]")
+    version = str(content.get("version", "")).lower().removeprefix("v")
+    v2 = version.startswith("2") or reader.says_impossible
+    if not reader.raws:
+        raise BertineError(f"{path}: has no questions")
+    return span_examples(
+        str(path),
+        _COLUMNS,
+        "answers",
+        reader.raws,
+        v2=v2,
+        dataset="squad/v2.0" if v2 else "squad/v1.1",
+        notes=reader.notes(),
+    )
+
+
+class _Reader:
+    """Questions as they are found, and what was odd about them."""
+
+    def __init__(self, source: str, with_answers: bool) -> None:
+        self.source, self._with_answers = source, with_answers
+        self.raws: list[RawQuestion] = []
+        self.says_impossible = False
+        self._contradictions = 0
+        self._surrogates = 0
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self._contradictions:
+            notes.append(
+                f"{self.source}: {self._contradictions} questions are called impossible and have "
+                "answers, or are not and have none; the answers count"
+            )
+        if self._surrogates:
+            notes.append(
+                f"{self.source}: {self._surrogates} texts with half a character (\\udXXX) were "
+                "mended by U+FFFD"
+            )
+        return notes
+
+    def items(self, parent: Any, key: str, place: str) -> list[Any]:
+        """The list `key` of the object `parent`."""
+        return self._member(parent, key, place, list, "a list")
+
+    def paragraph(self, paragraph: Any, place: str) -> None:
+        context = self._text(paragraph, "context", place)
+        for index, question in enumerate(self.items(paragraph, "qas", place)):
+            self._question(question, context, f"{place}.qas[{index}]")
+
+    def _question(self, question: Any, context: str, place: str) -> None:
+        text = self._text(question, "question", place)
+        name = question.get("id")
+        if isinstance(name, int) and not isinstance(name, bool):
+            name = str(name)
+        if not isinstance(name, str) or not name:
+            raise self._error(place, "has no id, by which its answer could be told")
+        answers: list[tuple[str, int | None]] | None = None
+        if self._with_answers and "answers" in question:
+            answers = []
+            for index, answer in enumerate(self.items(question, "answers", place)):
+                where = f"{place}.answers[{index}]"
+                start = self._member(answer, "answer_start", where, int, "a whole number")
+                answers.append((self._text(answer, "text", where), start))
+        if "is_impossible" in question:
+            self.says_impossible = True
+            given = self._member(question, "is_impossible", place, bool, "true or false")
+            if answers is not None:
+                self._contradictions += given == bool(answers)
+        self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
+
+    def _text(self, parent: Any, key: str, place: str) -> str:
+        text: str = self._member(parent, key, place, str, "a text")
+        if encodable(text):
+            return text
+        self._surrogates += 1
+        return re.sub("[\ud800-\udfff]", "�", text)
+
+    def _member(self, parent: Any, key: str, place: str, kind: type, what: str) -> Any:
+        if not isinstance(parent, dict):
+            raise self._error(place, "is not an object")
+        if key not in parent:
+            raise self._error(place, f"has no {key!r}")
+        value = parent[key]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self._error(place, f"{key!r} is not {what}")
+        return value
+
+    def _error(self, place: str, what: str) -> BertineError:
+        return BertineError(f"{self.source}: {place or 'the file'}: {what}")
+
+
+def read_questions(
+    path: Path | str,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> SpanExamples:
+    """Questions of a file in SQuAD's format, or else of a table; columns that are not named are
+    told as :func:`~bertine.tasks.span_tables.read_span_table` does.
+
+    Raises:
+        BertineError: what reading either raises.
+    """
+    content = load_squad(path) if format is None else None
+    if content is not None:
+        return read_squad(path, content)
+    return read_span_table(
+        path,
+        text_columns=as_columns(text_columns),
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+    )
+
+
+def read_span_splits(
+    data: Path | str, *, official: bool, seed: int, **reading: Any
+) -> tuple[SpanExamples, SpanExamples]:
+    """The training questions and those that the model is judged on. Where there is no validation
+    file, a tenth of the training questions is held out, by contexts.
+
+    Args:
+        data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
+            format ``train….json`` its ``dev….json`` is taken.
+        official: only files in SQuAD's format.
+        seed: of what is held out.
+        reading: how tables are read, see :func:`read_questions`.
+
+    Raises:
+        BertineError: there is no training file, or more than one; columns are named for SQuAD's
+            files; what reading raises.
+    """
+    named = [value for name, value in reading.items() if name != "strict" and value is not None]
+    if official and named:
+        raise BertineError(
+            "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
+            "on the file as your own data (bertine finetune spans)"
+        )
+    train, validation = _official_files(data) if official else _files(data)
+    if official and load_squad(train) is None:
+        read_squad(train)  # says what it is not
+    if validation is not None and not Path(data).is_dir():
+        say(f"{validation}: beside the training file, and used for validation")
+    examples = read_questions(train, **reading).trainable()
+    if validation is None:
+        return examples.hold_out(_HOLD_OUT, seed)
+    return examples, read_questions(validation, **reading).scorable()
+
+
+def read_span_evaluation(data: Path | str, **reading: Any) -> SpanExamples:
+    """The questions to judge a model on: of a file, or of the validation file of a folder.
+
+    Raises:
+        BertineError: there is no such file, or more than one; what reading raises.
+    """
+    path = Path(data)
+    if path.is_dir():
+        found = _json_files(path, "dev") or _json_files(path, "val")
+        if len(found) > 1:
+            raise _several(path, found)
+        if found:
+            path = found[0]
+        else:
+            splits = find_splits(path)
+            table = splits.validation or splits.test
+            if table is None:
+                raise BertineError(
+                    f"{path}: holds only training data; to evaluate on it, name the file itself"
+                )
+            path = table
+    return read_questions(path, **reading).scorable()
+
+
+def _files(data: Path | str) -> tuple[Path, Path | None]:
+    """Training and validation file: of tables, or where a file is SQuAD's, as for those."""
+    path = Path(data)
+    if path.is_file() and load_squad(path) is not None:
+        return _official_files(path)
+    splits = find_splits(path)
+    if splits.train is None:
+        raise BertineError(f"{path}: has no training file (train.csv, .tsv or .jsonl)")
+    return splits.train, splits.validation
+
+
+def _official_files(data: Path | str) -> tuple[Path, Path | None]:
+    path = Path(data)
+    if not path.exists():
+        raise BertineError(f"{path}: no such file or folder")
+    if path.is_dir():
+        found = _json_files(path, "train")
+        if not found:
+            raise BertineError(
+                f"{path}: has no training file of SQuAD, such as train-v1.1.json or train-v2.0.json"
+            )
+        if len(found) > 1:
+            raise _several(path, found)
+        path = found[0]
+    if not path.name.startswith("train"):
+        return path, None
+    beside = path.with_name("dev" + path.name.removeprefix("train"))
+    return path, beside if beside.is_file() else None
+
+
+def _json_files(folder: Path, start: str) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.glob(f"{start}*.json*")
+        if path.is_file() and inner_suffix(path) == ".json"
+    )
+
+
+def _several(folder: Path, found: Sequence[Path]) -> BertineError:
+    names = " and ".join(path.name for path in found[:3])
+    return BertineError(f"{folder}: has {names}; name the file itself, such as {found[0]}")

@@ -1,0 +1,242 @@
+"""A question and its context → windows that fit the model, and back to characters.
+
+A context longer than the model's inputs is read in windows that overlap (Devlin et al. 2018,
+section 4.2; google-research/bert, ``run_squad.py``). A piece then stands in several windows, and
+only the one that shows most around it may begin an answer with it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.tasks.base import Features
+from bertine.tasks.examples import Examples
+from bertine.tasks.span_examples import Gold, Question, SpanExamples
+from bertine.text.tokenizer import Tokenizer
+
+#: Questions given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanFeatures(Features):
+    """``[CLS] question [SEP] window of the context [SEP]``.
+
+    Attributes:
+        context: the whole of it.
+        first: place in the sequence of the window's first piece.
+        offsets: int32 [m, 2], characters (begin, end) in the context of the window's pieces.
+        max_context: bool [m], true at the pieces that no other window shows more around.
+        span: the target: places in the sequence of the answer's first and last piece; (0, 0),
+            the [CLS], where the window does not hold it or there is none; None where it is not
+            known.
+        on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
+            window): the answer, and the text of the pieces that are trained on.
+        windows: how many the context was read in.
+    """
+
+    context: str
+    first: int
+    offsets: np.ndarray
+    max_context: np.ndarray
+    span: tuple[int, int] | None
+    on_pieces: tuple[str, str] | None
+    windows: int
+
+
+def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
+
+    The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
+    `room`. No pieces are one empty window, so that every question has a feature.
+    """
+    found = []
+    begin = 0
+    while True:
+        length = min(room, pieces - begin)
+        found.append((begin, length))
+        if begin + length >= pieces:
+            return found
+        begin += min(room, stride)
+
+
+def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
+    """For each piece the number of the window that shows most around it: int64 [pieces].
+
+    That is the one with the largest smaller side, where a longer window counts for a little
+    (a hundredth of its length), as in the published code; of equal ones the first.
+    """
+    best = np.full(pieces, -np.inf)
+    owner = np.zeros(pieces, dtype=np.int64)
+    for number, (begin, length) in enumerate(spans):
+        at = np.arange(length)
+        view = np.minimum(at, length - 1 - at) + 0.01 * length
+        better = view > best[begin : begin + length]
+        best[begin : begin + length][better] = view[better]
+        owner[begin : begin + length][better] = number
+    return owner
+
+
+def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
+    """The first and the last piece that hold one of the characters `begin` to `end` (exclusive).
+
+    Where none does (the tokenizer leaves out control characters), the next piece, or the last;
+    None where there are no pieces.
+
+    Args:
+        offsets: [m, 2], characters of each piece, in their order.
+    """
+    if not len(offsets):
+        return None
+    first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
+    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
+    if first > last:
+        first = last = min(first, len(offsets) - 1)
+    return first, last
+
+
+def encode_spans(
+    examples: Examples[Question],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    max_question_length: int,
+    doc_stride: int,
+) -> list[SpanFeatures]:
+    """Questions and contexts → features, the windows of a question in their order.
+
+    A question longer than `max_question_length` pieces is cut, which the ``num_truncated`` of its
+    first window counts. Each context is tokenized once, however many questions there are.
+
+    Raises:
+        BertineError: an example that is not a question and a context.
+    """
+    features: list[SpanFeatures] = []
+    known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for start in range(0, len(examples), _TOKENIZE):
+        part = examples.items[start : start + _TOKENIZE]
+        for example in part:
+            if len(example.texts) != 2:
+                raise BertineError(
+                    f"{examples.source}:{example.line}: {len(example.texts)} texts, but the model "
+                    "takes 2, a question and its context"
+                )
+        new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]
+        for text, encoding in zip(new, tokenizer.encode_batch(new), strict=True):
+            ids = np.asarray(encoding.input_ids[1:-1], dtype=np.int32)
+            offsets = np.asarray(encoding.offsets[1:-1], dtype=np.int32).reshape(-1, 2)
+            known[text] = ids, _with_marks(text, offsets)
+        questions = tokenizer.encode_batch(
+            [example.texts[0] for example in part], max_length=max_question_length + 2
+        )
+        for at, (example, question) in enumerate(zip(part, questions, strict=True)):
+            features.extend(
+                _windows_of(
+                    example,
+                    start + at,
+                    np.asarray(question.input_ids, dtype=np.int32),
+                    question.num_truncated,
+                    *known[example.texts[1]],
+                    max_length=max_length,
+                    doc_stride=doc_stride,
+                    sep=tokenizer.sep_token_id,
+                )
+            )
+    return features
+
+
+def _windows_of(
+    example: Question,
+    row: int,
+    question: np.ndarray,
+    num_truncated: int,
+    ids: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    max_length: int,
+    doc_stride: int,
+    sep: int,
+) -> Iterator[SpanFeatures]:
+    """The features of one question; `question` is with its [CLS] and [SEP]."""
+    context, gold = example.texts[1], example.label
+    first = len(question)
+    spans = windows(len(ids), max_length - first - 1, doc_stride)
+    owner = widest_view(spans, len(ids))
+    target, on_pieces = _target(context, offsets, gold)
+    for number, (begin, length) in enumerate(spans):
+        inside = target is not None and begin <= target[0] and target[1] < begin + length
+        known = gold is not None and (gold.span is not None or not gold.answers)
+        span = (0, 0) if known else None
+        if target is not None and inside:
+            span = (first + target[0] - begin, first + target[1] - begin)
+        types = np.zeros(first + length + 1, dtype=np.int8)
+        types[first:] = 1
+        yield SpanFeatures(
+            np.concatenate([question, ids[begin : begin + length], [sep]]).astype(np.int32),
+            types,
+            row,
+            num_truncated=0 if number else num_truncated,
+            context=context,
+            first=first,
+            offsets=offsets[begin : begin + length],
+            max_context=owner[begin : begin + length] == number,
+            span=span,
+            on_pieces=None if number else on_pieces,
+            windows=len(spans),
+        )
+
+
+def _target(
+    context: str, offsets: np.ndarray, gold: Gold | None
+) -> tuple[tuple[int, int] | None, tuple[str, str] | None]:
+    """The pieces of the answer, and where they are not exactly its text, the two texts."""
+    if gold is None or gold.span is None:
+        return None, None
+    begin, end = gold.span
+    target = pieces_of(offsets, begin, end)
+    found = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
+    wanted = context[begin:end]
+    return target, None if found == wanted.strip() else (wanted, found)
+
+
+def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
+    """The offsets, with the combining marks that the normalization removed counted to the letter
+    before them, so that an answer does not end between an e and its accent."""
+    if text.isascii():
+        return offsets
+    for piece in range(len(offsets)):
+        end = int(offsets[piece, 1])
+        while 0 < end < len(text) and unicodedata.combining(text[end]):
+            end += 1
+        offsets[piece, 1] = end
+    return offsets
+
+
+def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
+    """The gold answers of `examples` that are not at their place, and those that begin or end
+    inside a piece, as JSON values. Nothing for other tasks."""
+    if not isinstance(examples, SpanExamples):
+        return []
+    found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
+    for feature in features:
+        if isinstance(feature, SpanFeatures) and feature.on_pieces:
+            example = examples.items[feature.row]
+            span = example.label.span if example.label else None
+            answer, pieces = feature.on_pieces
+            found.append(
+                {
+                    "source": examples.source,
+                    "id": example.id,
+                    "question": example.texts[0],
+                    "answer": answer,
+                    "answer_start": span[0] if span else None,
+                    "found": f"in the pieces {pieces!r}",
+                }
+            )
+    return found
