@@ -137,11 +137,11 @@ class Task(Protocol[Prediction]):
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 
-    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
-        """Scores by name; `primary_metric` is among them."""
+    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
+        """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
 
-    def report(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> Report:
+    def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> Report:
         """The metrics and what helps to understand them."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.errors import BertineError
@@ -27,6 +27,9 @@ SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
 #: Usual keys of words and of tags in JSON lines, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
+
+#: From so many documents on, some of them are held out and not single sentences.
+_DOCUMENTS = 20
 
 _JSON = (".jsonl", ".ndjson", ".json")
 #: The official names of the CoNLL-2003 files end in these.
@@ -63,7 +66,6 @@ class Sentences(Examples[Sentence]):
 
     scheme: Scheme = "plain"
     word_a_line: bool = False
-    num_words: int = field(init=False, default=0)
 
     def fingerprint(self) -> str:
         """SHA-256 of words, tags and documents in their order, as hex digits."""
@@ -85,16 +87,15 @@ class Sentences(Examples[Sentence]):
     def hold_out(
         self, share: float, seed: int, *, stratify: bool = True
     ) -> tuple[Sentences, Sentences]:
-        """Split off about a `share` of the sentences: whole documents where there are several,
-        else single sentences; every tag stays in the first part.
+        """Split off about a `share` of the sentences: whole documents where there are twenty or
+        more, else single sentences; every tag stays in the first part.
 
         The same sentences, share and seed give the same parts.
 
         Raises:
             BertineError: there is nothing that can be split off.
         """
-        numbers = {item.document for item in self.items}
-        by_document = len(numbers) > 1
+        by_document = len({item.document for item in self.items}) >= _DOCUMENTS
         units: dict[int, list[Sentence]] = {}
         for at, item in enumerate(self.items):
             key = item.document if by_document and item.document is not None else at

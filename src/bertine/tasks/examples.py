@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
 from bertine.rng import generator
@@ -45,14 +46,21 @@ class Example:
     line: int = 0
 
 
+#: What one example is: an :class:`Example`, or what another kind of task reads.
+Item = TypeVar("Item")
+
+
 @dataclass
-class Examples:
-    """The examples of one file in their order, the columns they came from, and what was mended."""
+class Examples(Generic[Item]):
+    """The examples of one file in their order, the columns they came from, and what was mended.
+
+    Each item has a `label` (None when unknown) and a `line`.
+    """
 
     source: str
     text_columns: tuple[str, ...]
     label_column: str | None
-    items: list[Example] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -61,13 +69,14 @@ class Examples:
     def fingerprint(self) -> str:
         """SHA-256 of the texts and labels in their order, as hex digits."""
         digest = hashlib.sha256()
-        for item in self.items:
+        items: list[Any] = self.items
+        for item in items:
             digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def hold_out(
         self, share: float, seed: int, *, stratify: bool = True
-    ) -> tuple[Examples, Examples]:
+    ) -> tuple[Examples[Item], Examples[Item]]:
         """Split off a random `share` of the examples (at least one), of each label about the same
         share; both parts keep the order, and the first has every label.
 
@@ -80,9 +89,10 @@ class Examples:
                 f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
+        items: list[Any] = self.items
         by_label: dict[str, list[int]] = {}
         for index in generator(seed, "hold-out").permutation(len(self)).tolist():
-            label = self.items[index].label if stratify else None
+            label = items[index].label if stratify else None
             by_label.setdefault(label or "", []).append(index)
         # One of each label stays. Of the others in a row, label after label, every so many-th
         # goes, which takes the same share of all.
@@ -112,11 +122,11 @@ class Splits:
     test: Path | None = None
 
 
-def find_splits(path: str | Path) -> Splits:
+def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
 
-    Each may be compressed (.gz, .zst, .xz).
+    Each may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
@@ -126,12 +136,16 @@ def find_splits(path: str | Path) -> Splits:
         raise BertineError(f"{path}: no such file or folder")
     if not path.is_dir():
         return Splits(train=path)
+    suffixes = [
+        *_TABLE_SUFFIXES,
+        *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
+    ]
     found: dict[str, Path | None] = {}
     for part, names in _SPLIT_NAMES.items():
         files = [
             path / f"{name}{suffix}"
             for name in names
-            for suffix in _TABLE_SUFFIXES
+            for suffix in suffixes
             if (path / f"{name}{suffix}").is_file()
         ]
         if len(files) > 1:
@@ -142,7 +156,8 @@ def find_splits(path: str | Path) -> Splits:
         found[part] = files[0] if files else None
     if not any(found.values()):
         raise BertineError(
-            f"{path}: found no train, validation or test file (.csv, .tsv, .jsonl, .txt) in it"
+            f"{path}: found no train, validation or test file "
+            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', *more))}) in it"
         )
     return Splits(**found)
 
@@ -210,7 +225,7 @@ def read_examples(
             )
         texts = resolve_text_columns(table, text_columns)
         label = resolve_label_column(table, label_column)
-        examples = Examples(table.name, texts, label)
+        examples: Examples[Example] = Examples(table.name, texts, label)
         for row in table:
             examples.items.append(
                 Example(row_texts(table, row, texts), table.label(row, label), row.line)

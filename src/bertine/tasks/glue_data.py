@@ -123,7 +123,7 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
             a label is not one of the task's.
     """
     texts, label = task.text_columns, task.label_column
-    examples = Examples(str(path), texts, label)
+    examples: Examples[Example] = Examples(str(path), texts, label)
     unlabelled: list[int] = []
     with Table(
         path,
@@ -168,7 +168,7 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
             number, or comes twice.
     """
     texts = task.test_text_columns or task.text_columns
-    examples = Examples(str(path), texts, None)
+    examples: Examples[Example] = Examples(str(path), texts, None)
     indices: list[str] = []
     with Table(path, format="tsv", wanted=[task.index_column, *texts], quotes=False) as table:
         for row in table:
