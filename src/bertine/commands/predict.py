@@ -8,7 +8,11 @@ from typing import Any
 from bertine.commands.arguments import Parser, Switch
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+from bertine.commands.table_arguments import (
+    add_column_arguments,
+    add_table_arguments,
+    add_tagging_arguments,
+)
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -17,19 +21,22 @@ def _add_arguments(parser: Parser) -> None:
         "--input",
         metavar="FILE",
         required=True,
-        help="csv, tsv, jsonl, or plain text with one text a line; - is standard input",
+        help="csv, tsv, jsonl, or plain text with one text a line; for a tagger column files, jsonl or "
+        "plain text; - is standard input",
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input; - is standard output",
+        help="where the answers go, in the format of the input (tags of plain text: jsonl); - is "
+        "standard output",
     )
     parser.add_argument(
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"
     )
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
+    add_tagging_arguments(parser, otherwise=("as in training",) * 2, tags=False)
     add_machine_arguments(parser)
 
 

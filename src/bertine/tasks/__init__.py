@@ -9,11 +9,13 @@ from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.tagging import Tagging
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
     TextRegression.name: TextRegression,
+    Tagging.name: Tagging,
 }
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
+from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
 from bertine.tasks.examples import Examples, find_splits, read_examples
 from bertine.tasks.glue import GlueTask, glue_task
 from bertine.tasks.glue_data import glue_built, read_glue
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.tagging import Tagging
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -36,6 +38,57 @@ class Labelled:
     others: dict[str, Examples] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TaggedReading:
+    """How tagged words are read; see :func:`bertine.training.finetune.finetune`."""
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    tag_scheme: str | None = None
+    document_context: bool = False
+
+    def refuse(self, task: str) -> None:
+        """Raise a :class:`BertineError` if any of it is given for another task."""
+        for name, default in ((f.name, f.default) for f in fields(self)):
+            if getattr(self, name) != default:
+                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+
+    def read(
+        self,
+        data: Path | str,
+        seed: int,
+        text_columns: Sequence[str] | str | None,
+        label_column: str | None,
+        format: str | None,
+        strict: bool,
+    ) -> Labelled:
+        """The tagged sentences of `data`.
+
+        Raises:
+            BertineError: there is no training file; what reading the files raises.
+        """
+        splits = find_tagged(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no training file (train.conll, .txt, .jsonl, …)")
+        columns = named_columns(text_columns, label_column, self.word_column, self.tag_column)
+        reading: dict[str, Any] = {"scheme": self.tag_scheme, "format": format, "strict": strict}
+        train = read_sentences(splits.train, columns, **reading)
+        if splits.validation is None:
+            train, validation = train.hold_out(_HOLD_OUT, seed)
+        else:
+            own = Columns.trained_with(train.text_columns, train.label_column)
+            if train.scheme == "plain":
+                reading["scheme"] = "plain"
+            validation = read_sentences(splits.validation, columns.merged(own), **reading)
+        return Labelled(
+            lambda max_length: Tagging.from_examples(
+                train, max_length=max_length, document_context=self.document_context
+            ),
+            train,
+            validation,
+        )
+
+
 def read_labelled(
     task: str,
     data: Path | str,
@@ -47,13 +100,18 @@ def read_labelled(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    tagging: TaggedReading | None = None,
 ) -> Labelled:
     """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`.
 
     Raises:
         BertineError: no such task; a task of GLUE is named for another data set, or not named for
-            GLUE; columns are named for GLUE, which has its own; what reading the files raises.
+            GLUE; columns are named for GLUE, which has its own; options of tagging are given for
+            another task; what reading the files raises.
     """
+    tagging = tagging or TaggedReading()
+    if task != Tagging.name:
+        tagging.refuse(task)
     if task == "glue":
         if glue is None:
             raise BertineError(
@@ -70,6 +128,10 @@ def read_labelled(
     kind = task_class(task)
     if glue is not None:
         raise BertineError(f"{glue!r} is named as a task of GLUE, but the task is {task!r}")
+    if kind is Tagging:
+        if quotes is not None:
+            raise BertineError("files of tagged words have no quotes; leave quotes out")
+        return tagging.read(data, seed, text_columns, label_column, format, strict)
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")

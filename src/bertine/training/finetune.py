@@ -21,7 +21,7 @@ from bertine.models.precision import precision_name, resolve_precision
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, Report, Task, truncation_note
 from bertine.tasks.examples import Examples
-from bertine.tasks.labelled import read_labelled
+from bertine.tasks.labelled import TaggedReading, read_labelled
 from bertine.tasks.metrics import official_score
 from bertine.tasks.regression import TextRegression
 from bertine.training.best import Choice, load_best
@@ -93,6 +93,10 @@ def finetune(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: str | None = None,
+    document_context: bool = False,
     epochs: int = 3,
     batch_size: int = 32,
     max_length: int = 128,
@@ -134,9 +138,17 @@ def finetune(
             random weights: what a model without pre-training reaches.
         text_columns: one, or two for pairs; None: found by the usual names.
         label_column: None: found by the usual names.
-        format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: csv, tsv or jsonl, for tagging columns or jsonl; None: told as
+            :class:`~bertine.tasks.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        word_column: for tagging, of column files: the number of the column of the words, from 1 on;
+            None: the first.
+        tag_column: that of the tags; None: the last.
+        tag_scheme: how the tags mark entities, IOB1, IOB2 or IOBES, or plain for tags that do
+            not; None: detected.
+        document_context: for tagging, fill the input with the sentences around, of the same
+            document (paper, section 5.3).
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted.
         dropout: on hidden states and attention, in place of the model's own rates.
@@ -174,6 +186,7 @@ def finetune(
         format=format,
         quotes=quotes,
         strict=strict,
+        tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
     )
     train, validation = labelled.train, labelled.validation
     if max_length > config.max_position_embeddings:
@@ -321,7 +334,8 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     with."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
-        model = Model(loaded.config, built.heads(loaded.config))
+        pooler = loaded.model.backbone.pooler is not None
+        model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
     say("fresh weights: of the model only the architecture and the vocabulary are taken")
     report = dataclasses.replace(
         loaded.report,
