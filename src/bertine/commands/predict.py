@@ -21,8 +21,8 @@ def _add_arguments(parser: Parser) -> None:
         "--input",
         metavar="FILE",
         required=True,
-        help="csv, tsv, jsonl, or plain text with one text a line; for a tagger column files, jsonl or "
-        "plain text; - is standard input",
+        help="csv, tsv, jsonl, or plain text with one text a line; for a tagger column files, "
+        "jsonl or plain text; - is standard input",
     )
     parser.add_argument(
         "--output",
@@ -36,7 +36,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
-    add_tagging_arguments(parser, otherwise=("as in training",) * 2, tags=False)
+    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=False)
     add_machine_arguments(parser)
 
 

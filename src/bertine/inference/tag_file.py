@@ -1,4 +1,4 @@
-"""Tags for a file: a column for column files, keys for JSON lines; plain text becomes JSON lines."""
+"""Tags for a file: column files get a column, JSON lines keys; plain text becomes JSON lines."""
 
 from __future__ import annotations
 
