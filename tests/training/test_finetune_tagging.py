@@ -334,3 +334,12 @@ def test_a_file_of_answers_is_whole_or_not_there(trained: FinetuneResult, tmp_pa
         main(["predict", str(trained.model), "--input", str(source), "--output", str(target)]) == 2
     )
     assert not target.exists()
+
+
+def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
+    run = trained.model.parent
+    bertine.report(run)
+    page = next(run.glob("*.html")).read_text(encoding="utf-8")
+    assert "By type, of the last evaluation." in page
+    assert "animal" in page
+    assert "24 examples of dev.conll" in page

@@ -196,6 +196,8 @@ def evaluate(
             word: read_glue_file(path, kind, strict=strict) for word, path in files.items()
         }
     elif isinstance(predictor.task, Tagging):
+        if quotes is not None:
+            raise BertineError("files of tagged words have no quotes; leave quotes out")
         trained = Columns.trained_with(predictor.task.text_columns, predictor.task.label_column)
         columns = named_columns(text_columns, label_column, word_column, tag_column)
         sentences = read_sentences(

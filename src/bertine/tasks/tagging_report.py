@@ -113,7 +113,7 @@ class TaggingReport:
     def to_dict(self) -> dict[str, Any]:
         return {
             "source": self.source,
-            "num_sentences": self.num_sentences,
+            "num_examples": self.num_sentences,
             "num_words": self.num_words,
             "metrics": self.metrics,
             "collapsed": self.collapsed,
