@@ -13,12 +13,11 @@ from bertine.errors import BertineError
 from bertine.tasks.columns import looks_like_columns
 from bertine.tasks.conll import (
     Columns,
-    Sentence,
-    Sentences,
     find_tagged,
     named_columns,
     read_sentences,
 )
+from bertine.tasks.sentences import Sentence, Sentences
 
 CONLL_2003 = """\
 -DOCSTART- -X- O O

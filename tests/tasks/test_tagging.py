@@ -18,7 +18,7 @@ from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks import task_class
-from bertine.tasks.conll import Sentence, Sentences
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import IGNORED, Tagging, Tags, WordFeatures
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -21,7 +21,7 @@ from bertine.modeldir import load_model
 from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.tasks.conll import read_sentences
 from bertine.tasks.tagging import Tagging
-from bertine.training.feature_based import FINE_TUNING, ROWS, FeatureBasedReport
+from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
 
 QUICK: dict[str, Any] = {
     "max_length": 24,

@@ -20,17 +20,16 @@ from bertine.tasks.conll import (
     SUFFIXES,
     WORD_KEYS,
     Columns,
-    Sentence,
-    Sentences,
     blocks,
     file_format,
     json_words,
 )
-from bertine.tasks.entities import entities
+from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table, encodable
-from bertine.tasks.tagging import OUTSIDE, Tagging, Tags
+from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
 _HEAD = 100

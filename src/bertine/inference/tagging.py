@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bertine.tasks.conll import Sentence, Sentences
 from bertine.tasks.entities import entities, is_entity_tag
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import Tags
 from bertine.tasks.words import split_words
 

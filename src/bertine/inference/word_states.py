@@ -26,7 +26,7 @@ from bertine.files import atomic_file
 from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.tasks.conll import Sentences
+from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging, WordFeatures
 from bertine.text.tokenizer import Tokenizer
 

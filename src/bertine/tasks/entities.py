@@ -21,6 +21,9 @@ from bertine.errors import BertineError
 Scheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
+#: The tag of a word that is in no entity.
+OUTSIDE = "O"
+
 _TAG = re.compile(r"O|[BIES](?:-.*)?", re.DOTALL)
 _BILOU = re.compile(r"O|[BILU](?:-.*)?", re.DOTALL)
 #: BILOU's letters in IOBES.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -27,17 +27,17 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, pad_features
-from bertine.tasks.conll import Sentence, Sentences
 from bertine.tasks.encoding import require_positions
-from bertine.tasks.entities import entity_counts, is_entity_tag, split_tag, tag_counts
+from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
 from bertine.tasks.windows import Window, cover
+from bertine.tasks.word_pieces import WordPieces
 from bertine.text.tokenizer import Tokenizer
 
 #: The label of a token that is not to be predicted.
 IGNORED = -100
-OUTSIDE = "O"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Tagging:
         """
         sentences = cast(Sentences, examples)
         items = sentences.items
-        pieces = _Pieces(items, tokenizer, self.max_length - 2, keep=OUTSIDE not in self._ids)
+        pieces = WordPieces(items, tokenizer, self.max_length - 2, keep=OUTSIDE not in self._ids)
         features: list[Features] = []
         several = windows = 0
         for row, item, low, high in self._bounds(items):
@@ -286,7 +286,7 @@ class Tagging:
         item: Sentence,
         window: Window,
         sentence: int,
-        pieces: _Pieces,
+        pieces: WordPieces,
         tags: np.ndarray | None,
         tokenizer: Tokenizer,
     ) -> WordFeatures:
@@ -408,68 +408,6 @@ class Tagging:
     def output_values(self, prediction: Tags, details: bool) -> list[Any]:
         chances = [[round(p, 6) for p in prediction.probabilities]] if details else []
         return [list(prediction.tags), *chances]
-
-
-class _Pieces:
-    """The pieces of all words of some sentences.
-
-    Attributes:
-        room: the most pieces that a word may have; what is beyond is left out.
-        lengths: pieces of each word.
-        first_word: the number of the first word of each sentence, and after the last.
-    """
-
-    def __init__(
-        self, items: Sequence[Sentence], tokenizer: Tokenizer, room: int, *, keep: bool
-    ) -> None:
-        words = list(chain.from_iterable(item.words for item in items))
-        ids, counts = tokenizer.encode_flat(words)
-        ends = np.cumsum(counts, dtype=np.int64)
-        self.room = room
-        self._ids, self._starts = ids, ends - counts
-        self._unknown = tokenizer.unk_token_id
-        self.num_empty = int((counts == 0).sum())
-        self.num_long, self.num_cut = int((counts > room).sum()), int((counts - room).clip(0).sum())
-        self._keep = keep
-        # Where no tag says "nothing", a word without pieces is an unknown one.
-        kept = np.minimum(np.maximum(counts, 1) if keep else counts, room)
-        self.lengths: list[int] = kept.tolist()
-        self._regular = bool((kept == counts).all())
-        sizes = np.fromiter((len(item.words) for item in items), np.int64, len(items))
-        self.first_word: list[int] = [0, *np.cumsum(sizes).tolist()]
-
-    def read(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids [n] of the words from `begin` to before `end`, and where each begins in them."""
-        lengths = np.asarray(self.lengths[begin:end], np.int64)
-        starts = np.cumsum(lengths) - lengths
-        if begin == end:
-            return np.zeros(0, np.int32), starts
-        if self._regular:
-            last = self._starts[end - 1] + lengths[-1]
-            return self._ids[self._starts[begin] : last], starts
-        parts = []
-        for word, length in zip(range(begin, end), lengths.tolist(), strict=True):
-            at = self._starts[word]
-            after = self._starts[word + 1] if word + 1 < len(self._starts) else len(self._ids)
-            found = self._ids[at : min(after, at + length)]
-            parts.append(found if len(found) == length else np.array([self._unknown], np.int32))
-        return np.concatenate(parts), starts
-
-    def notes(self, source: str) -> list[str]:
-        """One line for each thing that a user should know."""
-        notes = []
-        if self.num_empty:
-            what = "read as unknown words" if self._keep else f"their tag is {OUTSIDE}"
-            notes.append(
-                f"{source}: of {self.num_empty} of {len(self.lengths)} words normalization leaves "
-                f"nothing; {what}"
-            )
-        if self.num_long:
-            notes.append(
-                f"{source}: {self.num_long} words have more than {self.room} pieces; the last ones "
-                f"are left out ({self.num_cut} pieces lost)"
-            )
-        return notes
 
 
 def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

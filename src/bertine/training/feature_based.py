@@ -11,120 +11,35 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from bertine import rng
-from bertine.console import human_time, progress, say, warn
-from bertine.data.batching import grouped_by_length
+from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
 from bertine.files import read_json, write_json
 from bertine.inference.predictor import evaluate
-from bertine.inference.word_states import WordStates, word_states
+from bertine.inference.word_states import word_states
 from bertine.launch import launched
 from bertine.modeldir import load_config, load_model
-from bertine.models.bilstm import BiLstmTagger
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
-from bertine.tasks.conll import Columns, Sentences, find_tagged, read_sentences
+from bertine.tasks.conll import Columns, find_tagged, read_sentences
 from bertine.tasks.labelled import TaggedReading, read_labelled
-from bertine.tasks.tagging import Tagging, Tags
-from bertine.tasks.tagging_report import TaggingReport
+from bertine.tasks.sentences import Sentences
+from bertine.tasks.tagging import Tagging
+from bertine.training.bilstm_training import Part, Recipe, train_row
+from bertine.training.feature_based_table import (
+    FINE_TUNING,
+    ROWS,
+    TABLE,
+    FeatureBasedReport,
+    chosen_rows,
+)
 from bertine.training.finetune import finetune
-
-#: The results, in the folder of the runs.
-TABLE = "feature-based.json"
-FINE_TUNING = "fine-tuning"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table: which states are read (of an encoder of L layers; 0 are the embeddings),
-    and whether they are joined or summed."""
-
-    title: str
-    layers: Callable[[int], list[int]]
-    concatenate: bool = False
-
-
-#: The rows in the paper's order, by the names of the command line.
-ROWS: dict[str, Row] = {
-    "embeddings": Row("embeddings", lambda count: [0]),
-    "second-to-last": Row("second-to-last hidden", lambda count: [max(0, count - 1)]),
-    "last": Row("last hidden", lambda count: [count]),
-    "sum-last-four": Row("weighted sum last four hidden", lambda count: _last(count, 4)),
-    "concat-last-four": Row("concat last four hidden", lambda count: _last(count, 4), True),
-    "sum-all": Row("weighted sum all layers", lambda count: _last(count, count)),
-}
-
-
-def _last(count: int, wanted: int) -> list[int]:
-    return list(range(max(1, count - wanted + 1), count + 1))
-
-
-@dataclass
-class FeatureBasedReport:
-    """The table.
-
-    Attributes:
-        rows: for each row its ``validation`` (and ``test``) metrics, ``best`` (the highest main
-            metric of an epoch on the validation sentences) and ``seconds``.
-        metric: the name of the main metric, ``f1`` or ``accuracy``.
-        folder: of the runs.
-        notes: what else to know.
-    """
-
-    rows: dict[str, dict[str, Any]]
-    metric: str
-    folder: Path
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """A row each: the main metric, times 100, on the validation and test sentences."""
-        titles = {FINE_TUNING: "fine-tuning", **{name: row.title for name, row in ROWS.items()}}
-        width = max(len(titles[name]) for name in self.rows)
-        test = any("test" in row for row in self.rows.values())
-        head = f"{'':{width}}  {'dev ' + self.metric:>9}" + ("  test " + self.metric) * test
-        lines = [head]
-        for name, row in self.rows.items():
-            line = f"{titles[name]:{width}}  {100 * row['validation'][self.metric]:>9.2f}"
-            if "test" in row:
-                line += f"  {100 * row['test'][self.metric]:>{5 + len(self.metric)}.2f}"
-            lines.append(f"{line}  {human_time(row['seconds'])}")
-        return [*lines, *self.notes, f"results: {self.folder / TABLE}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"metric": self.metric, "rows": self.rows, "notes": self.notes}
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    lstm_size: int
-    lstm_layers: int
-    dropout: float
-    max_grad_norm: float
-    seed: int
-
-
-@dataclass(frozen=True)
-class _Set:
-    """Sentences that have words, the ids of their tags, and the states of their words."""
-
-    sentences: Sentences
-    states: WordStates
-    tags: list[np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.tags)
 
 
 def feature_based(
@@ -187,7 +102,7 @@ def feature_based(
     """
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
-    wanted = _chosen(rows)
+    wanted = chosen_rows(rows)
     folder = Path(out)
     where = resolve_device(device)
     config = load_config(model)
@@ -218,7 +133,7 @@ def feature_based(
             format=format,
             strict=strict,
         )
-    recipe = _Recipe(
+    recipe = Recipe(
         epochs, batch_size, learning_rate, lstm_size, lstm_layers, dropout, max_grad_norm, seed
     )
     loaded = load_model(model, heads=task.heads(config), seed=seed)
@@ -236,13 +151,13 @@ def feature_based(
     if any(name not in results for name in wanted if name != FINE_TUNING):
         dtype = resolve_precision(precision, where)
         loaded.model.to(where)
-        prepared: dict[str, _Set] = {}
+        prepared: dict[str, Part] = {}
         for name, sentences in sets.items():
             began = time.monotonic()
             states = word_states(
                 loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
             )
-            prepared[name] = _Set(sentences, states, _tag_ids(task, sentences))
+            prepared[name] = Part(sentences, states, _tag_ids(task, sentences))
             took = (
                 "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
             )
@@ -283,7 +198,7 @@ def feature_based(
                 )
             else:
                 layers = ROWS[name].layers(config.num_hidden_layers)
-                results[name] = _train_row(
+                results[name] = train_row(
                     name, layers, prepared, task, recipe, config.hidden_size, where, report.metric
                 )
         report.rows[name] = results[name]
@@ -293,15 +208,6 @@ def feature_based(
             f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
         )
     return report
-
-
-def _chosen(rows: Sequence[str] | None) -> list[str]:
-    """The names of the wanted rows, in the paper's order."""
-    known = [FINE_TUNING, *ROWS]
-    for name in rows or ():
-        if name not in known:
-            raise BertineError(f"there is no row {name!r}; there are {', '.join(known)}")
-    return [name for name in known if rows is None or name in rows]
 
 
 def _without_training(task: Tagging) -> dict[str, Any]:
@@ -371,114 +277,3 @@ def _finetuned(
         scored = evaluate(result.model, test_file, show_progress=False, **named)
         row["test"] = dict(scored.metrics)
     return row
-
-
-def _train_row(
-    name: str,
-    layers: list[int],
-    sets: dict[str, _Set],
-    task: Tagging,
-    recipe: _Recipe,
-    hidden_size: int,
-    device: torch.device,
-    metric: str,
-) -> dict[str, Any]:
-    """Train a BiLSTM on the states of some layers, and score it."""
-    began = time.monotonic()
-    states = {word: each.states.layers(layers) for word, each in sets.items()}
-    train = sets["train"]
-    lengths = [len(tags) for tags in train.tags]
-    full = [index for index, length in enumerate(lengths) if length]
-    with torch.random.fork_rng():
-        _seed(recipe.seed, "feature-based weights", name)
-        tagger = BiLstmTagger(
-            hidden_size,
-            len(layers),
-            len(task.labels),
-            concatenate=ROWS[name].concatenate,
-            lstm_size=recipe.lstm_size,
-            lstm_layers=recipe.lstm_layers,
-            dropout=recipe.dropout,
-        ).to(device)
-        optimizer = torch.optim.Adam(tagger.parameters(), lr=recipe.learning_rate)
-        steps = recipe.epochs * -(-len(full) // recipe.batch_size)
-        step = 0
-        best = 0.0
-        report: TaggingReport | None = None
-        with progress("{task.fields[note]}") as bar:
-            job = bar.add_task(name, total=steps, note="")
-            for epoch in range(recipe.epochs):
-                tagger.train()
-                sizes = [lengths[index] for index in full]
-                for batch in grouped_by_length(sizes, recipe.batch_size, recipe.seed, epoch):
-                    _seed(recipe.seed, "feature-based dropout", name, step)
-                    for group in optimizer.param_groups:
-                        group["lr"] = recipe.learning_rate * (1 - step / steps)
-                    chosen = [full[at] for at in batch]
-                    logits, counts = _logits(tagger, train, states["train"], chosen, device)
-                    rows = [logits[at, :count] for at, count in enumerate(counts)]
-                    labels = np.concatenate([train.tags[index] for index in chosen])
-                    loss = F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
-                    optimizer.zero_grad(set_to_none=True)
-                    loss.backward()
-                    torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
-                    optimizer.step()
-                    step += 1
-                    bar.advance(job)
-                report = _score(tagger, sets["validation"], states["validation"], task, device)
-                best = max(best, report.metrics[metric])
-                bar.update(job, note=f"{metric} {report.metrics[metric]:.4f}")
-        assert report is not None
-        row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
-        if "test" in sets:
-            row["test"] = _score(tagger, sets["test"], states["test"], task, device).metrics
-    row["seconds"] = time.monotonic() - began
-    return row
-
-
-def _seed(seed: int, *where: int | str) -> None:
-    torch.manual_seed(rng.key(seed, *where) & 0x7FFF_FFFF_FFFF_FFFF)
-
-
-def _logits(
-    tagger: BiLstmTagger,
-    part: _Set,
-    layers: Sequence[Tensor],
-    chosen: Sequence[int],
-    device: torch.device,
-) -> tuple[Tensor, list[int]]:
-    """Logits [B, W, K] of the sentences `chosen`, and their numbers of words."""
-    starts = part.states.starts
-    counts = [int(starts[index + 1] - starts[index]) for index in chosen]
-    x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
-    for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
-        begin = int(starts[index])
-        for number, layer in enumerate(layers):
-            x[at, :count, number] = layer[begin : begin + count].float()
-    logits: Tensor = tagger(x.to(device), torch.tensor(counts))
-    return logits, counts
-
-
-def _score(
-    tagger: BiLstmTagger,
-    part: _Set,
-    layers: Sequence[Tensor],
-    task: Tagging,
-    device: torch.device,
-) -> TaggingReport:
-    """The metrics of the tagger's most probable tags."""
-    tagger.eval()
-    lengths = [len(tags) for tags in part.tags]
-    order = [int(at) for at in np.argsort(lengths, kind="stable") if lengths[at]]
-    guesses: dict[int, Tags] = {}
-    with torch.inference_mode():
-        for start in range(0, len(order), 64):
-            chosen = order[start : start + 64]
-            logits, counts = _logits(tagger, part, layers, chosen, device)
-            best = logits.argmax(-1).cpu()
-            for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
-                tags = tuple(task.labels[i] for i in best[at, :count].tolist())
-                guesses[index] = Tags(tags, (1.0,) * count)
-    nothing = Tags((), ())
-    predictions = [guesses.get(index, nothing) for index in range(len(part))]
-    return task.report(predictions, [item.tags or () for item in part.sentences.items])
