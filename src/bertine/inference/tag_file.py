@@ -144,14 +144,15 @@ class _Job:
         assert isinstance(predictor.task, Tagging)
         self.predictor, self.task = predictor, predictor.task
         self.name, self.columns, self.details, self.report = name, columns, details, report
-        self._unread = self._blank = 0
+        self._met: Counter[str] = Counter()
+        self._blank = 0
 
     def _run(self, sentences: Sentences) -> list[Tags]:
         found, _ = self.predictor.run(sentences)
         report = self.report
         report.sentences += len(sentences)
         report.words += sum(len(item.words) for item in sentences.items)
-        self._unread += sum(len(tags.unread) for tags in found)
+        self._met.update(sentences.met)
         if self.task.has_entities:
             for tags in found:
                 report.entities.update(entity.type for entity in entities(tags.tags))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bertine.errors import BertineError
 from bertine.rng import generator
@@ -41,10 +41,13 @@ class Sentences(Examples[Sentence]):
     Attributes:
         scheme: of the tags in the file.
         word_a_line: whether each word has a line of its own, as in column files.
+        met: what cutting them into pieces and windows met, by name; see
+            :func:`bertine.tasks.word_pieces.met_notes`.
     """
 
     scheme: Scheme = "plain"
     word_a_line: bool = False
+    met: Counter[str] = field(default_factory=Counter)
 
     def fingerprint(self) -> str:
         """SHA-256 of words, tags and documents in their order, as hex digits."""
@@ -75,14 +78,16 @@ class Sentences(Examples[Sentence]):
             BertineError: there is nothing that can be split off.
         """
         by_document = len({item.document for item in self.items}) >= _DOCUMENTS
-        units: dict[int, list[Sentence]] = {}
+        units: dict[tuple[str, int], list[Sentence]] = {}
         for at, item in enumerate(self.items):
-            key = item.document if by_document and item.document is not None else at
+            key = ("sentence", at)
+            if by_document and item.document is not None:
+                key = ("document", item.document)
             units.setdefault(key, []).append(item)
         left = Counter(tag for item in self.items for tag in item.tags or ())
         wanted = max(1, round(share * len(self)))
         names = list(units)
-        held: set[int] = set()
+        held: set[tuple[str, int]] = set()
         taken = 0
         for index in generator(seed, "hold-out").permutation(len(names)).tolist():
             unit = units[names[index]]

@@ -9,7 +9,8 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, cast
@@ -33,7 +34,7 @@ from bertine.tasks.examples import Examples
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
 from bertine.tasks.windows import Window, cover
-from bertine.tasks.word_pieces import WordPieces
+from bertine.tasks.word_pieces import WordPieces, met_notes
 from bertine.text.tokenizer import Tokenizer
 
 #: The label of a token that is not to be predicted.
@@ -239,19 +240,19 @@ class Tagging:
             windows += len(parts) if len(parts) > 1 else 0
             for part in parts:
                 features.append(self._window(row, item, part, first, pieces, tags, tokenizer))
-        if several:
-            sentences.note(
-                f"{examples.source}: {several} of {len(items)} sentences are longer than "
-                f"{self.max_length} pieces; they are read in {windows} windows, so that every word "
-                "is predicted"
-            )
-        for note in pieces.notes(examples.source):
+        sentences.met = Counter(sentences=len(items), several=several, windows=windows)
+        sentences.met.update(pieces.met)
+        for note in self.met_notes(sentences.source, sentences.met):
             sentences.note(note)
         if self.document_context and all(item.document is None for item in items):
             sentences.note(
                 f"{examples.source}: tells no documents, so each sentence is read by itself"
             )
         return features
+
+    def met_notes(self, source: str, met: Mapping[str, int]) -> list[str]:
+        """What a user should know of what :meth:`featurize` met in `source`, a line each."""
+        return met_notes(source, met, self.max_length, keep=OUTSIDE not in self._ids)
 
     def _bounds(self, items: Sequence[Sentence]) -> Iterator[tuple[int, Sentence, int, int]]:
         """(row, sentence, first and after the last row that may be read with it)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -18,6 +19,7 @@ class WordPieces:
     Attributes:
         room: the most pieces that a word may have; what is beyond is left out.
         lengths: pieces of each word.
+        met: counts of words; see :func:`met_notes`.
         first_word: the number of the first word of each sentence, and after the last.
     """
 
@@ -30,9 +32,12 @@ class WordPieces:
         self.room = room
         self._ids, self._starts = ids, ends - counts
         self._unknown = tokenizer.unk_token_id
-        self.num_empty = int((counts == 0).sum())
-        self.num_long, self.num_cut = int((counts > room).sum()), int((counts - room).clip(0).sum())
-        self._keep = keep
+        self.met = Counter(
+            words=len(words),
+            empty=int((counts == 0).sum()),
+            long=int((counts > room).sum()),
+            cut=int((counts - room).clip(0).sum()),
+        )
         # Where no tag says "nothing", a word without pieces is an unknown one.
         kept = np.minimum(np.maximum(counts, 1) if keep else counts, room)
         self.lengths: list[int] = kept.tolist()
@@ -57,18 +62,34 @@ class WordPieces:
             parts.append(found if len(found) == length else np.array([self._unknown], np.int32))
         return np.concatenate(parts), starts
 
-    def notes(self, source: str) -> list[str]:
-        """One line for each thing that a user should know."""
-        notes = []
-        if self.num_empty:
-            what = "read as unknown words" if self._keep else f"their tag is {OUTSIDE}"
-            notes.append(
-                f"{source}: of {self.num_empty} of {len(self.lengths)} words normalization leaves "
-                f"nothing; {what}"
-            )
-        if self.num_long:
-            notes.append(
-                f"{source}: {self.num_long} words have more than {self.room} pieces; the last ones "
-                f"are left out ({self.num_cut} pieces lost)"
-            )
-        return notes
+
+def met_notes(source: str, met: Mapping[str, int], max_length: int, *, keep: bool) -> list[str]:
+    """One line for each thing that a user should know.
+
+    Args:
+        source: the file.
+        met: how many ``sentences`` there were and how many of them took ``several`` windows, how
+            many ``windows`` these were; how many ``words``, how many of them were ``empty`` after
+            normalization, how many too ``long``, and how many pieces were ``cut`` from these.
+        max_length: of an input, in pieces.
+        keep: whether words without pieces are read as unknown ones.
+    """
+    notes = []
+    if met["several"]:
+        notes.append(
+            f"{source}: {met['several']} of {met['sentences']} sentences are longer than "
+            f"{max_length} pieces; they are read in {met['windows']} windows, so that every word "
+            "is predicted"
+        )
+    if met["empty"]:
+        what = "read as unknown words" if keep else f"their tag is {OUTSIDE}"
+        notes.append(
+            f"{source}: of {met['empty']} of {met['words']} words normalization leaves nothing; "
+            f"{what}"
+        )
+    if met["long"]:
+        notes.append(
+            f"{source}: {met['long']} words have more than {max_length - 2} pieces; the last ones "
+            f"are left out ({met['cut']} pieces lost)"
+        )
+    return notes

@@ -25,6 +25,9 @@ from bertine.training.feature_based_table import ROWS
 
 @dataclass(frozen=True)
 class Recipe:
+    """How a BiLSTM is built and trained; see
+    :func:`bertine.training.feature_based.feature_based`."""
+
     epochs: int
     batch_size: int
     learning_rate: float

@@ -174,7 +174,6 @@ def feature_based(
                 results[name] = _finetuned(
                     model,
                     folder / FINE_TUNING,
-                    sets,
                     test_file,
                     resume=resume,
                     arguments={
@@ -260,7 +259,6 @@ def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
 def _finetuned(
     model: Path | str,
     out: Path,
-    sets: dict[str, Sentences],
     test_file: Path | None,
     *,
     resume: bool,
