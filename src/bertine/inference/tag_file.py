@@ -146,6 +146,7 @@ class _Job:
         self.name, self.columns, self.details, self.report = name, columns, details, report
         self._met: Counter[str] = Counter()
         self._blank = 0
+        self._documents = False
 
     def _run(self, sentences: Sentences) -> list[Tags]:
         found, _ = self.predictor.run(sentences)
@@ -159,12 +160,11 @@ class _Job:
         return found
 
     def _finish(self) -> None:
-        if self._unread:
+        self.report.notes.extend(self.task.met_notes(self.name, self._met))
+        if self.task.document_context and not self._documents:
             self.report.notes.append(
-                f"{self.name}: of {self._unread} of {self.report.words} words normalization "
-                f"leaves nothing; their tag is {OUTSIDE}"
+                f"{self.name}: tells no documents, so each sentence is read by itself"
             )
-
         if self._blank:
             self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
 
@@ -176,8 +176,10 @@ class _Job:
         waiting: list[Line] = []
         words = 0
         for line in lines:
+            self._documents |= line.kind == "document"
             # With document context a document is tagged whole, else any sentence is an end.
-            ends = ("document",) if self.task.document_context else ("document", "blank")
+            whole = self.task.document_context and self._documents
+            ends = ("document",) if whole else ("document", "blank")
             if words >= CHUNK_WORDS and line.kind in ends:
                 self._columns(lines, waiting, writer)
                 yield line.number
