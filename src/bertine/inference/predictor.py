@@ -61,7 +61,7 @@ class Predictor:
     def load(
         cls, model_dir: str | Path, device: str | None = None, precision: str = "auto"
     ) -> Predictor:
-        """Read a model directory that ``bertine finetune``, or transformers for sequence
+        """Read a model directory that ``bertine finetune``, or transformers for sequence or token
         classification, has written.
 
         Args:

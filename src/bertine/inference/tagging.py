@@ -36,7 +36,7 @@ class Mention:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the characters where there is a text, else the words."""
         if self.begin is None:
-            place = {"first_word": self.first, "end_word": self.last}
+            place: dict[str, Any] = {"first_word": self.first, "end_word": self.last}
         else:
             place = {"begin": self.begin, "end": self.end}
         return {"type": self.type, "text": self.text, **place}

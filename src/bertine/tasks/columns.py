@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Literal
 
 from bertine.errors import BertineError
+from bertine.tasks.entities import is_entity_tag
 from bertine.tasks.tables import Row
 
 #: The word of the line that begins a document.
@@ -149,8 +150,6 @@ def looks_like_columns(head: Iterable[str]) -> bool:
     number of columns, two or more, and tabs separate them or the last column holds only tags of
     entities.
     """
-    from bertine.tasks.entities import is_entity_tag
-
     lines = list(head)
     if lines and lines[0].startswith(DOCUMENT):
         return True
