@@ -3,6 +3,7 @@ same in transformers; column files, JSON lines and plain text are answered in th
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.inference import tag_file
 from bertine.inference.tagging import Mention
 from bertine.modeldir import load_model
 from bertine.training.finetune import FinetuneResult
@@ -343,3 +345,39 @@ def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
     assert "By type, of the last evaluation." in page
     assert "animal" in page
     assert "24 examples of dev.conll" in page
+
+
+def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
+    trained: FinetuneResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "in.txt"
+    text.write_text("the old cat sleeps .\n" * 20 + "a warm soup boils .\n" * 20, encoding="utf-8")
+    sources = [data / "dev.conll", text]
+    whole = [predict(trained.model, source, tmp_path / "whole") for source in sources]
+    monkeypatch.setattr(tag_file, "CHUNK_WORDS", 10)
+    parts = [predict(trained.model, source, tmp_path / "parts") for source in sources]
+    assert parts == whole
+
+
+def test_the_command_line_from_files_to_answers_on_stdin(
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = tmp_path / "run"
+    given = ["--model", str(model), "--data", str(data / "train.conll"), "--out", str(run)]
+    recipe = ["--epochs", "1", "--max-length", "24", "--precision", "fp32"]
+    assert main(["finetune", "tagging", *given, "--tag-column", "2", *recipe]) == 0
+    said = capsys.readouterr()
+    assert "86 training and 10 validation examples; text: column 1; label: column 2" in said.err
+    assert "10 sentences, 80 words" in said.out
+    assert main(["evaluate", str(run), "--data", str(data)]) == 0
+    assert "tag  precision" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the old cat .\n")))
+    assert main(["predict", str(run), "--input", "-"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["words"] == ["the", "old", "cat", "."]
+    assert len(row["tags"]) == 4
+    assert set(row) == {"text", "words", "offsets", "tags"}
