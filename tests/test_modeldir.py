@@ -606,6 +606,7 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(
         ({"max_length": "128"}, "max_length is '128', but must be a int"),
         ({"name": None}, "name is None"),
         ({"training": None}, "training is None"),
+        ({"settings": ["x"]}, "settings is"),
     ],
 )
 def test_a_task_file_that_cannot_be_is_refused(
