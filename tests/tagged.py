@@ -1,4 +1,4 @@
-"""Tagged sentences of the toy language: an adjective and an animal or a dish are an entity."""
+"""Tagged sentences of the toy language: an animal or a dish, with what it does, is an entity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tagged(topic: str, adjective: str) -> tuple[list[str], list[str]]:
     """Words and tags (IOB2) of one sentence."""
     words = toys.sentence(topic, adjective).split()
     kind = "animal" if list(toys.TOPICS).index(topic) < 4 else "dish"
-    return words, ["O", f"B-{kind}", f"I-{kind}", *["O"] * (len(words) - 3)]
+    return words, ["O", "O", f"B-{kind}", f"I-{kind}", *["O"] * (len(words) - 4)]
 
 
 def sentences(count: int, seed: int = 0) -> list[tuple[list[str], list[str]]]:

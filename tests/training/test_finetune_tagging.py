@@ -151,8 +151,8 @@ def test_texts_and_words_are_answered(tagger: bertine.Predictor) -> None:
     text = "The old cat  sleeps in the sofa."
     found, listed = tagger([text, ["the", "old", "cat", "sleeps"]])
     assert found.words == ("The", "old", "cat", "sleeps", "in", "the", "sofa", ".")
-    assert found.entities == [Mention("animal", "old cat", 1, 3, 4, 11)]
-    assert listed.entities == [Mention("animal", "old cat", 1, 3)]
+    assert found.entities == [Mention("animal", "cat  sleeps", 2, 4, 8, 19)]
+    assert listed.entities == [Mention("animal", "cat sleeps", 2, 4)]
     assert tagger([]) == []
     empty = tagger(["", []])
     assert [answer.tags for answer in empty] == [(), ()]
@@ -172,13 +172,13 @@ def predict(model: Path, source: Path, target: Path, *options: str) -> list[str]
 def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text(
-        "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\n\n# from here on\nthe\tDT\nwarm\tJJ\n"
+        "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\nsleeps\tVB\n\n# from here on\nthe\tDT\nwarm\tJJ\n"
         "\u200b\tX\nsoup\tNN"
     )
     lines = predict(trained.model, source, tmp_path / "out.conll")
     given = source.read_text().split("\n")
     assert lines[-1] == ""
-    tags = ["O", None, "O", "B-animal", "I-animal", None, None, "O", None, "O", None]
+    tags = ["O", None, "O", "O", "B-animal", "I-animal", None, None, "O", None, "O", None]
     assert len(lines) - 1 == len(given) == len(tags)
     for line, before, tag in zip(lines[:-1], given, tags, strict=True):
         if tag is not None:
@@ -213,7 +213,7 @@ def test_plain_text_becomes_json_lines_with_entities(
     rows = [json.loads(line) for line in predict(trained.model, source, tmp_path / "out")[:-1]]
     assert [row["text"] for row in rows] == source.read_text().split("\n")[:-1]
     assert rows[0]["entities"] == [
-        {"type": "animal", "text": "old cat", "begin": 4, "end": 11},
+        {"type": "animal", "text": "cat sleeps", "begin": 8, "end": 18},
     ]
     assert set(rows[0]) == {"text", "entities"}
     assert rows[1]["entities"] == []
@@ -231,8 +231,8 @@ def test_json_lines_get_tags_and_keep_their_keys(trained: FinetuneResult, tmp_pa
     found = [json.loads(line) for line in predict(trained.model, source, tmp_path / "out")[:-1]]
     assert found[0] == {
         **rows[0],
-        "predicted_tags": ["O", "B-dish", "I-dish", "O"],
-        "entities": [{"type": "dish", "text": "warm soup", "first_word": 1, "end_word": 3}],
+        "predicted_tags": ["O", "O", "B-dish", "I-dish"],
+        "entities": [{"type": "dish", "text": "soup boils", "first_word": 2, "end_word": 4}],
     }
     assert found[1] == {**rows[1], "predicted_tags": [], "entities": []}
 
