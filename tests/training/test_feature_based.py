@@ -24,7 +24,7 @@ from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBased
 
 QUICK: dict[str, Any] = {
     "max_length": 24,
-    "epochs": 12,
+    "epochs": 20,
     "dropout": 0.1,
     "batch_size": 8,
     "learning_rate": 1e-2,

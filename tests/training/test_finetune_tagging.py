@@ -172,8 +172,8 @@ def predict(model: Path, source: Path, target: Path, *options: str) -> list[str]
 def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text(
-        "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\nsleeps\tVB\n\n# from here on\nthe\tDT\nwarm\tJJ\n"
-        "\u200b\tX\nsoup\tNN"
+        "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\nsleeps\tVB\n\n# from here on\n"
+        "the\tDT\nwarm\tJJ\n\u200b\tX\nsoup\tNN"
     )
     lines = predict(trained.model, source, tmp_path / "out.conll")
     given = source.read_text().split("\n")

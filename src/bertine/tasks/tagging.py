@@ -315,6 +315,7 @@ class Tagging:
         if all(window.tags is not None for window in windows):
             labels = np.full(tuple(batch.input_ids.shape), IGNORED, dtype=np.int64)
             for at, window in enumerate(windows):
+                assert window.tags is not None
                 labels[at, window.positions] = window.tags
             batch.targets["labels"] = torch.from_numpy(labels)
         return batch
