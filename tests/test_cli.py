@@ -39,6 +39,7 @@ ENOUGH = {
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
+    "feature-based": ["m", "--data", "d", "--out", "o"],
 }
 
 
@@ -55,6 +56,7 @@ VERBS = {
     "predict": "predict",
     "fill-mask": "fill_mask",
     "glue-submission": "glue_submission",
+    "feature-based": "feature_based",
 }
 
 

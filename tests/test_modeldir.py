@@ -203,14 +203,6 @@ def test_other_float_types_are_loaded_as_fp32(tmp_path: Path, dtype: torch.dtype
     close(backbone(loaded.model)[0], other.float()(**THEIRS).last_hidden_state)
 
 
-def test_a_head_for_something_else_is_dropped_and_named(tmp_path: Path) -> None:
-    loaded = load_model(save_theirs(tmp_path, their_model("BertForTokenClassification")))
-    assert not loaded.model.heads
-    assert loaded.report.lines()[2] == "dropped: token classifier"
-    with_head = load_model(tmp_path, heads={"classifier": ClassificationHead(CONFIG, 2)})
-    assert with_head.report.lines()[1] == "new (random): pooler, classifier"
-
-
 def test_a_head_for_spans_is_used_or_dropped_and_named(tmp_path: Path) -> None:
     other = their_model("BertForQuestionAnswering")
     loaded = load_model(save_theirs(tmp_path, other))
@@ -225,6 +217,23 @@ def test_a_head_for_spans_is_used_or_dropped_and_named(tmp_path: Path) -> None:
     assert with_head.report.lines()[1:3] == [
         "new (random): pooler, classifier",
         "dropped: span head",
+    ]
+
+
+def test_their_token_classifier_is_no_classifier_of_texts(tmp_path: Path) -> None:
+    names = {0: "O", 1: "B-x", 2: "I-x"}
+    other = their_model("BertForTokenClassification", id2label=names)
+    loaded = load_model(save_theirs(tmp_path, other))
+    hidden = loaded.model.backbone(IDS, MASK, SEGMENTS)
+    assert hidden.pooler_output is None
+    logits = loaded.model.heads["token_classifier"](hidden.last_hidden_state)
+    real = MASK.bool()
+    close(logits[real], other(**THEIRS).logits[real])
+    assert loaded.task == TaskInfo("tagging", labels=("O", "B-x", "I-x"))
+    with_head = load_model(tmp_path, heads={"classifier": ClassificationHead(CONFIG, 2)})
+    assert with_head.report.lines()[1:3] == [
+        "new (random): pooler, classifier",
+        "dropped: token classifier (3 labels)",
     ]
 
 
@@ -607,6 +616,7 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(
         ({"name": None}, "name is None"),
         ({"training": None}, "training is None"),
         ({"settings": None}, "settings is None"),
+        ({"settings": ["x"]}, "settings is"),
     ],
 )
 def test_a_task_file_that_cannot_be_is_refused(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertine.reports.run_page import report
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
+    from bertine.training.feature_based import feature_based
     from bertine.training.finetune import finetune
     from bertine.training.pretrain import pretrain
 
@@ -42,6 +43,7 @@ _HOME = {
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
     "evaluate": "bertine.inference.predictor",
+    "feature_based": "bertine.training.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetune",
     "glue_submission": "bertine.inference.glue",
@@ -65,6 +67,7 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "evaluate",
+    "feature_based",
     "fill_mask",
     "finetune",
     "glue_submission",

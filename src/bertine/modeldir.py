@@ -8,7 +8,7 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,9 +42,12 @@ TASK = "bertine.json"
 _HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
 # Heads on the pooled output: without a pooler in the file they need a new one.
 _POOLED = frozenset({"nsp", "classifier"})
+# Heads on every token: with no others beside them there is no use for a pooler.
+_UNPOOLED = frozenset({"token_classifier"})
+# Heads whose outputs have names, the task's labels.
+_NAMED = ("classifier", "token_classifier")
 # transformers' classes whose "classifier" is not the one over the pooled output's classes.
 _OTHER_CLASSIFIER = {
-    "BertForTokenClassification": "token classifier",
     "BertForMultipleChoice": "multiple-choice classifier",
 }
 
@@ -143,9 +146,10 @@ def _problem_type(task: TaskInfo | None) -> str:
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
     """The names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1, ..."""
-    if "classifier" not in model.heads:
+    named = next((head for head in _NAMED if head in model.heads), None)
+    if named is None:
         return ()
-    outputs = to_canonical(model.state_dict(), model.config)["classifier.weight"].shape[0]
+    outputs = to_canonical(model.state_dict(), model.config)[f"{named}.weight"].shape[0]
     if task is None or not task.labels:
         return tuple(f"LABEL_{i}" for i in range(outputs))
     if len(task.labels) != outputs:
@@ -208,7 +212,7 @@ def load_model(
     source = weight_files(folder)[0]
     tensors = read_weights(folder)
     try:
-        found = canonical_names(tensors)
+        found = canonical_names(tensors, settings.architecture)
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
@@ -225,6 +229,8 @@ def load_model(
         raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
 
     pooler = any(part_of(name) == "pooler" for name in found) or not _POOLED.isdisjoint(heads)
+    if heads and _UNPOOLED.issuperset(heads):
+        pooler = False
     with torch.device("meta"):
         model = Model(settings.config, heads, add_pooler=pooler)
     renew = {HEAD_PARTS[head] for head in fresh}
@@ -272,14 +278,15 @@ def _check_vocabulary(where: Path, config: BertConfig, tokenizer: Tokenizer) -> 
         )
 
 
-def _task(folder: Path, settings: ConfigFile, present: Collection[str]) -> TaskInfo | None:
+def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | None:
     """The task of ``bertine.json``; else what config.json says of a classifier, or that there is a
     head for spans."""
     classifier = "classifier" in present
+    named = not present.isdisjoint(_NAMED)
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
         regression = task.name == "regression"
-        if classifier and settings.labels and task.labels != settings.labels and not regression:
+        if named and settings.labels and task.labels != settings.labels and not regression:
             raise BertineError(
                 f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
                 "one of the two files is from another model"
@@ -294,6 +301,8 @@ def _task(folder: Path, settings: ConfigFile, present: Collection[str]) -> TaskI
         )
     if classifier and settings.labels:
         return TaskInfo(name="text", labels=settings.labels)
+    if "token_classifier" in present and settings.labels:
+        return TaskInfo(name="tagging", labels=settings.labels)
     if "spans" in present and not classifier:
         return TaskInfo(name="spans")
     return None
@@ -306,8 +315,9 @@ def _heads_of_file(
     heads: dict[str, nn.Module] = {}
     config = settings.config
     outputs = 0
-    if "classifier" in present:
-        bias = found.get("classifier.bias")
+    named = next((head for head in _NAMED if head in present), None)
+    if named is not None:
+        bias = found.get(f"{named}.bias")
         outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
         if bias is not None and bias.shape != (outputs,):
             raise BertineError(
@@ -323,6 +333,8 @@ def _heads_of_file(
             heads["classifier"] = ClassificationHead(config, outputs)
         if "spans" in present:
             heads["spans"] = SpanHead(config)
+        if "token_classifier" in present:
+            heads["token_classifier"] = ClassificationHead(config, outputs)
     return heads
 
 
@@ -340,13 +352,16 @@ def _compare(
     expected = to_canonical(model.state_dict(), model.config)
     wanted = {part_of(name) for name in expected}
     report = LoadReport()
-    old, now = found.get("classifier.weight"), expected.get("classifier.weight")
-    if old is not None:
+    for head in _NAMED:
+        title = HEAD_PARTS[head]
+        old, now = found.get(f"{head}.weight"), expected.get(f"{head}.weight")
+        if old is None:
+            continue
         labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
-        report.notes["classifier"] = foreign or f"classifier ({labels})"
+        report.notes[title] = (head == "classifier" and foreign) or f"{title} ({labels})"
         # Another number of classes over the same hidden size: a head for another task.
         if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
-            renew = renew | ({"classifier"} if old.shape != now.shape else set())
+            renew = renew | ({title} if old.shape != now.shape else set())
 
     keep: dict[str, Tensor] = {}
     for name, tensor in found.items():

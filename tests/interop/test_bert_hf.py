@@ -20,6 +20,8 @@ CONFIG = BertConfig(
     intermediate_size=20,
     max_position_embeddings=16,
 )
+#: Classes of transformers without a pooler.
+UNPOOLED = ("BertForMaskedLM", "BertForTokenClassification")
 
 
 def their_state(name: str = "BertForPreTraining") -> dict[str, torch.Tensor]:
@@ -61,12 +63,13 @@ def test_ours_to_theirs_and_back_is_the_same() -> None:
         ("BertForPreTraining", {"mlm": MlmHead(CONFIG), "nsp": NspHead(CONFIG)}),
         ("BertForMaskedLM", {"mlm": MlmHead(CONFIG)}),
         ("BertForSequenceClassification", {"classifier": ClassificationHead(CONFIG, 4)}),
+        ("BertForTokenClassification", {"token_classifier": ClassificationHead(CONFIG, 4)}),
     ],
 )
 def test_names_are_those_of_transformers_classes(
     name: str, heads: dict[str, torch.nn.Module]
 ) -> None:
-    model = Model(CONFIG, heads, add_pooler=name != "BertForMaskedLM")
+    model = Model(CONFIG, heads, add_pooler=name not in UNPOOLED)
     theirs = {key: tensor.shape for key, tensor in their_state(name).items()}
     ours = to_huggingface(model.state_dict(), CONFIG)
     untied = {key for key in theirs if not key.startswith("cls.predictions.decoder.")}

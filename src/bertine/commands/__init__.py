@@ -4,6 +4,7 @@ here."""
 from bertine.commands.command import Command
 from bertine.commands.demo import DEMO
 from bertine.commands.evaluate import EVALUATE
+from bertine.commands.feature_based import FEATURE_BASED
 from bertine.commands.fill_mask import FILL_MASK
 from bertine.commands.finetune import FINETUNE
 from bertine.commands.glue_submission import GLUE_SUBMISSION
@@ -28,5 +29,6 @@ COMMANDS: dict[str, Command] = {
         PREDICT,
         FILL_MASK,
         GLUE_SUBMISSION,
+        FEATURE_BASED,
     )
 }

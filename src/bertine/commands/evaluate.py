@@ -8,7 +8,11 @@ from typing import Any
 from bertine.commands.arguments import Parser
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+from bertine.commands.table_arguments import (
+    add_column_arguments,
+    add_table_arguments,
+    add_tagging_arguments,
+)
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -23,6 +27,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="as in training", label=True)
     add_table_arguments(parser, text=False)
+    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=True)
     add_machine_arguments(parser)
 
 

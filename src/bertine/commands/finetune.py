@@ -8,11 +8,15 @@ from typing import Any
 from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
-from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+from bertine.commands.table_arguments import (
+    add_column_arguments,
+    add_table_arguments,
+    add_tagging_arguments,
+)
 
 #: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
 #: equal.
-TASK_NAMES = ("text", "regression", "spans", "glue", "squad")
+TASK_NAMES = ("text", "regression", "spans", "tagging", "glue", "squad")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -21,7 +25,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="TASK",
         choices=TASK_NAMES,
         help="text: one label for a text or a pair; regression: a number; spans: the part of a "
-        "context that answers a question; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0",
+        "context that answers a question; tagging: a tag for each word; glue: a task of GLUE; "
+        "squad: SQuAD v1.1 or v2.0",
     )
     parser.add_argument(
         "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
@@ -31,9 +36,9 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt), or a folder with train.* and dev.*, val.* or "
-        "validation.*; for GLUE the folder of its tasks' folders, or one of those; for SQuAD "
-        "train-v….json, beside which dev-v….json is found",
+        help="a file (.csv, .tsv, .jsonl, .txt; for tagging .conll or .jsonl), or a folder with "
+        "train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' folders, or "
+        "one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
@@ -61,6 +66,12 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
     add_table_arguments(parser, text=False)
+    tagging = add_tagging_arguments(parser, otherwise=("the first", "the last"), tags=True)
+    tagging.add_argument(
+        "--document-context",
+        action=Switch,
+        help="fill the input with the sentences around, of the same document (-DOCSTART-)",
+    )
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
     recipe.add_argument(

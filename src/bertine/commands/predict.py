@@ -9,7 +9,11 @@ from typing import Any
 from bertine.commands.arguments import Parser, Switch
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
+from bertine.commands.table_arguments import (
+    add_column_arguments,
+    add_table_arguments,
+    add_tagging_arguments,
+)
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -20,14 +24,15 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         required=True,
         help="csv, tsv, jsonl, or plain text with one text a line; for spans also SQuAD's JSON; "
-        "- is standard input",
+        "for a tagger column files, jsonl or plain text; - is standard input",
     )
     parser.add_argument(
         "--output",
         "--out",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input; - is standard output",
+        help="where the answers go, in the format of the input (tags of plain text: jsonl); - is "
+        "standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(
@@ -43,6 +48,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
+    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=False)
     add_machine_arguments(parser)
 
 

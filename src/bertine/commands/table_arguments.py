@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bertine.commands.arguments import Parser, Switch
+from argparse import _ArgumentGroup
+
+from bertine.commands.arguments import Parser, Switch, whole
 
 
 def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None:
@@ -27,8 +29,9 @@ def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--format",
-        choices=("csv", "tsv", "jsonl", "text") if text else ("csv", "tsv", "jsonl"),
-        help="not given: told by the name of the file and its first line",
+        choices=("csv", "tsv", "jsonl", "columns", *(("text",) if text else ())),
+        help="not given: told by the name of the file and its first lines; columns are column "
+        "files of words",
     )
     group.add_argument(
         "--quotes",
@@ -42,3 +45,33 @@ def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
         action=Switch,
         help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
     )
+
+
+def add_tagging_arguments(
+    parser: Parser, *, otherwise: tuple[str, str], tags: bool
+) -> _ArgumentGroup:
+    """Which columns of a column file are meant and, where there are `tags`, their scheme.
+
+    `otherwise` says where words and tags are looked for when it is not said.
+    """
+    group = parser.add_argument_group("tagging")
+    group.add_argument(
+        "--word-column",
+        metavar="N",
+        type=whole(1),
+        help=f"number of the column of the words in a column file (not given: {otherwise[0]})",
+    )
+    if not tags:
+        return group
+    group.add_argument(
+        "--tag-column",
+        metavar="N",
+        type=whole(1),
+        help=f"number of the column of the tags (not given: {otherwise[1]})",
+    )
+    group.add_argument(
+        "--tag-scheme",
+        choices=("IOB1", "IOB2", "IOBES", "plain"),
+        help="how the tags mark entities; plain: they do not (not given: told by the tags)",
+    )
+    return group

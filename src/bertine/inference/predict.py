@@ -12,12 +12,15 @@ from bertine.console import human_time, progress
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
+from bertine.inference.tag_file import TagReport, tag_file
+from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
 from bertine.tasks.span_data import load_squad
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table
+from bertine.tasks.tagging import Tagging
 from bertine.text.streams import COMPRESSIONS
 
 #: Rows are predicted in chunks: enough to sort by length, few enough to hold in memory.
@@ -80,14 +83,16 @@ def predict(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    word_column: int | None = None,
     show_progress: bool = True,
-) -> PredictReport:
+) -> PredictReport | TagReport:
     """Predict every row of a table, in its order and its format, in bounded memory.
 
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
     tab, probability, tab, text. Of spans, a file in SQuAD's format becomes the official object of
-    answers by id; see :func:`~bertine.inference.squad.predict_squad`.
+    answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger writes is told
+    at :func:`~bertine.inference.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -101,6 +106,8 @@ def predict(
         format: of the input; None: told as :class:`~bertine.tasks.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        word_column: of column files, for a tagger: where the words are, from 1 on; None: as in
+            training.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
@@ -109,6 +116,22 @@ def predict(
     predictor = Predictor.opened(model, device, precision)
     started = time.monotonic()
     task = predictor.task
+    if isinstance(task, Tagging):
+        if quotes is not None:
+            raise BertineError("files of words have no quotes; leave quotes out")
+        trained = Columns.trained_with(task.text_columns, None)
+        return tag_file(
+            predictor,
+            input,
+            output,
+            named_columns(text_columns, None, word_column, None).merged(trained),
+            details=all_probabilities,
+            format=format,
+            strict=strict,
+            show_progress=show_progress,
+        )
+    if word_column is not None:
+        raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
     if content is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,20 @@ from bertine.errors import BertineError
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
+from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.examples import Example, Examples, find_splits, read_examples
+from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
+from bertine.tasks.examples import Example, Examples, Splits, find_splits, read_examples
 from bertine.tasks.glue import glue_task_of
 from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
+from bertine.tasks.labelled import TaggedReading
 from bertine.tasks.span_data import read_span_evaluation
 from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
 
 Text = str | tuple[str, str]
@@ -59,7 +63,7 @@ class Predictor:
     def load(
         cls, model_dir: str | Path, device: str | None = None, precision: str = "auto"
     ) -> Predictor:
-        """Read a model directory that ``bertine finetune``, or transformers for sequence
+        """Read a model directory that ``bertine finetune``, or transformers for sequence or token
         classification, has written.
 
         Args:
@@ -107,8 +111,9 @@ class Predictor:
     def predict(self, texts: Sequence[Text]) -> list[Any]:
         """Answer for each text, or each pair of texts, in their order: a
         :class:`~bertine.tasks.classification.Prediction`, of a regression a
-        :class:`~bertine.tasks.regression.Score`, and of a pair of question and context a
-        :class:`~bertine.tasks.span_decoding.SpanPrediction`.
+        :class:`~bertine.tasks.regression.Score`, of a pair of question and context a
+        :class:`~bertine.tasks.span_decoding.SpanPrediction`, of tagging a
+        :class:`~bertine.inference.tagging.TaggedText` (a text may also be a list of words there).
 
         Texts longer than the model's maximum length are cut; contexts are read in windows.
 
@@ -118,6 +123,9 @@ class Predictor:
         """
         if isinstance(texts, str):
             raise BertineError("predict takes a list of texts; put the one text in a list")
+        if isinstance(self.task, Tagging):
+            sentences, offsets = sentences_of(texts)
+            return tagged_texts(texts, sentences, offsets, self.run(sentences)[0])
         items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
 
@@ -146,6 +154,9 @@ def evaluate(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: str | None = None,
     show_progress: bool = True,
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
@@ -164,6 +175,9 @@ def evaluate(
         format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        word_column, tag_column: of column files, for a tagger: numbers from 1 on; None: as in
+            training.
+        tag_scheme: IOB1, IOB2, IOBES or plain; None: detected.
         show_progress: on stderr.
 
     Raises:
@@ -175,12 +189,16 @@ def evaluate(
             model, data, device=device, precision=precision, show_progress=show_progress
         )
     predictor = Predictor.opened(model, device, precision)
+    if not isinstance(predictor.task, Tagging):
+        TaggedReading(word_column, tag_column, tag_scheme).refuse(predictor.task.name)
     named = [text_columns, label_column, format, quotes]
     glue = glue_task_of(predictor.task.task_info().dataset)
     official = find_glue_labelled(data, glue) if glue and named == [None] * len(named) else None
     if official:
         kind, files = official
-        sets = {word: read_glue_file(path, kind, strict=strict) for word, path in files.items()}
+        sets: dict[str, Examples[Any]] = {
+            word: read_glue_file(path, kind, strict=strict) for word, path in files.items()
+        }
     elif isinstance(predictor.task, SpanExtraction):
         own = predictor.task.dataset is None  # SQuAD's columns are not those of a table
         sets = {
@@ -193,6 +211,19 @@ def evaluate(
                 strict=strict,
             )
         }
+    elif isinstance(predictor.task, Tagging):
+        if quotes is not None:
+            raise BertineError("files of tagged words have no quotes; leave quotes out")
+        trained = Columns.trained_with(predictor.task.text_columns, predictor.task.label_column)
+        columns = named_columns(text_columns, label_column, word_column, tag_column)
+        sentences = read_sentences(
+            _labelled_file(data, find_tagged),
+            columns.merged(trained),
+            scheme=tag_scheme if predictor.task.has_entities else "plain",
+            format=format,
+            strict=strict,
+        )
+        sets = {"": sentences}
     else:
         examples = read_examples(
             _labelled_file(data),
@@ -228,9 +259,9 @@ def evaluate(
     return report
 
 
-def _labelled_file(data: Path | str) -> Path:
+def _labelled_file(data: Path | str, find: Callable[[Path | str], Splits] = find_splits) -> Path:
     """The file itself; in a folder the validation file, else the test file."""
-    splits = find_splits(data)
+    splits = find(data)
     path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
     if path is None:
         raise BertineError(

@@ -48,6 +48,7 @@ _OUTSIDE = (
     ("heads.nsp.dense", "cls.seq_relationship"),
     ("heads.classifier.out", "classifier"),
     ("heads.spans.out", "qa_outputs"),
+    ("heads.token_classifier.out", "token_classifier"),
 )
 
 # What a canonical name belongs to, in words, by the first prefix that fits.
@@ -58,6 +59,7 @@ _PARTS = (
     ("cls.predictions.", "MLM head"),
     ("cls.seq_relationship.", "NSP head"),
     ("classifier.", "classifier"),
+    ("token_classifier.", "token classifier"),
     ("qa_outputs.", "span head"),
 )
 
@@ -67,12 +69,16 @@ HEAD_PARTS = {
     "nsp": "NSP head",
     "classifier": "classifier",
     "spans": "span head",
+    "token_classifier": "token classifier",
 }
+
+# Heads of different classes that transformers calls "classifier" too: by class, our canonical name.
+_CALLED_CLASSIFIER = {"BertForTokenClassification": "token_classifier"}
 
 
 def part_of(canonical: str) -> str | None:
-    """The part of a BERT that a canonical name belongs to ("encoder", "pooler", "MLM head",
-    "NSP head", "classifier", "span head"), or None when it belongs to no known one."""
+    """The part of a BERT that a canonical name belongs to ("encoder", "pooler", a head of
+    :data:`HEAD_PARTS`, "span head"), or None when it belongs to no known one."""
     for start, part in _PARTS:
         if canonical.startswith(start):
             return part
@@ -134,9 +140,15 @@ def to_huggingface(state_dict: Mapping[str, Tensor], config: BertConfig) -> dict
         return canonical
     backbone = {"encoder", "pooler"}
     return {
-        (_PREFIX + name if part_of(name) in backbone else name): tensor
+        (_PREFIX + name if part_of(name) in backbone else _published(name)): tensor
         for name, tensor in canonical.items()
     }
+
+
+def _published(name: str) -> str:
+    """A head's canonical name as transformers has it, which calls several heads classifier."""
+    head, dot, rest = name.partition(".")
+    return f"classifier{dot}{rest}" if head in _CALLED_CLASSIFIER.values() else name
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
@@ -146,8 +158,11 @@ def _is_position_buffer(name: str, tensor: Tensor) -> bool:
     return torch.equal(tensor.flatten().long(), torch.arange(tensor.numel()))
 
 
-def canonical_names(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def canonical_names(state_dict: Mapping[str, Tensor], architecture: str = "") -> dict[str, Tensor]:
     """Names as found -> canonical names; tensors are passed through.
+
+    `architecture` is transformers' class that they are of, where that is known: it says of what
+    kind a "classifier" is.
 
     Two kinds of tensors that say nothing of their own are left out: the buffer of position
     numbers, and the decoder's weight and bias where they equal what they are tied to. A decoder
@@ -156,9 +171,12 @@ def canonical_names(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         BertineError: two tensors end up under one name.
     """
+    classifier = _CALLED_CLASSIFIER.get(architecture, "classifier")
     result: dict[str, Tensor] = {}
     for found, tensor in state_dict.items():
         name = found.removeprefix(_PREFIX)
+        if name.startswith("classifier."):
+            name = classifier + name.removeprefix("classifier")
         if name.endswith(".gamma"):
             name = name.removesuffix("gamma") + "weight"
         elif name.endswith(".beta"):

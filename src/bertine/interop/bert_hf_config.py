@@ -94,6 +94,8 @@ class ConfigFile:
 def architecture_name(heads: Iterable[str]) -> str:
     """transformers' class that has these heads of ``Model.heads``: what ``AutoModel`` opens."""
     heads = frozenset(heads)
+    if "token_classifier" in heads:
+        return "BertForTokenClassification"
     if "classifier" in heads:
         return "BertForSequenceClassification"
     if "spans" in heads:
@@ -126,9 +128,11 @@ def config_to_huggingface(
         "tie_word_embeddings": True,
         "use_cache": True,
     }
-    if "classifier" in frozenset(heads):
+    classifiers = frozenset(heads) & {"classifier", "token_classifier"}
+    if classifiers:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if "classifier" in classifiers:
         values["problem_type"] = problem_type
     return dict(sorted(values.items()))
 

@@ -108,6 +108,9 @@ def validation(files: RunFiles) -> list[Section]:
     labels, matrix = final.get("labels"), final.get("confusion")
     if labels and matrix and len(labels) == len(matrix):
         blocks += _confusion([str(label) for label in labels], matrix)
+    types = final.get("types")
+    if isinstance(types, Mapping) and types:
+        blocks.append(_types(types))
     if evaluations:
         epochs = files.settings.get("epochs")
         total = files.total_steps
@@ -129,6 +132,24 @@ def validation(files: RunFiles) -> list[Section]:
             lead=f"{count:,} examples{source}, after each epoch." if count else "",
         )
     ]
+
+
+def _types(types: Mapping[str, Mapping[str, float]]) -> html.Block:
+    """The scores of each type of entity, or each tag, of a tagger."""
+    rows = [
+        [
+            name or "(no type)",
+            *(f"{float(counts[key]):.2%}" for key in ("precision", "recall", "f1")),
+            *(f"{int(counts[key]):,}" for key in ("true", "predicted")),
+        ]
+        for name, counts in types.items()
+    ]
+    return Table(
+        ["type", "precision", "recall", "F1", "true", "found"],
+        rows,
+        numeric=[1, 2, 3, 4, 5],
+        caption="By type, of the last evaluation.",
+    )
 
 
 def _confusion(labels: list[str], matrix: list[list[int]]) -> list[html.Block]:

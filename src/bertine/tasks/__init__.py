@@ -10,12 +10,14 @@ from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
     TextRegression.name: TextRegression,
     SpanExtraction.name: SpanExtraction,
+    Tagging.name: Tagging,
 }
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.

@@ -122,11 +122,11 @@ class Splits:
     test: Path | None = None
 
 
-def find_splits(path: str | Path) -> Splits:
+def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
 
-    Each may be compressed (.gz, .zst, .xz).
+    Each may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
@@ -136,12 +136,16 @@ def find_splits(path: str | Path) -> Splits:
         raise BertineError(f"{path}: no such file or folder")
     if not path.is_dir():
         return Splits(train=path)
+    suffixes = [
+        *_TABLE_SUFFIXES,
+        *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
+    ]
     found: dict[str, Path | None] = {}
     for part, names in _SPLIT_NAMES.items():
         files = [
             path / f"{name}{suffix}"
             for name in names
-            for suffix in _TABLE_SUFFIXES
+            for suffix in suffixes
             if (path / f"{name}{suffix}").is_file()
         ]
         if len(files) > 1:
@@ -152,7 +156,8 @@ def find_splits(path: str | Path) -> Splits:
         found[part] = files[0] if files else None
     if not any(found.values()):
         raise BertineError(
-            f"{path}: found no train, validation or test file (.csv, .tsv, .jsonl, .txt) in it"
+            f"{path}: found no train, validation or test file "
+            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', *more))}) in it"
         )
     return Splits(**found)
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
+from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
 from bertine.tasks.examples import Examples, find_splits, read_examples
 from bertine.tasks.glue import GlueTask, glue_task
 from bertine.tasks.glue_data import glue_built, read_glue
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.span_data import read_span_splits
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -40,6 +42,57 @@ class Labelled:
     max_length: int = 128
 
 
+@dataclass(frozen=True)
+class TaggedReading:
+    """How tagged words are read; see :func:`bertine.training.finetune.finetune`."""
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    tag_scheme: str | None = None
+    document_context: bool = False
+
+    def refuse(self, task: str) -> None:
+        """Raise a :class:`BertineError` if any of it is given for another task."""
+        for name, default in ((f.name, f.default) for f in fields(self)):
+            if getattr(self, name) != default:
+                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+
+    def read(
+        self,
+        data: Path | str,
+        seed: int,
+        text_columns: Sequence[str] | str | None,
+        label_column: str | None,
+        format: str | None,
+        strict: bool,
+    ) -> Labelled:
+        """The tagged sentences of `data`.
+
+        Raises:
+            BertineError: there is no training file; what reading the files raises.
+        """
+        splits = find_tagged(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no training file (train.conll, .txt, .jsonl, …)")
+        columns = named_columns(text_columns, label_column, self.word_column, self.tag_column)
+        reading: dict[str, Any] = {"scheme": self.tag_scheme, "format": format, "strict": strict}
+        train = read_sentences(splits.train, columns, **reading)
+        if splits.validation is None:
+            train, validation = train.hold_out(_HOLD_OUT, seed)
+        else:
+            own = Columns.trained_with(train.text_columns, train.label_column)
+            if train.scheme == "plain":
+                reading["scheme"] = "plain"
+            validation = read_sentences(splits.validation, columns.merged(own), **reading)
+        return Labelled(
+            lambda max_length: Tagging.from_examples(
+                train, max_length=max_length, document_context=self.document_context
+            ),
+            train,
+            validation,
+        )
+
+
 def read_labelled(
     task: str,
     data: Path | str,
@@ -52,20 +105,24 @@ def read_labelled(
     quotes: bool | None = None,
     strict: bool = False,
     limits: SpanLimits | None = None,
+    tagging: TaggedReading | None = None,
 ) -> Labelled:
     """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`. `limits`
     are those of questions and contexts.
 
     Raises:
-        BertineError: no such task; limits of spans are given for another task; a task of GLUE is
-            named for another data set, or not named for GLUE; columns are named for GLUE, which
-            has its own; what reading the files raises.
+        BertineError: no such task; options of spans or of tagging are given for another task; a
+            task of GLUE is named for another data set, or not named for GLUE; columns are named
+            for GLUE, which has its own; what reading the files raises.
     """
     if limits is not None and task not in ("squad", SpanExtraction.name):
         raise BertineError(
             "doc_stride, max_question_length and max_answer_length are for spans, but the task is "
             f"{task!r}"
         )
+    tagging = tagging or TaggedReading()
+    if task != Tagging.name:
+        tagging.refuse(task)
     if task == "glue":
         if glue is None:
             raise BertineError(
@@ -101,6 +158,10 @@ def read_labelled(
             held,
             max_length=MAX_LENGTH,
         )
+    if kind is Tagging:
+        if quotes is not None:
+            raise BertineError("files of tagged words have no quotes; leave quotes out")
+        return tagging.read(data, seed, text_columns, label_column, format, strict)
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")

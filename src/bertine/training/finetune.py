@@ -21,7 +21,7 @@ from bertine.models.precision import precision_name, resolve_precision
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
-from bertine.tasks.labelled import read_labelled
+from bertine.tasks.labelled import TaggedReading, read_labelled
 from bertine.tasks.metrics import official_score
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.span_report import SpanReport
@@ -95,6 +95,10 @@ def finetune(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: str | None = None,
+    document_context: bool = False,
     epochs: int = 3,
     batch_size: int = 32,
     max_length: int | None = None,
@@ -140,9 +144,17 @@ def finetune(
             random weights: what a model without pre-training reaches.
         text_columns: one, or two for pairs; None: found by the usual names.
         label_column: None: found by the usual names.
-        format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: csv, tsv or jsonl, for tagging columns or jsonl; None: told as
+            :class:`~bertine.tasks.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        word_column: for tagging, of column files: the number of the column of the words, from 1 on;
+            None: the first.
+        tag_column: that of the tags; None: the last.
+        tag_scheme: how the tags mark entities, IOB1, IOB2 or IOBES, or plain for tags that do
+            not; None: detected.
+        document_context: for tagging, fill the input with the sentences around, of the same
+            document (paper, section 5.3).
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
@@ -191,6 +203,7 @@ def finetune(
             max_question_length=max_question_length,
             max_answer_length=max_answer_length,
         ),
+        tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
     )
     train, validation = labelled.train, labelled.validation
     if max_length is None:
@@ -359,7 +372,8 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     with."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
-        model = Model(loaded.config, built.heads(loaded.config))
+        pooler = loaded.model.backbone.pooler is not None
+        model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
     say("fresh weights: of the model only the architecture and the vocabulary are taken")
     report = dataclasses.replace(
         loaded.report,

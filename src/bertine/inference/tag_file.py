@@ -1,0 +1,318 @@
+"""Tags for a file: column files get a column, JSON lines keys; plain text becomes JSON lines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from bertine.console import human_time, progress
+from bertine.errors import BertineError
+from bertine.inference.predictor import Predictor
+from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
+from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
+from bertine.tasks.conll import (
+    SUFFIXES,
+    WORD_KEYS,
+    Columns,
+    blocks,
+    file_format,
+    json_words,
+)
+from bertine.tasks.entities import OUTSIDE, entities
+from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.sentences import Sentence, Sentences
+from bertine.tasks.table_writer import TableWriter, open_writer
+from bertine.tasks.tables import Row, Table, encodable
+from bertine.tasks.tagging import Tagging, Tags
+
+#: Read ahead, to tell a column file from plain text.
+_HEAD = 100
+#: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
+CHUNK_WORDS = 1 << 15
+
+
+@dataclass
+class TagReport:
+    """What tagging a file did.
+
+    Attributes:
+        sentences, words: that were tagged; a sentence is a line of plain text or JSON.
+        entities: that were found, by type.
+        seconds: of wall time.
+        columns: the names of what was added.
+        notes: what was mended in the input, or could not be read.
+    """
+
+    sentences: int = 0
+    words: int = 0
+    entities: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        rate = self.words / self.seconds if self.seconds else 0.0
+        lines = [
+            f"tagged {self.sentences} sentences, {self.words} words, in "
+            f"{human_time(self.seconds)} ({rate:.0f} words a second); "
+            f"added {', '.join(self.columns)}"
+        ]
+        if self.entities:
+            each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
+            lines.append(f"{self.entities.total()} entities: {each}")
+        return lines + self.notes
+
+
+def tag_file(
+    predictor: Predictor,
+    input: Path | str,
+    output: Path | str,
+    columns: Columns,
+    *,
+    details: bool = False,
+    format: str | None = None,
+    strict: bool = False,
+    show_progress: bool = True,
+) -> TagReport:
+    """Tag every word of a file, in its order, in bounded memory (that of a document, where the
+    model reads document context).
+
+    A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
+    ``entities`` for their words, or ``entities`` for their ``text``. A line of plain text becomes
+    a line of JSON, with the text and its entities by characters; tags that mark no entities come
+    with their words.
+
+    Args:
+        predictor: of a tagger.
+        input: a file, or ``-`` for stdin.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        columns: where the words are.
+        details: also the probability of each tag.
+        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: told by the suffix and the first
+            lines.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+
+    Raises:
+        BertineError: what reading the file raises; the words are not where they should be.
+    """
+    started = time.monotonic()
+    report = TagReport()
+    bar = progress()
+    bar.disable = not show_progress or str(output) == "-"
+    with Table(input, format="text", strict=strict) as table:
+        rows = iter(table)
+        head = list(islice(rows, _HEAD))
+        kind = _kind(input, head, format)
+        job = _Job(predictor, table.name, columns, details, report)
+        with open_writer(output, Layout("text"), [LINE_COLUMN]) as writer, bar:
+            task = bar.add_task("tag", total=None)
+            run = job.column_file if kind == "columns" else job.lines_of(kind)
+            for line in run(chain(head, rows), writer):
+                bar.update(task, completed=line)
+        report.notes.extend(table.stats.notes(table.name))
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
+    """``"columns"``, ``"jsonl"`` or ``"text"``."""
+    if format == "text":
+        return format
+    lines = [row.values["text"] for row in head]
+    if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
+        return "columns"
+    kind = file_format(input, format, lines[0])
+    if format is None and kind == "columns" and not looks_like_columns(lines):
+        return "text"
+    return kind
+
+
+class _Job:
+    """One file being tagged; what is counted goes into `report`."""
+
+    def __init__(
+        self, predictor: Predictor, name: str, columns: Columns, details: bool, report: TagReport
+    ) -> None:
+        assert isinstance(predictor.task, Tagging)
+        self.predictor, self.task = predictor, predictor.task
+        self.name, self.columns, self.details, self.report = name, columns, details, report
+        self._met: Counter[str] = Counter()
+        self._blank = 0
+        self._documents = False
+
+    def _run(self, sentences: Sentences) -> list[Tags]:
+        found, _ = self.predictor.run(sentences)
+        report = self.report
+        report.sentences += len(sentences)
+        report.words += sum(len(item.words) for item in sentences.items)
+        self._met.update(sentences.met)
+        if self.task.has_entities:
+            for tags in found:
+                report.entities.update(entity.type for entity in entities(tags.tags))
+        return found
+
+    def _finish(self) -> None:
+        self.report.notes.extend(self.task.met_notes(self.name, self._met))
+        if self.task.document_context and not self._documents:
+            self.report.notes.append(
+                f"{self.name}: tells no documents, so each sentence is read by itself"
+            )
+        if self._blank:
+            self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
+
+    # Column files
+
+    def column_file(self, rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+        """Tag and write; yields the line that is reached."""
+        lines = ColumnLines(self.name, rows)
+        waiting: list[Line] = []
+        words = 0
+        for line in lines:
+            self._documents |= line.kind == "document"
+            # With document context a document is tagged whole, else any sentence is an end.
+            whole = self.task.document_context and self._documents
+            ends = ("document",) if whole else ("document", "blank")
+            if words >= CHUNK_WORDS and line.kind in ends:
+                self._columns(lines, waiting, writer)
+                yield line.number
+                waiting, words = [], 0
+            waiting.append(line)
+            words += line.kind == "word"
+        self._columns(lines, waiting, writer)
+        extra = [f"column {lines.width + 2} (its probability)"] if self.details else []
+        self.report.columns = [f"column {lines.width + 1} (the tag)", *extra]
+        self.report.notes.extend(lines.notes())
+        self._finish()
+
+    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
+        groups = list(blocks(waiting))
+        if groups:
+            at = column_index(lines, self.columns.word_column or 1, "word")
+            items = [
+                Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
+                for block, document in groups
+            ]
+            found = self._run(Sentences(self.name, (), None, items, word_a_line=True))
+        else:
+            found = []
+        answers = chain.from_iterable(
+            zip(tags.tags, tags.probabilities, strict=True) for tags in found
+        )
+        by = "\t" if lines.tabs else " "
+        for line in waiting:
+            added: list[str] = []
+            if line.kind == "word":
+                tag, chance = next(answers)
+                added = [tag, *([f"{chance:.6f}"] if self.details else [])]
+            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
+                added = [OUTSIDE, *(["1.000000"] if self.details else [])]
+            text = line.text.rstrip(" \r") if added else line.text
+            writer.write({LINE_COLUMN: by.join([text, *added])})
+
+    # JSON lines and plain text
+
+    def lines_of(self, kind: str) -> Any:
+        """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
+        keys: dict[str, str] = {}
+
+        def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+            for chunk in _chunks(rows):
+                if kind == "text":
+                    values = [dict(row.values) for row in chunk]
+                    texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
+                else:
+                    full = [row for row in chunk if row.values["text"].strip()]
+                    self._blank += len(chunk) - len(full)
+                    chunk = full
+                    values = [_json_object(self.name, row) for row in chunk]
+                    texts = [
+                        self._json_text(row.line, value)
+                        for row, value in zip(chunk, values, strict=True)
+                    ]
+                lines = [row.line for row in chunk]
+                sentences, offsets = sentences_of(texts, self.name, lines)
+                found = self._run(sentences)
+                answers = tagged_texts(texts, sentences, offsets, found)
+                for answer_line, value, answer in zip(lines, values, answers, strict=True):
+                    self._add(value, self._answer(answer), keys, answer_line)
+                    line = json.dumps(value, ensure_ascii=False)
+                    writer.write({LINE_COLUMN: line if encodable(line) else json.dumps(value)})
+                if lines:
+                    yield lines[-1]
+            self.report.columns = list(keys.values())
+            self._finish()
+
+        return run
+
+    def _add(
+        self, value: dict[str, Any], added: dict[str, Any], keys: dict[str, str], line: int
+    ) -> None:
+        """Add to a row, under names that the first row has not."""
+        for name, content in added.items():
+            key = keys.setdefault(name, f"predicted_{name}" if name in value else name)
+            if key in value:
+                raise BertineError(
+                    f"{self.name}:{line}: has a key {key!r}, which is the name of what is added; "
+                    "rename it"
+                )
+            value[key] = content
+
+    def _answer(self, answer: TaggedText) -> dict[str, Any]:
+        """What is added to a row: the entities; the tags where they are asked for or are all."""
+        added: dict[str, Any] = {}
+        plain = not self.task.has_entities
+        if answer.text is not None and (plain or self.details):
+            added["words"] = list(answer.words)
+            added["offsets"] = [list(pair) for pair in answer.offsets or ()]
+        if answer.text is None or plain or self.details:
+            added["tags"] = list(answer.tags)
+        if self.details:
+            added["probabilities"] = [round(p, 6) for p in answer.probabilities]
+        if not plain:
+            added["entities"] = [mention.to_dict() for mention in answer.entities]
+        return added
+
+    def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
+        wanted = self.columns.word_key
+        key = wanted or next((name for name in WORD_KEYS if name in value), None)
+        text = value.get("text" if key is None or key not in value else key)
+        if isinstance(text, str):
+            return text.encode("utf-8", "replace").decode("utf-8")
+        if key is None:
+            raise BertineError(
+                f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
+                "the key with --text-columns"
+            )
+        return json_words(self.name, Row(line, value), key)
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows of about `CHUNK_WORDS` words, at seven characters a word."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.values["text"]) + 1
+        if size >= 7 * CHUNK_WORDS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _json_object(name: str, row: Row) -> dict[str, Any]:
+    try:
+        value = json.loads(row.values["text"])
+    except (ValueError, RecursionError) as error:
+        raise BertineError(f"{name}:{row.line}: not valid JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise BertineError(f'{name}:{row.line}: JSON lines have one object ({{"words": …}}) a line')
+    return value

@@ -1,0 +1,156 @@
+"""Every layer's state of every word, computed once by a frozen encoder and kept on disk.
+
+A word's state is that of its first piece (paper, section 5.3). One safetensors file holds the words
+of one file of sentences, a tensor ``layer_0`` (the embeddings), ``layer_1``, … of fp16 [words, H]
+each, and is named by a hash of all that it depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertine.data.batching import token_budget_batches
+from bertine.data.checks import check_batch
+from bertine.errors import BertineError
+from bertine.files import atomic_file
+from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.models.model import Model
+from bertine.models.precision import autocast
+from bertine.tasks.sentences import Sentences
+from bertine.tasks.tagging import Tagging, WordFeatures
+from bertine.text.tokenizer import Tokenizer
+
+#: Version of what is in the files; another one is another hash.
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class WordStates:
+    """The states of the words of some sentences, one after the other, mapped from a file.
+
+    Attributes:
+        path: of the file.
+        starts: int64 [N + 1], the first word of each sentence, and the number of all words.
+        found: whether the file was there before.
+    """
+
+    path: Path
+    starts: np.ndarray
+    found: bool
+
+    def layers(self, numbers: Sequence[int]) -> list[Tensor]:
+        """The tensors fp16 [words, H] of these layers; 0 are the embeddings."""
+        with safe_open(self.path, framework="pt", device="cpu") as file:
+            return [file.get_tensor(f"layer_{number}") for number in numbers]
+
+
+def states_key(
+    model: Model, tokenizer: Tokenizer, task: Tagging, sentences: Sentences, dtype: torch.dtype
+) -> str:
+    """SHA-256, as hex digits, of all that the states of `sentences` depend on: the weights of the
+    backbone, the tokenizer, the words and their documents, the windows and the precision."""
+    digest = hashlib.sha256()
+    parts = [_FORMAT, tokenizer.fingerprint, task.max_length, task.document_context, str(dtype)]
+    digest.update(repr(parts).encode())
+    for name, tensor in model.backbone.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    for item in sentences.items:
+        digest.update(repr((item.words, item.document)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def word_states(
+    model: Model,
+    tokenizer: Tokenizer,
+    task: Tagging,
+    sentences: Sentences,
+    folder: Path | str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    max_tokens: int | None = None,
+    on_batch: Callable[[int], None] | None = None,
+) -> WordStates:
+    """The states of the words of `sentences`: from the file in `folder`, else computed and kept.
+
+    Words of which normalization leaves nothing have states of zeros. Memory: all of them, two bytes
+    a number.
+
+    Args:
+        model: with a backbone, on any device; it is put into evaluation mode.
+        tokenizer: of the model.
+        task: says how sentences are cut into windows.
+        sentences: N of them; what is met is added to their notes.
+        folder: of the files.
+        dtype: to compute in.
+        max_tokens: of a batch, with its padding; None: by the kind of device.
+        on_batch: called with the number of windows of each batch that is done.
+
+    Raises:
+        BertineError: an unknown tag, an input that does not fit the model, a file that cannot be
+            written.
+    """
+    features = cast(list[WordFeatures], task.featurize(sentences, tokenizer))
+    sizes = [len(item.words) for item in sentences.items]
+    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    key = states_key(model, tokenizer, task, sentences, dtype)
+    path = Path(folder) / f"states-{key[:24]}.safetensors"
+    num_layers = model.config.num_hidden_layers + 1
+    if _is_whole(path, key, num_layers):
+        return WordStates(path, starts, True)
+    shape = (int(starts[-1]), model.config.hidden_size)
+    layers = [torch.zeros(shape, dtype=torch.float16) for _ in range(num_layers)]
+    device = next(model.parameters()).device
+    if max_tokens is None:
+        max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    model.eval()
+    with torch.inference_mode(), autocast(dtype, device):
+        for indices in token_budget_batches([len(f.input_ids) for f in features], max_tokens):
+            chosen = [features[index] for index in indices]
+            batch = task.collate(chosen, tokenizer.pad_token_id)
+            check_batch(batch, model.config)
+            batch = batch.to(device)
+            output = model.backbone(
+                batch.input_ids,
+                batch.attention_mask,
+                batch.token_type_ids,
+                output_hidden_states=True,
+            )
+            assert output.hidden_states is not None
+            rows = [np.full(len(f.positions), at) for at, f in enumerate(chosen)]
+            sequences = torch.from_numpy(np.concatenate(rows)).to(device)
+            places = np.concatenate([f.positions for f in chosen]).astype(np.int64)
+            positions = torch.from_numpy(places).to(device)
+            words = torch.from_numpy(np.concatenate([starts[f.row] + f.words for f in chosen]))
+            for layer, states in zip(layers, output.hidden_states, strict=True):
+                layer[words] = states[sequences, positions].to("cpu", torch.float16)
+            if on_batch is not None:
+                on_batch(len(indices))
+    if not all(bool(layer.isfinite().all()) for layer in layers):
+        raise BertineError("the encoder's states do not fit into 16 bits; are its weights broken?")
+    tensors = {f"layer_{number}": layer for number, layer in enumerate(layers)}
+    with atomic_file(path) as temporary:
+        save_file(tensors, temporary, metadata={"key": key})
+    return WordStates(path, starts, False)
+
+
+def _is_whole(path: Path, key: str, num_layers: int) -> bool:
+    """Whether the file is there and holds what `key` says."""
+    if not path.is_file():
+        return False
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            names = set(file.keys())
+            return (file.metadata() or {}).get("key") == key and len(names) == num_layers
+    except (SafetensorError, OSError):
+        return False  # made anew

@@ -1,0 +1,164 @@
+"""The feature-based way: states of a frozen encoder, computed once; the paper's seven rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertine
+import tagged
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.inference.word_states import word_states
+from bertine.modeldir import load_model
+from bertine.models.bilstm import BiLstmTagger, LayerMix
+from bertine.tasks.conll import read_sentences
+from bertine.tasks.tagging import Tagging
+from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
+
+QUICK: dict[str, Any] = {
+    "max_length": 24,
+    "epochs": 20,
+    "dropout": 0.1,
+    "batch_size": 8,
+    "learning_rate": 1e-2,
+    "lstm_size": 16,
+    "finetune_epochs": 1,
+    "finetune_learning_rate": 3e-3,
+    "precision": "fp32",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tagged")
+    for seed, (name, count) in enumerate([("train", 64), ("dev", 16), ("test", 12)]):
+        tagged.write_columns(folder / f"{name}.conll", count, seed=seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> FeatureBasedReport:
+    out = tmp_path_factory.mktemp("features") / "out"
+    return bertine.feature_based(model, data=data, out=out, **QUICK)
+
+
+def test_all_rows_of_the_paper_are_one_table(result: FeatureBasedReport) -> None:
+    assert list(result.rows) == [FINE_TUNING, *ROWS]
+    assert len(result.rows) == 7
+    lines = result.lines()
+    assert lines[0].split() == ["dev", "f1", "test", "f1"]
+    for name, line in zip(result.rows, lines[1:], strict=False):
+        row = result.rows[name]
+        assert f"{100 * row['validation']['f1']:.2f}" in line
+        assert f"{100 * row['test']['f1']:.2f}" in line
+    assert "the encoder has 2 layers: the last four are all of them" in lines
+    written = json.loads((result.folder / "feature-based.json").read_text())
+    assert written["rows"] == json.loads(json.dumps(result.rows))
+    assert [row.get("layers") for row in result.rows.values()] == [
+        None,
+        [0],
+        [1],
+        [2],
+        [1, 2],
+        [1, 2],
+        [1, 2],
+    ]
+
+
+def test_a_bilstm_over_random_states_learns_the_toy_language(result: FeatureBasedReport) -> None:
+    for name in ("embeddings", "last", "concat-last-four"):
+        assert result.rows[name]["validation"]["f1"] > 0.9, name
+
+
+def test_the_states_are_those_of_transformers_and_computed_once(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    loaded = load_model(model)
+    task = Tagging(("O", "B-animal", "I-animal", "B-dish", "I-dish"), max_length=24)
+    sentences = read_sentences(data / "dev.conll")
+    before = loaded.model.fingerprint()
+
+    def states(changed: Tagging = task) -> Any:
+        return word_states(loaded.model, loaded.tokenizer, changed, sentences, tmp_path)
+
+    first = states()
+    assert not first.found
+    assert loaded.model.fingerprint() == before
+    other = transformers.AutoModel.from_pretrained(model).eval()
+    words = list(sentences.items[3].words)
+    ids = torch.tensor([loaded.tokenizer.encode(" ".join(words)).input_ids])
+    with torch.no_grad():
+        theirs = other(input_ids=ids, output_hidden_states=True).hidden_states
+    begin, end = int(first.starts[3]), int(first.starts[4])
+    for ours, layer in zip(first.layers([0, 1, 2]), theirs, strict=True):
+        np.testing.assert_allclose(ours[begin:end].float(), layer[0, 1:-1], atol=5e-3)
+
+    stamp = first.path.stat().st_mtime_ns
+    again = states()
+    assert again.found
+    assert again.path.stat().st_mtime_ns == stamp
+    assert states(Tagging(task.labels, max_length=20)).path != first.path
+    # A file cut short is made anew.
+    whole = first.path.read_bytes()
+    first.path.write_bytes(whole[: len(whole) // 2])
+    assert not states().found
+    assert first.path.read_bytes() == whole
+
+
+def test_what_is_done_is_kept(
+    result: FeatureBasedReport,
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    some = {**QUICK, "rows": ["last"]}
+    first = bertine.feature_based(model, data=data, out=tmp_path / "out", **some)
+    # The same figures alone as among the others: no row depends on another.
+    assert first.rows["last"]["validation"] == result.rows["last"]["validation"]
+    with pytest.raises(BertineError, match=r"feature-based\.json: is there already"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", **some)
+    capsys.readouterr()
+    more = {**QUICK, "rows": ["last", "embeddings"], "resume": True}
+    second = bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
+    assert "last: done before" in capsys.readouterr().err
+    assert second.rows["last"] == json.loads(json.dumps(first.rows["last"]))
+    assert set(second.rows) == {"last", "embeddings"}
+    with pytest.raises(BertineError, match="was made with another recipe"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, "epochs": 5})
+
+
+def test_an_unknown_row_is_named(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(model), "--data", str(data), "--out", str(tmp_path / "o"), "--rows", "first"]
+    assert main(["feature-based", *given]) == 2
+    assert "there is no row 'first'; there are fine-tuning" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_weighted_sum_begins_as_the_mean() -> None:
+    states = torch.randn(2, 3, 4, 5)
+    torch.testing.assert_close(LayerMix(4)(states), states.mean(2))
+
+
+def test_padding_changes_no_word() -> None:
+    torch.manual_seed(0)
+    tagger = BiLstmTagger(5, 4, 3, concatenate=True, lstm_size=6).eval()
+    assert tagger.lstm.input_size == 20
+    assert tagger.lstm.num_layers == 2
+    assert tagger.lstm.bidirectional
+    long, short = torch.randn(1, 7, 4, 5), torch.randn(1, 3, 4, 5)
+    both = torch.zeros(2, 7, 4, 5)
+    both[0], both[1, :3] = long[0], short[0]
+    with torch.no_grad():
+        together = tagger(both, torch.tensor([7, 3]))
+        torch.testing.assert_close(together[0], tagger(long, torch.tensor([7]))[0])
+        torch.testing.assert_close(together[1, :3], tagger(short, torch.tensor([3]))[0])

@@ -1,0 +1,383 @@
+"""Tagging from files to files: what is trained is saved, loaded, scores the same, and says the
+same in transformers; column files, JSON lines and plain text are answered in their own form."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertine
+import tagged
+import toys
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.inference import tag_file
+from bertine.inference.tagging import Mention
+from bertine.modeldir import load_model
+from bertine.training.finetune import FinetuneResult
+
+QUICK: dict[str, Any] = {
+    "epochs": 6,
+    "batch_size": 8,
+    "max_length": 24,
+    "learning_rate": 3e-3,
+    "precision": "fp32",
+}
+LABELS = ("O", "B-animal", "I-animal", "B-dish", "I-dish")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.conll and dev.conll."""
+    folder = tmp_path_factory.mktemp("tagged")
+    tagged.write_columns(folder / "train.conll")
+    tagged.write_columns(folder / "dev.conll", 24, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
+    out = tmp_path_factory.mktemp("tagging") / "run"
+    return bertine.finetune("tagging", model=model, data=data, out=out, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def tagger(trained: FinetuneResult) -> bertine.Predictor:
+    return bertine.Predictor.load(trained.model, precision="fp32")
+
+
+def test_a_toy_language_is_learned(trained: FinetuneResult) -> None:
+    assert trained.metrics["f1"] > 0.9
+    assert trained.score == trained.metrics["f1"]
+    assert "24 sentences, 192 words" in trained.lines()[0]
+
+
+def test_what_was_saved_scores_as_in_training(trained: FinetuneResult, data: Path) -> None:
+    for path in (data, data / "dev.conll"):
+        report = bertine.evaluate(trained.model, path, precision="fp32", show_progress=False)
+        assert report.metrics == trained.metrics
+    written = json.loads((trained.model.parent / "scores.json").read_text())
+    assert written["final"]["metrics"] == trained.metrics
+    info = json.loads((trained.model / "bertine.json").read_text())
+    assert (info["name"], tuple(info["labels"])) == ("tagging", LABELS)
+    assert (info["text_columns"], info["label_column"]) == (["column 1"], "column 3")
+
+
+def test_json_lines_are_the_same_data(
+    trained: FinetuneResult, data: Path, model: Path, tmp_path: Path
+) -> None:
+    tagged.write_json(tmp_path / "train.jsonl")
+    tagged.write_json(tmp_path / "dev.jsonl", 24, seed=1)
+    report = bertine.evaluate(trained.model, tmp_path, precision="fp32", show_progress=False)
+    assert report.metrics == trained.metrics
+    short = {**QUICK, "epochs": 1}
+    runs = [
+        bertine.finetune("tagging", model=model, data=path, out=tmp_path / path.name, **short)
+        for path in (tmp_path, data)
+    ]
+    weights = [toys.weights(run.model) for run in runs]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_transformers_says_the_same(trained: FinetuneResult, tagger: bertine.Predictor) -> None:
+    other, info = transformers.AutoModelForTokenClassification.from_pretrained(
+        trained.model, output_loading_info=True
+    )
+    assert type(other) is transformers.BertForTokenClassification
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert other.config.id2label == dict(enumerate(LABELS))
+    words = [toys.sentence("cat", "old").split(), toys.sentence("soup", "warm").split()[:4]]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained.model)
+    batch = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        chances = other.eval()(**batch).logits.softmax(-1)
+    for row, answer in enumerate(tagger(words)):
+        places = [batch.word_to_tokens(row, at).start for at in range(len(words[row]))]
+        best = chances[row, places].max(-1)
+        assert answer.tags == tuple(LABELS[i] for i in best.indices.tolist())
+        np.testing.assert_allclose(answer.probabilities, best.values.numpy(), atol=1e-5)
+
+
+def test_their_token_classifier_answers_with_us(tmp_path: Path, model: Path) -> None:
+    torch.manual_seed(0)
+    names = {0: "O", 1: "B-x", 2: "I-x"}
+    config = transformers.BertConfig(**toys.config().to_dict(), id2label=names)
+    other = transformers.BertForTokenClassification(config).eval()
+    other.save_pretrained(tmp_path / "m")
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(model / name, tmp_path / "m" / name)
+    loaded = load_model(tmp_path / "m")
+    assert list(loaded.model.heads) == ["token_classifier"]
+    assert loaded.report.lines()[1:3] == ["new (random): none", "dropped: none"]
+    predictor = bertine.Predictor.load(tmp_path / "m", precision="fp32")
+    words = toys.sentence("cow", "small").split()
+    tokenizer = toys.tokenizer()
+    ids = torch.tensor([tokenizer.encode(" ".join(words)).input_ids])
+    with torch.no_grad():
+        best = other(input_ids=ids).logits[0, 1:-1].softmax(-1).max(-1)
+    answer = predictor([words])[0]
+    assert answer.tags == tuple(names[i] for i in best.indices.tolist())
+    np.testing.assert_allclose(answer.probabilities, best.values.numpy(), atol=1e-5)
+
+
+def test_a_tagger_goes_on_from_a_tagger_and_not_from_a_classifier(
+    trained: FinetuneResult, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = {**QUICK, "epochs": 1}
+    bertine.finetune("tagging", model=trained.model, data=data, out=tmp_path / "again", **short)
+    assert "new (random): none" in capsys.readouterr().err
+    toys.write_labelled(tmp_path / "train.csv")
+    bertine.finetune(
+        "text", model=trained.model, data=tmp_path / "train.csv", out=tmp_path / "text", **short
+    )
+    said = capsys.readouterr().err
+    assert "new (random): pooler, classifier" in said
+    assert "dropped: token classifier (5 labels)" in said
+    bertine.finetune("tagging", model=tmp_path / "text", data=data, out=tmp_path / "back", **short)
+    said = capsys.readouterr().err
+    assert "new (random): token classifier" in said
+    assert "dropped: pooler, classifier (2 labels)" in said
+
+
+def test_texts_and_words_are_answered(tagger: bertine.Predictor) -> None:
+    text = "The old cat  sleeps in the sofa."
+    found, listed = tagger([text, ["the", "old", "cat", "sleeps"]])
+    assert found.words == ("The", "old", "cat", "sleeps", "in", "the", "sofa", ".")
+    assert found.entities == [Mention("animal", "cat  sleeps", 2, 4, 8, 19)]
+    assert listed.entities == [Mention("animal", "cat sleeps", 2, 4)]
+    assert tagger([]) == []
+    empty = tagger(["", []])
+    assert [answer.tags for answer in empty] == [(), ()]
+    with pytest.raises(BertineError, match="predict takes a list"):
+        tagger.predict("The old cat")
+
+
+# Files of answers
+
+
+def predict(model: Path, source: Path, target: Path, *options: str) -> list[str]:
+    arguments = [str(model), "--input", str(source), "--output", str(target), *options]
+    assert main(["predict", *arguments, "--precision", "fp32"]) == 0
+    return target.read_text(encoding="utf-8").split("\n")
+
+
+def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> None:
+    source = tmp_path / "in.conll"
+    source.write_text(
+        "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\nsleeps\tVB\n\n# from here on\n"
+        "the\tDT\nwarm\tJJ\n\u200b\tX\nsoup\tNN"
+    )
+    lines = predict(trained.model, source, tmp_path / "out.conll")
+    given = source.read_text().split("\n")
+    assert lines[-1] == ""
+    tags = ["O", None, "O", "O", "B-animal", "I-animal", None, None, "O", None, "O", None]
+    assert len(lines) - 1 == len(given) == len(tags)
+    for line, before, tag in zip(lines[:-1], given, tags, strict=True):
+        if tag is not None:
+            assert line == f"{before}\t{tag}"
+        elif not before.strip() or before.startswith("#"):
+            assert line == before
+        else:
+            assert line.startswith(f"{before}\t")
+
+
+def test_the_added_column_scores_as_evaluate_does(
+    trained: FinetuneResult, data: Path, tmp_path: Path
+) -> None:
+    predict(trained.model, data / "dev.conll", tmp_path / "out.conll", "--all-probabilities")
+    for line in (tmp_path / "out.conll").read_text().splitlines():
+        cells = line.split(" ")
+        assert len(cells) in (1, 5)
+        assert len(cells) == 1 or 0 < float(cells[4]) <= 1
+    right = [
+        cells[2] == cells[3]
+        for line in (tmp_path / "out.conll").read_text().splitlines()
+        if len(cells := line.split(" ")) == 5
+    ]
+    assert sum(right) / len(right) == pytest.approx(trained.metrics["accuracy"])
+
+
+def test_plain_text_becomes_json_lines_with_entities(
+    trained: FinetuneResult, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("the old cat sleeps in the sofa .\n\nNothing here.\n", encoding="utf-8")
+    rows = [json.loads(line) for line in predict(trained.model, source, tmp_path / "out")[:-1]]
+    assert [row["text"] for row in rows] == source.read_text().split("\n")[:-1]
+    assert rows[0]["entities"] == [
+        {"type": "animal", "text": "cat sleeps", "begin": 8, "end": 18},
+    ]
+    assert set(rows[0]) == {"text", "entities"}
+    assert rows[1]["entities"] == []
+    detailed = predict(trained.model, source, tmp_path / "more", "--all-probabilities")
+    row = json.loads(detailed[0])
+    assert [row["text"][begin:end] for begin, end in row["offsets"]] == row["words"]
+    assert len(row["tags"]) == len(row["probabilities"]) == len(row["words"]) == 8
+
+
+def test_json_lines_get_tags_and_keep_their_keys(trained: FinetuneResult, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    words = ["the", "warm", "soup", "boils"]
+    rows = [{"id": 7, "words": words, "tags": ["?"]}, {"id": 8, "words": [], "tags": []}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [json.loads(line) for line in predict(trained.model, source, tmp_path / "out")[:-1]]
+    assert found[0] == {
+        **rows[0],
+        "predicted_tags": ["O", "O", "B-dish", "I-dish"],
+        "entities": [{"type": "dish", "text": "soup boils", "first_word": 2, "end_word": 4}],
+    }
+    assert found[1] == {**rows[1], "predicted_tags": [], "entities": []}
+
+
+def test_what_is_done_is_said(
+    trained: FinetuneResult, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict(trained.model, data / "dev.conll", tmp_path / "out.conll")
+    said = capsys.readouterr().err
+    assert "tagged 24 sentences, 192 words" in said
+    assert "added column 4 (the tag)" in said
+    assert " entities: " in said
+
+
+# Documents
+
+
+def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
+    tagged.write_columns(tmp_path / "train.conll", 40, documents=True)
+    result = bertine.finetune(
+        "tagging",
+        model=model,
+        data=tmp_path / "train.conll",
+        out=tmp_path / "run",
+        document_context=True,
+        **{**QUICK, "epochs": 1},
+    )
+    predictor = bertine.Predictor.load(result.model, precision="fp32")
+    assert predictor.task.task_info().settings == {"document_context": True}
+    held = tagged.write_columns(tmp_path / "held.conll", 8, seed=5, documents=True)
+    whole = predict(result.model, held, tmp_path / "whole", "--all-probabilities")
+    alone = tmp_path / "alone.conll"
+    alone.write_text(held.read_text().replace("-DOCSTART- -X- O\n\n", ""))
+    single = predict(result.model, alone, tmp_path / "single", "--all-probabilities")
+
+    def chances(lines: list[str]) -> list[str]:
+        return [line.split(" ")[4] for line in lines if line.count(" ") == 4 and "DOC" not in line]
+
+    assert len(chances(whole)) == len(chances(single)) == 64
+    assert chances(whole) != chances(single)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tag-column", "9"], "train.conll: has 3 columns, so the tag cannot be in column 9"),
+        (["--tag-column", "1"], "column 1 would be the word and its tag"),
+        (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
+        (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is none of IOB2"),
+        (["--document-context"], "train.conll: tells no documents"),
+        (
+            ["--format", "csv"],
+            "read from column files or JSON lines (columns or jsonl), not as csv",
+        ),
+        (["--quotes"], "files of tagged words have no quotes"),
+        (["--text-columns", "a", "b"], "tagging takes one column of words, not 2"),
+    ],
+)
+def test_mistakes_are_one_line(
+    data: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
+    given = ["--model", str(model), "--data", str(data), "--out", str(tmp_path / "run")]
+    assert main(["finetune", "tagging", *given, *options]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("bertine: error: ")
+    assert message in last
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_of_tagging_are_for_tagging(model: Path, labelled: Path, tmp_path: Path) -> None:
+    given = {"model": model, "data": labelled, "out": tmp_path / "run"}
+    with pytest.raises(BertineError, match=r"tag_column is for the task tagging, but .* 'text'"):
+        bertine.finetune("text", **given, tag_column=2)
+    classifier = toys.write_classifier(tmp_path / "classifier")
+    with pytest.raises(BertineError, match="tag_scheme is for the task tagging"):
+        bertine.evaluate(classifier, labelled, tag_scheme="IOB2", show_progress=False)
+    with pytest.raises(BertineError, match="word_column is for the task tagging"):
+        bertine.predict(classifier, labelled / "dev.csv", tmp_path / "out", word_column=2)
+
+
+def test_an_unknown_tag_at_evaluation_is_named(trained: FinetuneResult, tmp_path: Path) -> None:
+    path = tmp_path / "dev.conll"
+    path.write_text("the x O\nold x B-animal\n\nrice x B-plant\n")
+    with pytest.raises(BertineError, match=r"dev\.conll:4: unknown tag 'B-plant' of 'rice'"):
+        bertine.evaluate(trained.model, path, show_progress=False)
+
+
+def test_a_file_of_answers_is_whole_or_not_there(trained: FinetuneResult, tmp_path: Path) -> None:
+    source = tmp_path / "in.conll"
+    source.write_text("the\tDT\nold\tJJ\n\ncat\n")
+    target = tmp_path / "out.conll"
+    assert (
+        main(["predict", str(trained.model), "--input", str(source), "--output", str(target)]) == 2
+    )
+    assert not target.exists()
+
+
+def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
+    run = trained.model.parent
+    bertine.report(run)
+    page = next(run.glob("*.html")).read_text(encoding="utf-8")
+    assert "By type, of the last evaluation." in page
+    assert "animal" in page
+    assert "24 examples of dev.conll" in page
+
+
+def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
+    trained: FinetuneResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "in.txt"
+    text.write_text("the old cat sleeps .\n" * 20 + "a warm soup boils .\n" * 20, encoding="utf-8")
+    sources = [data / "dev.conll", text]
+    whole = [predict(trained.model, source, tmp_path / "whole") for source in sources]
+    monkeypatch.setattr(tag_file, "CHUNK_WORDS", 10)
+    parts = [predict(trained.model, source, tmp_path / "parts") for source in sources]
+    assert parts == whole
+
+
+def test_the_command_line_from_files_to_answers_on_stdin(
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = tmp_path / "run"
+    given = ["--model", str(model), "--data", str(data / "train.conll"), "--out", str(run)]
+    recipe = ["--epochs", "1", "--max-length", "24", "--precision", "fp32"]
+    assert main(["finetune", "tagging", *given, "--tag-column", "2", *recipe]) == 0
+    said = capsys.readouterr()
+    assert "86 training and 10 validation examples; text: column 1; label: column 2" in said.err
+    assert "10 sentences, 80 words" in said.out
+    assert main(["evaluate", str(run), "--data", str(data)]) == 0
+    assert "tag  precision" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the old cat .\n")))
+    assert main(["predict", str(run), "--input", "-"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["words"] == ["the", "old", "cat", "."]
+    assert len(row["tags"]) == 4
+    assert set(row) == {"text", "words", "offsets", "tags"}
