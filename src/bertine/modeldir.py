@@ -39,13 +39,15 @@ from bertine.text.tokenizer import Tokenizer
 CONFIG = "config.json"
 TASK = "bertine.json"
 
+#: What transformers calls the classifier of a text that may have many labels.
+_MULTI_LABEL = "multi_label_classification"
+
 _HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
 # Heads on the pooled output: without a pooler in the file they need a new one.
-_POOLED = frozenset({"nsp", "classifier"})
+_POOLED = frozenset({"nsp", "classifier", "choice"})
 # transformers' classes whose "classifier" is not the one over the pooled output's classes.
 _OTHER_CLASSIFIER = {
     "BertForTokenClassification": "token classifier",
-    "BertForMultipleChoice": "multiple-choice classifier",
 }
 
 
@@ -137,8 +139,8 @@ def save_model(
 
 def _problem_type(task: TaskInfo | None) -> str:
     """What transformers calls the task of a classifier."""
-    regression = task is not None and task.name == "regression"
-    return "regression" if regression else "single_label_classification"
+    kinds = {"regression": "regression", "multi-label": _MULTI_LABEL}
+    return kinds.get("" if task is None else task.name, "single_label_classification")
 
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
@@ -208,7 +210,7 @@ def load_model(
     source = weight_files(folder)[0]
     tensors = read_weights(folder)
     try:
-        found = canonical_names(tensors)
+        found = canonical_names(tensors, settings.architecture)
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
@@ -216,7 +218,7 @@ def load_model(
     present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
     if foreign:
         present.discard("classifier")
-    task = _task(folder, settings, "classifier" in present)
+    task = _task(folder, settings, present)
     if heads is None:
         heads = _heads_of_file(source, found, settings, present)
         fresh = ()
@@ -272,8 +274,9 @@ def _check_vocabulary(where: Path, config: BertConfig, tokenizer: Tokenizer) -> 
         )
 
 
-def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | None:
+def _task(folder: Path, settings: ConfigFile, present: Collection[str]) -> TaskInfo | None:
     """The task of ``bertine.json``; else what config.json says of a classifier."""
+    classifier = "classifier" in present
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
         regression = task.name == "regression"
@@ -285,14 +288,16 @@ def _task(folder: Path, settings: ConfigFile, classifier: bool) -> TaskInfo | No
         return task
     if classifier and len(settings.labels) == 1 and settings.problem_type in (None, "regression"):
         return TaskInfo(name="regression")
+    if classifier and settings.problem_type == _MULTI_LABEL:
+        return TaskInfo(name="multi-label", labels=settings.labels) if settings.labels else None
     if classifier and settings.problem_type not in (None, "single_label_classification"):
         raise BertineError(
             f"{folder / CONFIG}: problem_type is {settings.problem_type!r}, but a classifier here "
-            "gives each text one label; such a model cannot be used yet"
+            "gives each text one label, many labels or a number; correct it"
         )
     if classifier and settings.labels:
         return TaskInfo(name="text", labels=settings.labels)
-    return None
+    return TaskInfo(name="choice") if "choice" in present else None
 
 
 def _heads_of_file(
@@ -317,6 +322,8 @@ def _heads_of_file(
             heads["nsp"] = NspHead(config)
         if "classifier" in present:
             heads["classifier"] = ClassificationHead(config, outputs)
+        if "choice" in present:
+            heads["choice"] = ClassificationHead(config, 1)
     return heads
 
 

@@ -27,6 +27,7 @@ class TaskInfo:
         max_length: longest input in tokens that the model was trained on; None: not known.
         metrics: the metrics by which the task is judged, the mean of which is its one score.
         dataset: the public data set the model was trained on, e.g. "glue/CoLA".
+        settings: what else the task answers by, by name, e.g. the threshold of many labels.
         training: facts of the training (seed, steps, rates, scores, ...), for the reader only.
     """
 
@@ -37,6 +38,7 @@ class TaskInfo:
     max_length: int | None = None
     metrics: tuple[str, ...] = ()
     dataset: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,11 +76,12 @@ class TaskInfo:
             "label_column": str,
             "max_length": int,
             "dataset": str,
+            "settings": dict,
             "training": dict,
         }
         for key, kind in kinds.items():
             value = values.get(key)
-            if (value is None and key in ("name", "training") and key in values) or (
+            if (value is None and key in ("name", "settings", "training") and key in values) or (
                 value is not None and (not isinstance(value, kind) or isinstance(value, bool))
             ):
                 raise BertineError(f"{path}: {key} is {value!r}, but must be a {kind.__name__}")

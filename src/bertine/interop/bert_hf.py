@@ -47,6 +47,7 @@ _OUTSIDE = (
     ("heads.mlm.layer_norm", "cls.predictions.transform.LayerNorm"),
     ("heads.nsp.dense", "cls.seq_relationship"),
     ("heads.classifier.out", "classifier"),
+    ("heads.choice.out", "choice_classifier"),
 )
 
 # What a canonical name belongs to, in words, by the first prefix that fits.
@@ -57,16 +58,25 @@ _PARTS = (
     ("cls.predictions.", "MLM head"),
     ("cls.seq_relationship.", "NSP head"),
     ("classifier.", "classifier"),
+    ("choice_classifier.", "choice classifier"),
     ("qa_outputs.", "span head"),
 )
 
 #: The part's name in words for each head of ``Model.heads``.
-HEAD_PARTS = {"mlm": "MLM head", "nsp": "NSP head", "classifier": "classifier"}
+HEAD_PARTS = {
+    "mlm": "MLM head",
+    "nsp": "NSP head",
+    "classifier": "classifier",
+    "choice": "choice classifier",
+}
+
+# Heads of different classes that transformers calls "classifier" too: by class, our canonical name.
+_CALLED_CLASSIFIER = {"BertForMultipleChoice": "choice_classifier"}
 
 
 def part_of(canonical: str) -> str | None:
-    """The part of a BERT that a canonical name belongs to ("encoder", "pooler", "MLM head",
-    "NSP head", "classifier", "span head"), or None when it belongs to no known one."""
+    """The part of a BERT that a canonical name belongs to ("encoder", "pooler", a head of
+    :data:`HEAD_PARTS`, "span head"), or None when it belongs to no known one."""
     for start, part in _PARTS:
         if canonical.startswith(start):
             return part
@@ -128,9 +138,15 @@ def to_huggingface(state_dict: Mapping[str, Tensor], config: BertConfig) -> dict
         return canonical
     backbone = {"encoder", "pooler"}
     return {
-        (_PREFIX + name if part_of(name) in backbone else name): tensor
+        (_PREFIX + name if part_of(name) in backbone else _published(name)): tensor
         for name, tensor in canonical.items()
     }
+
+
+def _published(name: str) -> str:
+    """A head's canonical name as transformers has it, which calls several heads classifier."""
+    head, dot, rest = name.partition(".")
+    return f"classifier{dot}{rest}" if head in _CALLED_CLASSIFIER.values() else name
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
@@ -140,8 +156,11 @@ def _is_position_buffer(name: str, tensor: Tensor) -> bool:
     return torch.equal(tensor.flatten().long(), torch.arange(tensor.numel()))
 
 
-def canonical_names(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def canonical_names(state_dict: Mapping[str, Tensor], architecture: str = "") -> dict[str, Tensor]:
     """Names as found -> canonical names; tensors are passed through.
+
+    `architecture` is transformers' class that they are of, where that is known: it says of what
+    kind a "classifier" is.
 
     Two kinds of tensors that say nothing of their own are left out: the buffer of position
     numbers, and the decoder's weight and bias where they equal what they are tied to. A decoder
@@ -150,9 +169,12 @@ def canonical_names(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         BertineError: two tensors end up under one name.
     """
+    classifier = _CALLED_CLASSIFIER.get(architecture, "classifier")
     result: dict[str, Tensor] = {}
     for found, tensor in state_dict.items():
         name = found.removeprefix(_PREFIX)
+        if name.startswith("classifier."):
+            name = classifier + name.removeprefix("classifier")
         if name.endswith(".gamma"):
             name = name.removesuffix("gamma") + "weight"
         elif name.endswith(".beta"):

@@ -94,6 +94,8 @@ class ConfigFile:
 def architecture_name(heads: Iterable[str]) -> str:
     """transformers' class that has these heads of ``Model.heads``: what ``AutoModel`` opens."""
     heads = frozenset(heads)
+    if "choice" in heads:
+        return "BertForMultipleChoice"
     if "classifier" in heads:
         return "BertForSequenceClassification"
     if heads >= {"mlm", "nsp"}:

@@ -38,6 +38,8 @@ class Features:
         row: index of the example it was made from.
         label: the target: a class's id, or a score; None when unknown.
         num_truncated: pieces that were cut off to keep to the maximum length.
+        group: of a sequence that is computed together with others, the choices of an example,
+            what all of them have in common; they stand side by side. None: it stands alone.
     """
 
     input_ids: np.ndarray
@@ -45,6 +47,7 @@ class Features:
     row: int
     label: float | None = None
     num_truncated: int = 0
+    group: int | None = None
 
 
 class Report(Protocol):
