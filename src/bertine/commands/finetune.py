@@ -7,12 +7,13 @@ from typing import Any
 
 from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
+from bertine.commands.finetune_arguments import add_own_data_arguments, add_schedule_arguments
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_table_arguments
 
 #: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
 #: equal.
-TASK_NAMES = ("text", "regression", "glue")
+TASK_NAMES = ("text", "regression", "multi-label", "choice", "glue", "swag")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -20,7 +21,8 @@ def _add_arguments(parser: Parser) -> None:
         "task",
         metavar="TASK",
         choices=TASK_NAMES,
-        help="text: one label for a text or a pair; regression: a number; glue: a task of GLUE",
+        help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
+        "number; choice: one of several endings; glue: a task of GLUE; swag: SWAG",
     )
     parser.add_argument(
         "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
@@ -30,7 +32,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt), or a folder with train.* and dev.*, val.* or "
+        help="a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
         "validation.*; for GLUE the folder of its tasks' folders, or one of those",
     )
     parser.add_argument(
@@ -59,6 +61,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
     add_table_arguments(parser, text=False)
+    add_own_data_arguments(parser)
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
     recipe.add_argument(
@@ -71,7 +74,8 @@ def _add_arguments(parser: Parser) -> None:
         default=128,
         help="tokens of an example; longer ones are cut, and counted",
     )
-    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=0.1)
+    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=None)
+    add_schedule_arguments(parser)
     add_run_arguments(parser, checkpoint_every=None)
 
 

@@ -20,12 +20,13 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.examples import Example, Examples, find_splits, read_examples
+from bertine.tasks.examples import Example, Examples, find_splits
 from bertine.tasks.glue import glue_task_of
 from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
+from bertine.tasks.own_data import read_for
 from bertine.text.tokenizer import Tokenizer
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, ...]
 
 
 class Predictor:
@@ -104,8 +105,10 @@ class Predictor:
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
         """Answer for each text, or each pair of texts, in their order: a
-        :class:`~bertine.tasks.classification.Prediction`, or of a regression a
-        :class:`~bertine.tasks.regression.Score`.
+        :class:`~bertine.tasks.classification.Prediction`, of a regression a
+        :class:`~bertine.tasks.regression.Score`, of many labels a
+        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and the
+        choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`.
 
         Texts longer than the model's maximum length are cut.
 
@@ -178,10 +181,11 @@ def evaluate(
         kind, files = official
         sets = {word: read_glue_file(path, kind, strict=strict) for word, path in files.items()}
     else:
-        examples = read_examples(
+        examples = read_for(
+            predictor.task,
             _labelled_file(data),
-            text_columns=text_columns or predictor.task.text_columns,
-            label_column=label_column or predictor.task.label_column,
+            text_columns=text_columns,
+            label_column=label_column,
             format=format,
             quotes=quotes,
             strict=strict,

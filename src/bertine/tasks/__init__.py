@@ -7,17 +7,21 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.regression import TextRegression
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
     TextRegression.name: TextRegression,
+    MultiLabel.name: MultiLabel,
+    MultipleChoice.name: MultipleChoice,
 }
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.
-DATA_SETS = ("glue",)
+DATA_SETS = ("glue", "swag")
 
 
 def task_class(name: str) -> type[Task[Any]]:

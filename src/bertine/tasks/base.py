@@ -9,6 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -185,11 +186,19 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """ "17 of 2000 texts were cut at 128 pieces (…)", or None when none was."""
+    """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
+    every text is one input, uncut."""
     cut = [feature.num_truncated for feature in features if feature.num_truncated]
-    if not cut:
+    if cut:
+        return (
+            f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
+            f"({sum(cut)} pieces lost)"
+        )
+    windows = Counter(feature.row for feature in features if feature.group is None)
+    long = [number for number in windows.values() if number > 1]
+    if not long:
         return None
     return (
-        f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
-        f"({sum(cut)} pieces lost)"
+        f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
+        f"{sum(long)} windows"
     )

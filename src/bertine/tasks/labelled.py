@@ -10,13 +10,12 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
-from bertine.tasks.examples import Examples, find_splits, read_examples
+from bertine.tasks.choice_data import SWAG
+from bertine.tasks.examples import Examples, find_splits
 from bertine.tasks.glue import GlueTask, glue_task
 from bertine.tasks.glue_data import glue_built, read_glue
-from bertine.tasks.regression import TextRegression
-
-#: Held out of the training file where the data has no validation file.
-_HOLD_OUT = 0.1
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import HOLD_OUT, read_own
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ def read_labelled(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    options: TableOptions | None = None,
 ) -> Labelled:
     """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`.
 
@@ -54,6 +54,8 @@ def read_labelled(
         BertineError: no such task; a task of GLUE is named for another data set, or not named for
             GLUE; columns are named for GLUE, which has its own; what reading the files raises.
     """
+    options = options or TableOptions()
+    options.refuse("choice" if task == SWAG else task)
     if task == "glue":
         if glue is None:
             raise BertineError(
@@ -67,35 +69,38 @@ def read_labelled(
                 "fine-tune on the file as your own data (bertine finetune text)"
             )
         return _glue(data, glue_task(glue), seed, strict)
-    kind = task_class(task)
+    swag = task == SWAG
+    if swag and (text_columns or label_column or options.choice_columns):
+        raise BertineError(
+            "the columns of SWAG are known; leave them out, or fine-tune on the file as your own "
+            "data (bertine finetune choice)"
+        )
+    kind = task_class("choice" if swag else task)
     if glue is not None:
         raise BertineError(f"{glue!r} is named as a task of GLUE, but the task is {task!r}")
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    train = read_examples(
-        splits.train, text_columns=text_columns, label_column=label_column, **reading
+    train, validation, build = read_own(
+        kind,
+        splits,
+        seed=seed,
+        options=options,
+        swag=swag,
+        text_columns=text_columns,
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
     )
-    if splits.validation is None:
-        train, validation = train.hold_out(_HOLD_OUT, seed, stratify=kind is not TextRegression)
-    else:
-        validation = read_examples(
-            splits.validation,
-            text_columns=train.text_columns,
-            label_column=train.label_column,
-            **reading,
-        )
-    return Labelled(
-        lambda max_length: kind.from_examples(train, max_length=max_length), train, validation
-    )
+    return Labelled(build, train, validation)
 
 
 def _glue(data: Path | str, task: GlueTask, seed: int, strict: bool) -> Labelled:
     read = read_glue(data, task, strict=strict)
     train, validation = read.train, read.validation
     if validation is None:
-        train, validation = train.hold_out(_HOLD_OUT, seed, stratify=not task.regression)
+        train, validation = train.hold_out(HOLD_OUT, seed, stratify=not task.regression)
     return Labelled(
         lambda max_length: glue_built(task, train, max_length), train, validation, read.others
     )

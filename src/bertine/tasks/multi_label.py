@@ -252,9 +252,7 @@ class MultiLabel:
         correct = ((logits > 0) == (labels > 0.5)).sum()
         return {self.head: Term(total, labels.numel(), correct)}
 
-    def decode(
-        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
-    ) -> list[LabelSet]:
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
         """Logits [K] of each feature → sigmoid (in fp64) and what reaches the threshold."""
         found = []
         for output in pooled(outputs, features):
