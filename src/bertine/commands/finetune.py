@@ -32,8 +32,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
-        "validation.*; for GLUE the folder of its tasks' folders, or one of those",
+        help="a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, "
+        "val.* or validation.*; for GLUE the folder of its tasks' folders, or one of those",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"

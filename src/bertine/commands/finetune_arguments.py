@@ -1,4 +1,4 @@
-"""Arguments of ``bertine finetune`` alone: of one's own tables, and of how the weights are trained."""
+"""Arguments of ``bertine finetune`` alone: of own tables, and of how the weights are trained."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
+from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table
 from bertine.text.streams import COMPRESSIONS
@@ -82,11 +83,11 @@ def predict(
 
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
-    tab, probability, tab, text.
+    tab, probability, tab, text. Of Parquet the answers are JSON lines.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
-        input: a csv, tsv, JSON lines or plain-text file, or ``-`` for stdin.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
         output: a file, complete or not there at all; or ``-`` for stdout.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
@@ -185,7 +186,7 @@ def _unused(name: str, taken: Sequence[str]) -> str:
 def _count_lines(path: str | Path) -> int | None:
     """Lines of a file, for the estimate of the time left; None for what can be read but once, or
     would have to be unpacked."""
-    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
+    if not Path(path).is_file() or Path(path).suffix.lower() in (*COMPRESSIONS, *PARQUET):
         return None
     count = 0
     with os_errors(path, "reading it"), open(path, "rb") as handle:

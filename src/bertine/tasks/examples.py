@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.rng import generator
+from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.tables import Row, Table, require_columns
 from bertine.text.streams import COMPRESSIONS
 
@@ -23,8 +24,13 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 
-_TABLE_SUFFIXES = tuple(
-    kind + packed for kind in (".csv", ".tsv", ".jsonl", ".txt") for packed in ("", *COMPRESSIONS)
+_TABLE_SUFFIXES = (
+    *(
+        kind + packed
+        for kind in (".csv", ".tsv", ".jsonl", ".txt")
+        for packed in ("", *COMPRESSIONS)
+    ),
+    *PARQUET,
 )
 _SPLIT_NAMES = {
     "train": ("train",),
@@ -114,9 +120,10 @@ class Splits:
 
 def find_splits(path: str | Path) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
-    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
+    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
+    .txt or .parquet.
 
-    Each may be compressed (.gz, .zst, .xz).
+    The first four may be compressed (.gz, .zst, .xz).
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
@@ -142,7 +149,8 @@ def find_splits(path: str | Path) -> Splits:
         found[part] = files[0] if files else None
     if not any(found.values()):
         raise BertineError(
-            f"{path}: found no train, validation or test file (.csv, .tsv, .jsonl, .txt) in it"
+            f"{path}: found no train, validation or test file "
+            "(.csv, .tsv, .jsonl, .txt, .parquet) in it"
         )
     return Splits(**found)
 

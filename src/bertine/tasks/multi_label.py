@@ -24,7 +24,8 @@ from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
-from bertine.objectives.base import Term, encode as backbone
+from bertine.objectives.base import Term
+from bertine.objectives.base import encode as backbone
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions

@@ -30,7 +30,8 @@ from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.freezing import check_freezing, frozen
 from bertine.training.run import Run
-from bertine.training.schedule import WARMUP_RATIO, schedule as schedule_of
+from bertine.training.schedule import WARMUP_RATIO
+from bertine.training.schedule import schedule as schedule_of
 from bertine.training.tracking import read_log
 from bertine.training.world import join, together
 
@@ -163,8 +164,8 @@ def finetune(
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted.
-        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None: 0.1,
-            of a cycle 0.3.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None:
+            0.1, of a cycle 0.3.
         schedule: of the rate: linear, constant, cosine or one-cycle (with the momentum), see
             :mod:`bertine.training.schedule`.
         layer_decay: share of the rate that each layer has of the one above it.
