@@ -201,8 +201,8 @@ class MultiLabel:
         having = table.sum(0)
         return tuple(((len(table) - having) / np.maximum(having, 1)).tolist())
 
-    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[SetFeatures]:
-        """Tokenize; longer inputs as `long_text` says.
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Tokenize into :class:`SetFeatures`; longer inputs as `long_text` says.
 
         Raises:
             BertineError: an unknown label, or an example with another number of texts.
@@ -222,7 +222,7 @@ class MultiLabel:
             for each in plain
         ]
 
-    def collate(self, features: Sequence[SetFeatures], pad_id: int) -> Batch:
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B, K] when every feature has its labels."""
         batch = pad_features(features, pad_id, self.max_length)
         sets = [feature.chosen for feature in features if feature.chosen is not None]
