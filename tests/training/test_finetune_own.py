@@ -98,7 +98,7 @@ def test_swag_is_learned_saved_evaluated_and_predicted(
 def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:
     """Micro-batches that hold two examples' choices, or not even one's."""
 
-    def losses(name: str, tokens: int | None) -> list[float]:| None) -> dict[str, torch.Tensor]:
+    def losses(name: str, tokens: int | None) -> list[float]:
         bertine.finetune(
             "swag",
             model=model,
