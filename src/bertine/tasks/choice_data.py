@@ -79,8 +79,10 @@ def read_choices(
     Raises:
         BertineError: a column is missing or cannot be told; what reading the table raises.
     """
+    prompts: tuple[str, ...] = SWAG_PROMPT
+    choices: tuple[str, ...] = SWAG_CHOICES
     if swag:
-        prompts, choices, label_column = SWAG_PROMPT, SWAG_CHOICES, _SWAG_LABEL
+        label_column = _SWAG_LABEL
     else:
         with Table(path, **reading) as table:
             prompts, choices = choice_columns_of(

@@ -71,6 +71,6 @@ def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Seque
         return outputs
     scored = zip(outputs, features, strict=True)
     return [
-        np.mean([output for output, _ in windows], axis=0, dtype=np.float64)
+        np.asarray(np.mean([output for output, _ in windows], axis=0, dtype=np.float64))
         for _, windows in groupby(scored, key=lambda pair: pair[1].row)
     ]

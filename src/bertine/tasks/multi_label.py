@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -216,9 +216,14 @@ class MultiLabel:
             self.long_text,
         )
         sets = [self.chosen(item.label, examples.source, item.line) for item in examples.items]
-        names = [field.name for field in fields(Features)]
         return [
-            SetFeatures(*(getattr(each, name) for name in names), chosen=sets[each.row])
+            SetFeatures(
+                each.input_ids,
+                each.token_type_ids,
+                each.row,
+                num_truncated=each.num_truncated,
+                chosen=sets[each.row],
+            )
             for each in plain
         ]
 
