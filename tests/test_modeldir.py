@@ -178,9 +178,17 @@ def test_their_classifier_brings_its_labels(tmp_path: Path) -> None:
     assert loaded.task == TaskInfo("text", labels=("no", "yes", "maybe"))
 
 
-def test_a_classifier_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_classifier_of_many_labels_is_told(tmp_path: Path) -> None:
     names = {0: "no", 1: "yes", 2: "maybe"}
     kind = "multi_label_classification"
+    other = their_model("BertForSequenceClassification", id2label=names, problem_type=kind)
+    loaded = load_model(save_theirs(tmp_path, other))
+    assert loaded.task == TaskInfo("multi-label", labels=("no", "yes", "maybe"))
+
+
+def test_a_classifier_of_another_kind_is_refused(tmp_path: Path) -> None:
+    names = {0: "no", 1: "yes", 2: "maybe"}
+    kind = "regression"
     other = their_model("BertForSequenceClassification", id2label=names, problem_type=kind)
     with pytest.raises(BertineError, match=f"config.json: problem_type is '{kind}'"):
         load_model(save_theirs(tmp_path, other))

@@ -39,17 +39,18 @@ from bertine.text.tokenizer import Tokenizer
 CONFIG = "config.json"
 TASK = "bertine.json"
 
+#: What transformers calls the classifier of a text that may have many labels.
+_MULTI_LABEL = "multi_label_classification"
+
 _HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
 # Heads on the pooled output: without a pooler in the file they need a new one.
-_POOLED = frozenset({"nsp", "classifier"})
+_POOLED = frozenset({"nsp", "classifier", "choice"})
 # Heads on every token: with no others beside them there is no use for a pooler.
 _UNPOOLED = frozenset({"token_classifier"})
 # Heads whose outputs have names, the task's labels.
 _NAMED = ("classifier", "token_classifier")
 # transformers' classes whose "classifier" is not the one over the pooled output's classes.
-_OTHER_CLASSIFIER = {
-    "BertForMultipleChoice": "multiple-choice classifier",
-}
+_OTHER_CLASSIFIER = {}
 
 
 @dataclass
@@ -140,8 +141,8 @@ def save_model(
 
 def _problem_type(task: TaskInfo | None) -> str:
     """What transformers calls the task of a classifier."""
-    regression = task is not None and task.name == "regression"
-    return "regression" if regression else "single_label_classification"
+    kinds = {"regression": "regression", "multi-label": _MULTI_LABEL}
+    return kinds.get("" if task is None else task.name, "single_label_classification")
 
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
@@ -294,10 +295,12 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
         return task
     if classifier and len(settings.labels) == 1 and settings.problem_type in (None, "regression"):
         return TaskInfo(name="regression")
+    if classifier and settings.problem_type == _MULTI_LABEL:
+        return TaskInfo(name="multi-label", labels=settings.labels) if settings.labels else None
     if classifier and settings.problem_type not in (None, "single_label_classification"):
         raise BertineError(
             f"{folder / CONFIG}: problem_type is {settings.problem_type!r}, but a classifier here "
-            "gives each text one label; such a model cannot be used yet"
+            "gives each text one label, many labels or a number; correct it"
         )
     if classifier and settings.labels:
         return TaskInfo(name="text", labels=settings.labels)
@@ -305,7 +308,7 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
         return TaskInfo(name="tagging", labels=settings.labels)
     if "spans" in present and not classifier:
         return TaskInfo(name="spans")
-    return None
+    return TaskInfo(name="choice") if "choice" in present else None
 
 
 def _heads_of_file(
@@ -335,6 +338,8 @@ def _heads_of_file(
             heads["spans"] = SpanHead(config)
         if "token_classifier" in present:
             heads["token_classifier"] = ClassificationHead(config, outputs)
+        if "choice" in present:
+            heads["choice"] = ClassificationHead(config, 1)
     return heads
 
 

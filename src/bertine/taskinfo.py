@@ -27,7 +27,8 @@ class TaskInfo:
         max_length: longest input in tokens that the model was trained on; None: not known.
         metrics: the metrics by which the task is judged, the mean of which is its one score.
         dataset: the public data set the model was trained on, e.g. "glue/CoLA".
-        settings: what else the task answers by, by name, e.g. the null threshold of spans.
+        settings: what else the task answers by, by name: the null threshold of spans, the
+            threshold of many labels.
         training: facts of the training (seed, steps, rates, scores, ...), for the reader only.
     """
 

@@ -12,7 +12,16 @@ import pytest
 from bertine.errors import BertineError
 from bertine.training.fit import FitConfig
 from bertine.training.memory import keep_freed_memory
-from bertine.training.schedule import constant, linear, schedule
+from bertine.training.schedule import (
+    SCHEDULES,
+    WARMUP_RATIO,
+    constant,
+    cosine,
+    linear,
+    momentum,
+    one_cycle,
+    schedule,
+)
 
 
 def test_linear_rises_to_one_and_falls_to_zero() -> None:
@@ -32,7 +41,7 @@ def test_linear_rises_to_one_and_falls_to_zero() -> None:
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 7, 10, 50])
-@pytest.mark.parametrize("name", ["linear", "constant"])
+@pytest.mark.parametrize("name", ["linear", "constant", "cosine", "one-cycle"])
 def test_every_rate_is_positive_and_at_most_the_peak(name: str, warmup: int) -> None:
     factors = [schedule(name)(step, 10, warmup) for step in range(10)]
     assert all(0 < factor <= 1 for factor in factors)
@@ -43,9 +52,48 @@ def test_constant_stays_after_the_warm_up() -> None:
     assert constant(0, 10, 0) == 1
 
 
+def test_a_cosine_falls_from_one_to_zero_through_a_half() -> None:
+    assert cosine(9.5, 110, 10) == pytest.approx(1)
+    assert cosine(59.5, 110, 10) == pytest.approx(0.5)
+    assert cosine(34.5, 110, 10) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+    assert cosine(109.5, 110, 10) == pytest.approx(0)
+    assert cosine(200, 110, 10) == pytest.approx(0)  # a run with a time limit may be past its end
+    assert cosine(4.5, 110, 10) == pytest.approx(0.5)
+
+
+def test_a_cycle_is_pytorchs() -> None:
+    """Rate and momentum, at the middle of each step."""
+    import torch
+
+    steps = 1000
+    weight = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.AdamW([weight], lr=1.0, betas=(0.9, 0.999))
+    theirs = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=steps + 1)
+    swing = momentum("one-cycle")
+    assert swing is not None
+    rise = round(0.3 * (steps + 1)) - 1
+    for step in range(steps + 1):
+        rate, beta = optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"][0]
+        assert one_cycle(step - 0.5, steps, rise) == pytest.approx(rate, abs=5e-3)
+        assert 0.9 + swing(step - 0.5, steps, rise) == pytest.approx(beta, abs=1e-3)
+        optimizer.step()
+        if step < steps:
+            theirs.step()
+    assert momentum("linear") is None
+
+
+def test_the_command_knows_every_schedule_and_its_rise() -> None:
+    from bertine.commands import finetune_arguments
+    from bertine.tasks.long_text import LONG_TEXT
+
+    assert tuple(SCHEDULES) == finetune_arguments.SCHEDULES
+    assert LONG_TEXT == finetune_arguments.LONG_TEXT
+    assert set(WARMUP_RATIO) == set(SCHEDULES)
+
+
 def test_an_unknown_schedule_is_named_with_the_known() -> None:
-    with pytest.raises(BertineError, match=r"schedule 'cosine' is not known; choose linear, const"):
-        schedule("cosine")
+    with pytest.raises(BertineError, match=r"schedule 'cubic' is not known; choose linear, const"):
+        schedule("cubic")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
+from bertine.commands.finetune_arguments import add_own_data_arguments, add_schedule_arguments
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 from bertine.commands.table_arguments import (
     add_column_arguments,
@@ -16,7 +17,17 @@ from bertine.commands.table_arguments import (
 
 #: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
 #: equal.
-TASK_NAMES = ("text", "regression", "spans", "tagging", "glue", "squad")
+TASK_NAMES = (
+    "text",
+    "regression",
+    "multi-label",
+    "choice",
+    "spans",
+    "tagging",
+    "glue",
+    "squad",
+    "swag",
+)
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -24,9 +35,10 @@ def _add_arguments(parser: Parser) -> None:
         "task",
         metavar="TASK",
         choices=TASK_NAMES,
-        help="text: one label for a text or a pair; regression: a number; spans: the part of a "
-        "context that answers a question; tagging: a tag for each word; glue: a task of GLUE; "
-        "squad: SQuAD v1.1 or v2.0",
+        help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
+        "number; choice: one of several endings; spans: the part of a context that answers a "
+        "question; tagging: a tag for each word; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0; "
+        "swag: SWAG",
     )
     parser.add_argument(
         "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
@@ -36,9 +48,9 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt; for tagging .conll or .jsonl), or a folder with "
-        "train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' folders, or "
-        "one of those; for SQuAD train-v….json, beside which dev-v….json is found",
+        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll or .jsonl), or a "
+        "folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
+        "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
@@ -66,6 +78,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_column_arguments(parser, otherwise="the usual names", label=True)
     add_table_arguments(parser, text=False)
+    add_own_data_arguments(parser)
     tagging = add_tagging_arguments(parser, otherwise=("the first", "the last"), tags=True)
     tagging.add_argument(
         "--document-context",
@@ -102,7 +115,8 @@ def _add_arguments(parser: Parser) -> None:
         type=whole(1),
         help="tokens of the longest answer (not given: 30)",
     )
-    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=0.1)
+    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=None)
+    add_schedule_arguments(parser)
     add_run_arguments(parser, checkpoint_every=None)
 
 

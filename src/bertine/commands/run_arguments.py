@@ -64,7 +64,9 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
     )
 
 
-def add_optimizer_arguments(parser: Parser, *, learning_rate: float, warmup_ratio: float) -> None:
+def add_optimizer_arguments(
+    parser: Parser, *, learning_rate: float, warmup_ratio: float | None
+) -> None:
     """AdamW, its schedule, and what goes with an update."""
     group = parser.add_argument_group("optimizer")
     group.add_argument(
@@ -78,7 +80,8 @@ def add_optimizer_arguments(parser: Parser, *, learning_rate: float, warmup_rati
         metavar="P",
         type=share,
         default=warmup_ratio,
-        help="warm-up as a share of all steps, where --warmup-steps is not given",
+        help="warm-up as a share of all steps, where --warmup-steps is not given"
+        + ("" if warmup_ratio is not None else " (not given: 0.1, of one-cycle 0.3)"),
     )
     group.add_argument(
         "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"

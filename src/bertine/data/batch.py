@@ -25,7 +25,8 @@ class Batch:
         targets: what the loss needs, by name. Pre-training: ``mlm_positions`` int64 [P]
             (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P],
             ``next_sentence_label`` int64 [B] (0 = next, 1 = random).
-            Classification: ``labels`` int64 [B].
+            Classification: ``labels`` int64 [B]. Multiple choice: ``groups`` int64 [B], the
+            number of the example that a sequence is a choice of (:mod:`bertine.data.groups`).
         rows: for each sequence, the index of its example in the data set; empty in pre-training.
         packing: where the real tokens stand, for a GPU; None: not asked for (:meth:`packed`).
     """

@@ -100,9 +100,10 @@ class FeatureBatches(Generic[Value]):
     (features, batch_size, seed, step), so a run can be entered at any step.
 
     Args:
-        features: of all the examples, anything with ``input_ids``.
+        features: of all the examples, anything with ``input_ids``. Neighbours with the same
+            ``group`` (unless it is None) count as one example and always come together.
         collate: a task's, closed over the padding id: features → :class:`Batch`.
-        batch_size: sequences a step.
+        batch_size: examples a step.
         seed: of the order.
     """
 
@@ -118,23 +119,37 @@ class FeatureBatches(Generic[Value]):
             raise BertineError("there are no examples to train on")
         if batch_size < 1:
             raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
-        self._features, self._collate = features, collate
-        self._lengths = [_length(feature) for feature in features]
+        self._units, self._collate = _units(features), collate
+        self._lengths = [max(map(_length, unit)) for unit in self._units]
         self.batch_size, self.seed = batch_size, seed
         self._epoch = -1
         self._order: list[list[int]] = []
 
     @property
     def steps_per_epoch(self) -> int:
-        return batches_per_epoch(len(self._features), self.batch_size)
+        return batches_per_epoch(len(self._units), self.batch_size)
 
     def batch(self, step: int) -> Batch:
         """The batch of `step`, counted from 0 over all epochs."""
-        epoch, index = epoch_and_batch(step, len(self._features), self.batch_size)
+        epoch, index = epoch_and_batch(step, len(self._units), self.batch_size)
         if epoch != self._epoch:
             self._order = grouped_by_length(self._lengths, self.batch_size, self.seed, epoch)
             self._epoch = epoch
-        return self._collate([self._features[at] for at in self._order[index]])
+        return self._collate([value for at in self._order[index] for value in self._units[at]])
+
+
+def _units(features: Sequence[Value]) -> list[list[Value]]:
+    """The features that come together: neighbours of one group, or a single one."""
+    units: list[list[Value]] = []
+    last: Any = None
+    for feature in features:
+        group = getattr(feature, "group", None)
+        if group is not None and group == last:
+            units[-1].append(feature)
+        else:
+            units.append([feature])
+        last = group
+    return units
 
 
 def _length(feature: Any) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bertine.data.batch import Batch
+from bertine.data.groups import cut_groups, members
 
 
 def select(batch: Batch, rows: Tensor) -> Batch:
@@ -43,12 +44,16 @@ def select(batch: Batch, rows: Tensor) -> Batch:
 def split(batch: Batch, max_tokens: int) -> list[Batch]:
     """Micro-batches of at most `max_tokens` tokens each, padding counted.
 
-    A sequence longer than `max_tokens` makes a micro-batch of its own. A batch that fits is
-    returned as it is.
+    A sequence longer than `max_tokens` makes a micro-batch of its own, and so does a group of
+    them that belong together (:mod:`bertine.data.groups`). A batch that fits is returned as it is.
     """
     if batch.input_ids.numel() <= max_tokens:
         return [batch]
     lengths = batch.attention_mask.sum(1)
+    groups = batch.targets.get("groups")
+    if groups is not None:
+        together = members(groups)
+        return [select(batch, rows) for rows in cut_groups(lengths, together, max_tokens)]
     order = torch.argsort(lengths, descending=True, stable=True)
     parts: list[Batch] = []
     start = 0

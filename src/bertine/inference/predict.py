@@ -16,6 +16,7 @@ from bertine.inference.tag_file import TagReport, tag_file
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
+from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.span_data import load_squad
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.table_writer import TableWriter, open_writer
@@ -90,13 +91,14 @@ def predict(
 
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
-    tab, probability, tab, text. Of spans, a file in SQuAD's format becomes the official object of
-    answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger writes is told
-    at :func:`~bertine.inference.tag_file.tag_file`.
+    tab, probability, tab, text. Of Parquet the answers are JSON lines. Of spans, a file in SQuAD's
+    format becomes the official object of answers by id; see
+    :func:`~bertine.inference.squad.predict_squad`. What a tagger writes is told at
+    :func:`~bertine.inference.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
-        input: a csv, tsv, JSON lines or plain-text file, or ``-`` for stdin.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
         output: a file, complete or not there at all; or ``-`` for stdout.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
@@ -228,7 +230,7 @@ def _unused(name: str, taken: Sequence[str]) -> str:
 def _count_lines(path: str | Path) -> int | None:
     """Lines of a file, for the estimate of the time left; None for what can be read but once, or
     would have to be unpacked."""
-    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
+    if not Path(path).is_file() or Path(path).suffix.lower() in (*COMPRESSIONS, *PARQUET):
         return None
     count = 0
     with os_errors(path, "reading it"), open(path, "rb") as handle:

@@ -22,16 +22,17 @@ from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.tasks.examples import Example, Examples, Splits, find_splits, read_examples
+from bertine.tasks.examples import Example, Examples, Splits, find_splits
 from bertine.tasks.glue import glue_task_of
 from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
 from bertine.tasks.labelled import TaggedReading
+from bertine.tasks.own_data import read_for
 from bertine.tasks.span_data import read_span_evaluation
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, ...]
 
 
 class Predictor:
@@ -111,8 +112,10 @@ class Predictor:
     def predict(self, texts: Sequence[Text]) -> list[Any]:
         """Answer for each text, or each pair of texts, in their order: a
         :class:`~bertine.tasks.classification.Prediction`, of a regression a
-        :class:`~bertine.tasks.regression.Score`, of a pair of question and context a
-        :class:`~bertine.tasks.span_decoding.SpanPrediction`, of tagging a
+        :class:`~bertine.tasks.regression.Score`, of many labels a
+        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and the
+        choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
+        question and context a :class:`~bertine.tasks.span_decoding.SpanPrediction`, of tagging a
         :class:`~bertine.inference.tagging.TaggedText` (a text may also be a list of words there).
 
         Texts longer than the model's maximum length are cut; contexts are read in windows.
@@ -225,10 +228,11 @@ def evaluate(
         )
         sets = {"": sentences}
     else:
-        examples = read_examples(
+        examples = read_for(
+            predictor.task,
             _labelled_file(data),
-            text_columns=text_columns or predictor.task.text_columns,
-            label_column=label_column or predictor.task.label_column,
+            text_columns=text_columns,
+            label_column=label_column,
             format=format,
             quotes=quotes,
             strict=strict,

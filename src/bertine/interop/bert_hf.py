@@ -49,6 +49,7 @@ _OUTSIDE = (
     ("heads.classifier.out", "classifier"),
     ("heads.spans.out", "qa_outputs"),
     ("heads.token_classifier.out", "token_classifier"),
+    ("heads.choice.out", "choice_classifier"),
 )
 
 # What a canonical name belongs to, in words, by the first prefix that fits.
@@ -60,6 +61,7 @@ _PARTS = (
     ("cls.seq_relationship.", "NSP head"),
     ("classifier.", "classifier"),
     ("token_classifier.", "token classifier"),
+    ("choice_classifier.", "choice classifier"),
     ("qa_outputs.", "span head"),
 )
 
@@ -70,10 +72,14 @@ HEAD_PARTS = {
     "classifier": "classifier",
     "spans": "span head",
     "token_classifier": "token classifier",
+    "choice": "choice classifier",
 }
 
 # Heads of different classes that transformers calls "classifier" too: by class, our canonical name.
-_CALLED_CLASSIFIER = {"BertForTokenClassification": "token_classifier"}
+_CALLED_CLASSIFIER = {
+    "BertForTokenClassification": "token_classifier",
+    "BertForMultipleChoice": "choice_classifier",
+}
 
 
 def part_of(canonical: str) -> str | None:

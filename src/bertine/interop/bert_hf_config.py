@@ -96,6 +96,8 @@ def architecture_name(heads: Iterable[str]) -> str:
     heads = frozenset(heads)
     if "token_classifier" in heads:
         return "BertForTokenClassification"
+    if "choice" in heads:
+        return "BertForMultipleChoice"
     if "classifier" in heads:
         return "BertForSequenceClassification"
     if "spans" in heads:

@@ -7,7 +7,9 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
@@ -16,12 +18,14 @@ from bertine.tasks.tagging import Tagging
 TASKS: dict[str, type[Task[Any]]] = {
     TextClassification.name: TextClassification,
     TextRegression.name: TextRegression,
+    MultiLabel.name: MultiLabel,
+    MultipleChoice.name: MultipleChoice,
     SpanExtraction.name: SpanExtraction,
     Tagging.name: Tagging,
 }
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.
-DATA_SETS = ("glue", "squad")
+DATA_SETS = ("glue", "squad", "swag")
 
 
 def task_class(name: str) -> type[Task[Any]]:

@@ -9,6 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -39,6 +40,8 @@ class Features:
         label: the target: a class's id, or a score; None when unknown, or of another kind, for
             which a task has features of its own.
         num_truncated: pieces that were cut off to keep to the maximum length.
+        group: of a sequence that is computed together with others, the choices of an example,
+            what all of them have in common; they stand side by side. None: it stands alone.
     """
 
     input_ids: np.ndarray
@@ -46,6 +49,7 @@ class Features:
     row: int
     label: float | None = None
     num_truncated: int = 0
+    group: int | None = None
 
 
 class Report(Protocol):
@@ -187,11 +191,19 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """ "17 of 2000 texts were cut at 128 pieces (…)", or None when none was."""
+    """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
+    every text is one input, uncut."""
     cut = [feature.num_truncated for feature in features if feature.num_truncated]
-    if not cut:
+    if cut:
+        return (
+            f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
+            f"({sum(cut)} pieces lost)"
+        )
+    windows = Counter(feature.row for feature in features if feature.group is None)
+    long = [number for number in windows.values() if number > 1]
+    if not long:
         return None
     return (
-        f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
-        f"({sum(cut)} pieces lost)"
+        f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
+        f"{sum(long)} windows"
     )

@@ -26,6 +26,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, pad_features, truncation_note
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.long_text import pooled
 from bertine.tasks.metrics import classification_scores
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
@@ -61,6 +62,8 @@ class TextClassification:
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
+        class_weights: of each label in the loss, in their order; None: all 1. For training only.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -77,6 +80,8 @@ class TextClassification:
     max_length: int = 128
     metric_names: tuple[str, ...] = ("accuracy",)
     dataset: str | None = None
+    long_text: str = "head"
+    class_weights: tuple[float, ...] | None = None
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +91,7 @@ class TextClassification:
         if len(ids) < len(self.labels):
             twice = next(name for name, n in Counter(self.labels).items() if n > 1)
             raise BertineError(f"the label {twice!r} is given twice")
-        check_inputs("classification", self.text_columns, self.max_length)
+        check_inputs("classification", self.text_columns, self.max_length, self.long_text)
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
@@ -134,6 +139,7 @@ class TextClassification:
             min(info.max_length or longest, longest),
             info.metrics or ("accuracy",),
             info.dataset,
+            str(info.settings.get("long_text", "head")),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -145,6 +151,7 @@ class TextClassification:
             max_length=self.max_length,
             metrics=self.metric_names,
             dataset=self.dataset,
+            settings={} if self.long_text == "head" else {"long_text": self.long_text},
             training=training or {},
         )
 
@@ -174,6 +181,13 @@ class TextClassification:
             )
         return self._ids[label]
 
+    def balanced(self, examples: Examples) -> tuple[float, ...]:
+        """Weights with which every class counts the same: N / (K n) for a class with n of the N
+        `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
+        found = Counter(item.label for item in examples.items)
+        share = len(examples) / len(self.labels)
+        return tuple(share / max(1, found[label]) for label in self.labels)
+
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first.
 
@@ -184,7 +198,9 @@ class TextClassification:
         def target(label: str | None, line: int) -> int | None:
             return self.label_id(label, examples.source, line)
 
-        return encode(examples, tokenizer, self.text_columns, self.max_length, target)
+        return encode(
+            examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
+        )
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """How many texts were cut, if any was."""
@@ -209,9 +225,12 @@ class TextClassification:
         return logits
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        """Cross-entropy, summed over the sequences, in fp32."""
+        """Cross-entropy, times the weight of the true class if there are any, summed over the
+        sequences, in fp32. Balanced weights have the mean 1, so the sum is over the count all the
+        same: any parts of a step add up to the whole."""
         logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
-        total = F.cross_entropy(logits, labels, reduction="sum")
+        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
         correct = (logits.argmax(-1) == labels).sum()
         return {self.head: Term(total, batch.num_sequences, correct)}
 
@@ -221,7 +240,7 @@ class TextClassification:
         """Logits [K] of each feature → softmax (in fp64) and its maximum."""
         if not outputs:
             return []
-        logits = np.stack(outputs).astype(np.float64)
+        logits = np.stack(pooled(outputs, features)).astype(np.float64)
         exp = np.exp(logits - logits.max(-1, keepdims=True))
         table = exp / exp.sum(-1, keepdims=True)
         return [

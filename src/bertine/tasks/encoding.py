@@ -10,22 +10,27 @@ from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.tasks.base import Features
 from bertine.tasks.examples import Examples
+from bertine.tasks.long_text import check_long_text, parts_of
 from bertine.text.tokenizer import Tokenizer
 
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
 
 
-def check_inputs(kind: str, text_columns: Sequence[str], max_length: int) -> None:
+def check_inputs(
+    kind: str, text_columns: Sequence[str], max_length: int, long_text: str = "head"
+) -> None:
     """Refuse what is no task over one text or two.
 
     Raises:
-        BertineError: not one or two text columns, or a maximum length without room for text.
+        BertineError: not one or two text columns, a maximum length without room for text, or a
+            way with long texts that is not known or not for pairs.
     """
     if len(text_columns) not in (1, 2):
         raise BertineError(f"{kind} takes one or two text columns, not {len(text_columns)}")
     if max_length < 2 + 2 * len(text_columns):
         raise BertineError(f"max_length {max_length} leaves no room for text")
+    check_long_text(long_text, len(text_columns))
 
 
 def require_positions(max_length: int, config: BertConfig) -> None:
@@ -47,8 +52,10 @@ def encode(
     text_columns: Sequence[str],
     max_length: int,
     target: Callable[[str | None, int], float | None],
+    long_text: str = "head",
 ) -> list[Features]:
-    """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first.
+    """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first, a single
+    text as `long_text` says (:mod:`bertine.tasks.long_text`).
 
     Args:
         target: (an example's label, its line) → the target of the features.
@@ -70,16 +77,18 @@ def encode(
         encodings = tokenizer.encode_batch(
             [example.texts[0] for example in part],
             [example.texts[1] for example in part] if width == 2 else None,
-            max_length=max_length,
+            max_length=max_length if long_text == "head" else None,
         )
-        features.extend(
-            Features(
-                np.asarray(encoding.input_ids, dtype=np.int32),
-                np.asarray(encoding.token_type_ids, dtype=np.int8),
-                row=start + at,
-                label=target(example.label, example.line),
-                num_truncated=encoding.num_truncated,
+        for at, (example, encoding) in enumerate(zip(part, encodings, strict=True)):
+            ids = np.asarray(encoding.input_ids, dtype=np.int32)
+            types = np.asarray(encoding.token_type_ids, dtype=np.int8)
+            label = target(example.label, example.line)
+            cut = encoding.num_truncated
+            inputs = [ids] if long_text == "head" else parts_of(ids, max_length, long_text)
+            if len(inputs) == 1:
+                cut += len(ids) - len(inputs[0])
+            features.extend(
+                Features(each, types[: len(each)], row=start + at, label=label, num_truncated=cut)
+                for each in inputs
             )
-            for at, (example, encoding) in enumerate(zip(part, encodings, strict=True))
-        )
     return features

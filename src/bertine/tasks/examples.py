@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
 from bertine.rng import generator
+from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.tables import Row, Table, require_columns
 from bertine.text.streams import COMPRESSIONS
 
@@ -24,8 +25,13 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 
-_TABLE_SUFFIXES = tuple(
-    kind + packed for kind in (".csv", ".tsv", ".jsonl", ".txt") for packed in ("", *COMPRESSIONS)
+_TABLE_SUFFIXES = (
+    *(
+        kind + packed
+        for kind in (".csv", ".tsv", ".jsonl", ".txt")
+        for packed in ("", *COMPRESSIONS)
+    ),
+    *PARQUET,
 )
 _SPLIT_NAMES = {
     "train": ("train",),
@@ -124,9 +130,10 @@ class Splits:
 
 def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
-    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl or .txt.
+    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
+    .txt or .parquet.
 
-    Each may be compressed (.gz, .zst, .xz). `more` are further suffixes.
+    All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
@@ -157,7 +164,7 @@ def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
     if not any(found.values()):
         raise BertineError(
             f"{path}: found no train, validation or test file "
-            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', *more))}) in it"
+            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', '.parquet', *more))}) in it"
         )
     return Splits(**found)
 

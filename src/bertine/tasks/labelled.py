@@ -10,17 +10,16 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
+from bertine.tasks.choice_data import SWAG
 from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.tasks.examples import Examples, find_splits, read_examples
+from bertine.tasks.examples import Examples, find_splits
 from bertine.tasks.glue import GlueTask, glue_task
 from bertine.tasks.glue_data import glue_built, read_glue
-from bertine.tasks.regression import TextRegression
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import HOLD_OUT, read_own
 from bertine.tasks.span_data import read_span_splits
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
 from bertine.tasks.tagging import Tagging
-
-#: Held out of the training file where the data has no validation file.
-_HOLD_OUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class TaggedReading:
         reading: dict[str, Any] = {"scheme": self.tag_scheme, "format": format, "strict": strict}
         train = read_sentences(splits.train, columns, **reading)
         if splits.validation is None:
-            train, validation = train.hold_out(_HOLD_OUT, seed)
+            train, validation = train.hold_out(HOLD_OUT, seed)
         else:
             own = Columns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
@@ -106,6 +105,7 @@ def read_labelled(
     strict: bool = False,
     limits: SpanLimits | None = None,
     tagging: TaggedReading | None = None,
+    options: TableOptions | None = None,
 ) -> Labelled:
     """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`. `limits`
     are those of questions and contexts.
@@ -123,6 +123,8 @@ def read_labelled(
     tagging = tagging or TaggedReading()
     if task != Tagging.name:
         tagging.refuse(task)
+    options = options or TableOptions()
+    options.refuse("choice" if task == SWAG else task)
     if task == "glue":
         if glue is None:
             raise BertineError(
@@ -136,7 +138,13 @@ def read_labelled(
                 "fine-tune on the file as your own data (bertine finetune text)"
             )
         return _glue(data, glue_task(glue), seed, strict)
-    kind: type[Task[Any]] = SpanExtraction if task == "squad" else task_class(task)
+    swag = task == SWAG
+    if swag and (text_columns or label_column or options.choice_columns):
+        raise BertineError(
+            "the columns of SWAG are known; leave them out, or fine-tune on the file as your own "
+            "data (bertine finetune choice)"
+        )
+    kind = task_class({SWAG: "choice", "squad": SpanExtraction.name}.get(task, task))
     if glue is not None:
         raise BertineError(f"{glue!r} is named as a task of GLUE, but the task is {task!r}")
     if kind is SpanExtraction:
@@ -165,22 +173,19 @@ def read_labelled(
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    train = read_examples(
-        splits.train, text_columns=text_columns, label_column=label_column, **reading
+    train, validation, build = read_own(
+        kind,
+        splits,
+        seed=seed,
+        options=options,
+        swag=swag,
+        text_columns=text_columns,
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
     )
-    if splits.validation is None:
-        train, validation = train.hold_out(_HOLD_OUT, seed, stratify=kind is not TextRegression)
-    else:
-        validation = read_examples(
-            splits.validation,
-            text_columns=train.text_columns,
-            label_column=train.label_column,
-            **reading,
-        )
-    return Labelled(
-        lambda max_length: kind.from_examples(train, max_length=max_length), train, validation
-    )
+    return Labelled(build, train, validation)
 
 
 def _glue(data: Path | str, task: GlueTask, seed: int, strict: bool) -> Labelled:
@@ -190,7 +195,7 @@ def _glue(data: Path | str, task: GlueTask, seed: int, strict: bool) -> Labelled
         if len(task.validation) > 1:
             wanted = " and ".join(task.validation.values())
             raise BertineError(f"{data}: {task.name} is judged on {wanted}, which are not there")
-        train, validation = train.hold_out(_HOLD_OUT, seed, stratify=not task.regression)
+        train, validation = train.hold_out(HOLD_OUT, seed, stratify=not task.regression)
     return Labelled(
         lambda max_length: glue_built(task, train, max_length), train, validation, read.others
     )

@@ -27,7 +27,8 @@ _SUFFIXES: dict[str, Kind] = {
 }
 #: Suffixes of tables that are no text, and what to do with them.
 _BINARY = {
-    **dict.fromkeys((".parquet", ".arrow", ".feather"), "convert it to csv or JSON lines"),
+    **dict.fromkeys((".parquet", ".pq"), "Parquet compresses by itself, so unpack it"),
+    **dict.fromkeys((".arrow", ".feather"), "convert it to Parquet, csv or JSON lines"),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
     **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
 }

@@ -24,6 +24,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, pad_features, truncation_note
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.long_text import pooled
 from bertine.tasks.metrics import regression_scores
 from bertine.text.tokenizer import Tokenizer
 
@@ -107,6 +108,7 @@ class TextRegression:
         scale: their standard deviation, or 1 when it is in the head.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "glue/STS-B"; None for one's own.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
 
     Raises:
         BertineError: not one or two text columns, or a maximum length that leaves no room for
@@ -124,9 +126,10 @@ class TextRegression:
     scale: float = 1.0
     metric_names: tuple[str, ...] = ("pearson", "spearman")
     dataset: str | None = None
+    long_text: str = "head"
 
     def __post_init__(self) -> None:
-        check_inputs("regression", self.text_columns, self.max_length)
+        check_inputs("regression", self.text_columns, self.max_length, self.long_text)
 
     @classmethod
     def from_examples(
@@ -165,6 +168,7 @@ class TextRegression:
             min(info.max_length or longest, longest),
             metric_names=info.metrics or ("pearson", "spearman"),
             dataset=info.dataset,
+            long_text=str(info.settings.get("long_text", "head")),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -175,6 +179,7 @@ class TextRegression:
             max_length=self.max_length,
             metrics=self.metric_names,
             dataset=self.dataset,
+            settings={} if self.long_text == "head" else {"long_text": self.long_text},
             training=training or {},
         )
 
@@ -209,7 +214,9 @@ class TextRegression:
         def target(label: str | None, line: int) -> float | None:
             return None if label is None else _number(label, examples.source, line)
 
-        return encode(examples, tokenizer, self.text_columns, self.max_length, target)
+        return encode(
+            examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
+        )
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """How many texts were cut, if any was."""
@@ -242,7 +249,9 @@ class TextRegression:
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
         """The standardized score [] of each feature → its score."""
-        return [Score(float(output) * self.scale + self.mean) for output in outputs]
+        return [
+            Score(float(output) * self.scale + self.mean) for output in pooled(outputs, features)
+        ]
 
     def metrics(self, predictions: Sequence[Score], labels: Sequence[str]) -> dict[str, float]:
         """pearson, spearman, mean_squared_error, mean_absolute_error."""

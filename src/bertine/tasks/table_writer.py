@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.tasks.layout import LINE_COLUMN, Layout
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
@@ -66,6 +67,8 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
             "and compress that"
         )
+    if is_parquet(path):
+        raise BertineError(f"{path}: answers are not written as Parquet; name the output .jsonl")
     with contextlib.ExitStack() as stack:
         # A device or a pipe is written to; it cannot be replaced.
         regular = not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()

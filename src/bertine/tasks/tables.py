@@ -1,4 +1,4 @@
-"""Tables of text: csv, tsv, JSON lines and plain lines, read one row at a time.
+"""Tables of text: csv, tsv, JSON lines, Parquet and plain lines, read one row at a time.
 
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
 RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
-from bertine.tasks.layout import LINE_COLUMN, detect_layout, inner_suffix, strip_newline
+from bertine.tasks.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
+from bertine.tasks.parquet import is_parquet, open_parquet
 from bertine.text.streams import open_stream, reading
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
@@ -33,7 +34,8 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 class Row:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
-    Values are strings, except in JSON lines, where they are what the JSON says.
+    Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
+    Parquet, `line` is the number of the row.
     """
 
     line: int
@@ -123,6 +125,8 @@ class Table:
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
             plain text, one text a line, in the column ``text``.
+            Parquet is told by the suffix (.parquet, .pq); what is written in its layout is JSON
+            lines.
         wanted: columns that must be there, except in plain text, which has but one. They also
             help to tell a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
@@ -157,6 +161,10 @@ class Table:
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
+        self._strict = strict
+        if is_parquet(path) and str(path) != "-":
+            self._open_parquet(path, format, quotes)
+            return
         handle: BinaryIO
         if str(path) == "-":
             handle = sys.stdin.buffer
@@ -165,7 +173,6 @@ class Table:
             handle = self._stack.enter_context(open_stream(Path(path))).reader
         try:
             self._lines = _Lines(handle, self.name, strict, self.stats)
-            self._strict = strict
             first = next(self._lines, None)
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
@@ -177,6 +184,30 @@ class Table:
         except BaseException:
             self.close()
             raise
+
+    def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
+        if format is not None or quotes is not None:
+            raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
+        self.layout = Layout("jsonl")
+        self.columns, rows = open_parquet(path)
+        self._rows = (
+            Row(number, {name: self._mended(value, number) for name, value in row.items()})
+            for number, row in enumerate(rows, 1)
+        )
+        require_columns(self.name, self.columns, self._wanted)
+
+    def _mended(self, value: Any, number: int) -> Any:
+        """A text without NUL bytes and half surrogate pairs, as in the other formats."""
+        if not isinstance(value, str):
+            return value
+        if "\0" in value:
+            if self._strict:
+                raise BertineError(
+                    f"{self.name}:{number}: NUL byte; remove it, or read without strict"
+                )
+            self.stats.nul_bytes += value.count("\0")
+            value = value.replace("\0", "")
+        return value if encodable(value) else self._mend_surrogates(value, number)
 
     def close(self) -> None:
         self._stack.close()

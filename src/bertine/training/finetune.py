@@ -23,6 +23,7 @@ from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import TaggedReading, read_labelled
 from bertine.tasks.metrics import official_score
+from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.span_report import SpanReport
 from bertine.tasks.span_windows import unaligned_answers
@@ -30,7 +31,10 @@ from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
+from bertine.training.freezing import check_freezing, frozen
 from bertine.training.run import Run
+from bertine.training.schedule import WARMUP_RATIO
+from bertine.training.schedule import schedule as schedule_of
 from bertine.training.tracking import read_log
 from bertine.training.world import join, together
 
@@ -99,6 +103,12 @@ def finetune(
     tag_column: int | None = None,
     tag_scheme: str | None = None,
     document_context: bool = False,
+    choice_columns: Sequence[str] | str | None = None,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    threshold: float = 0.5,
+    class_weights: str | None = None,
+    long_text: str = "head",
     epochs: int = 3,
     batch_size: int = 32,
     max_length: int | None = None,
@@ -107,7 +117,11 @@ def finetune(
     max_answer_length: int | None = None,
     learning_rate: float = 5e-5,
     warmup_steps: int | None = None,
-    warmup_ratio: float = 0.1,
+    warmup_ratio: float | None = None,
+    schedule: str = "linear",
+    layer_decay: float = 1.0,
+    freeze_layers: int = 0,
+    freeze_embeddings: bool = False,
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -123,6 +137,7 @@ def finetune(
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
     save_best: bool = False,
+    patience: int | None = None,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -130,19 +145,21 @@ def finetune(
     """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
 
     Args:
-        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"`` or ``"squad"``.
+        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``, ``"squad"`` or ``"swag"``.
         model: the model directory to start from.
         data: a labelled file, or a folder with a training and a validation file. Where there is
             no validation file, a tenth of the training examples is held out. For GLUE the folder
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
             For SQuAD its training file, beside which the dev file is found, or their folder.
+            For SWAG the folder of its files, or one of them.
         out: the run's folder; the model directory is ``out/model``.
         glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
             ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
             scores. With `resume` those that are finished are not run again.
         fresh_weights: take only the architecture and the vocabulary of `model`, and begin with
             random weights: what a model without pre-training reaches.
-        text_columns: one, or two for pairs; None: found by the usual names.
+        text_columns: one, or two for pairs; of multiple choice what stands before the choices, the
+            second of two beginning each of them; None: found by the usual names.
         label_column: None: found by the usual names.
         format: csv, tsv or jsonl, for tagging columns or jsonl; None: told as
             :class:`~bertine.tasks.tables.Table` does.
@@ -155,6 +172,14 @@ def finetune(
             not; None: detected.
         document_context: for tagging, fill the input with the sentences around, of the same
             document (paper, section 5.3).
+        choice_columns: of multiple choice: a column for each choice; None: ending0, choice1, ….
+        label_columns: of many labels: a column of 0 and 1 for each, under its name.
+        label_separator: of many labels in one column: what stands between them; None: told.
+        threshold: of many labels: the probability from which on a label is given.
+        class_weights: ``"balanced"``: every class (of many labels, the presence and the absence of
+            each) counts the same in the loss, however rare; None: every example does.
+        long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
+            ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
@@ -162,6 +187,13 @@ def finetune(
         max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
             None: 64.
         max_answer_length: of spans: pieces of the longest answer; None: 30.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None:
+            0.1, of a cycle 0.3.
+        schedule: of the rate: linear, constant, cosine or one-cycle (with the momentum), see
+            :mod:`bertine.training.schedule`.
+        layer_decay: share of the rate that each layer has of the one above it.
+        freeze_layers: so many of the lowest layers are not trained.
+        freeze_embeddings: neither are the embeddings.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
@@ -172,6 +204,8 @@ def finetune(
             validation examples (the first metric by which the task is judged: of CoLA Matthews),
             not the last ones. The examples have then been used to choose: judge the model on
             others.
+        patience: end before the last epoch where the score on the validation examples has not been
+            better for so many; the model of the best epoch is saved, as with `save_best`.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 
@@ -180,6 +214,11 @@ def finetune(
             file that the training file lacks; `out` holds another run.
     """
     given = dict(locals())  # every argument, before there are other names
+    options = TableOptions(
+        choice_columns, label_columns, label_separator, threshold, class_weights, long_text
+    )
+    schedule_of(schedule)
+    save_best = save_best or patience is not None
     if task == "glue" and glue_task is not None and glue_task.lower() == "all":
         from bertine.training.glue import finetune_all
 
@@ -204,6 +243,7 @@ def finetune(
             max_answer_length=max_answer_length,
         ),
         tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
+        options=options,
     )
     train, validation = labelled.train, labelled.validation
     if max_length is None:
@@ -221,6 +261,7 @@ def finetune(
         )
     if fresh_weights:
         loaded = _with_fresh_weights(loaded, built, seed)
+    check_freezing(loaded.model, freeze_layers)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
     held = built.featurize(validation, loaded.tokenizer)
@@ -237,10 +278,14 @@ def finetune(
         seed=seed,
     )
     steps = epochs * batches.steps_per_epoch
+    rising = WARMUP_RATIO[schedule] if warmup_ratio is None else warmup_ratio
     fit_config = FitConfig(
         steps=steps,
         learning_rate=learning_rate,
-        warmup_steps=round(warmup_ratio * steps) if warmup_steps is None else warmup_steps,
+        warmup_steps=round(rising * steps) if warmup_steps is None else warmup_steps,
+        schedule=schedule,
+        layer_decay=layer_decay,
+        patience=patience,
         weight_decay=weight_decay,
         adam_beta1=adam_beta1,
         adam_beta2=adam_beta2,
@@ -272,6 +317,12 @@ def finetune(
     }
     if fresh_weights:
         settings["fresh_weights"] = True
+    given_too = {
+        "class_weights": class_weights,
+        "freeze_layers": freeze_layers,
+        "freeze_embeddings": freeze_embeddings,
+    }
+    settings |= {name: value for name, value in given_too.items() if value}
     names = built.task_info().metrics or (built.primary_metric,)
     run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
@@ -311,20 +362,21 @@ def finetune(
         display.note("validation: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()))
         return scores
 
-    fit(
-        loaded.model,
-        built,
-        batches.batch,
-        fit_config,
-        run,
-        title="finetune",
-        evaluate=evaluate,
-        evaluate_every=batches.steps_per_epoch,
-        # Also where it is not asked for yet: it may be when the run is resumed.
-        choose=Choice(names[0], highest=True),
-        world=world,
-        shard=shard,
-    )
+    with frozen(loaded.model, layers=freeze_layers, embeddings=freeze_embeddings):
+        fit(
+            loaded.model,
+            built,
+            batches.batch,
+            fit_config,
+            run,
+            title="finetune",
+            evaluate=evaluate,
+            evaluate_every=batches.steps_per_epoch,
+            # Also where it is not asked for yet: it may be when the run is resumed.
+            choose=Choice(names[0], highest=True),
+            world=world,
+            shard=shard,
+        )
 
     def save() -> tuple[list[dict[str, Any]], float, dict[str, float]]:
         best = load_best(run.checkpoints, loaded.model) if save_best else None

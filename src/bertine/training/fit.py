@@ -38,7 +38,7 @@ from bertine.training.meter import Meter
 from bertine.training.optim import AdamW, row_gradients
 from bertine.training.parallel import Team
 from bertine.training.run import Run
-from bertine.training.schedule import schedule
+from bertine.training.schedule import momentum, schedule
 from bertine.training.tracking import NoTracker, Tracker, require_tensorboard
 from bertine.training.world import World
 
@@ -66,6 +66,10 @@ class FitConfig:
             Such a run sees the same batches each time, but not at the same rates. None: no limit.
         workers: processes that make the coming batches; 0: each is made when its step begins.
             The result is the same.
+        layer_decay: share of the rate that each layer has of the one above it; see
+            :func:`bertine.training.optim.parameter_groups`.
+        patience: evaluations in a row that are not better than the best, by `choose` of
+            :func:`fit`, after which a run ends before its last step; None: it does not.
         compile: the parts of the model, on a GPU (:mod:`bertine.models.compiled`); None: no.
 
     Raises:
@@ -92,6 +96,8 @@ class FitConfig:
     budget_seconds: float | None = None
     workers: int = 0
     compile: bool | None = None
+    layer_decay: float = 1.0
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -100,6 +106,7 @@ class FitConfig:
             "checkpoint_every",
             "keep_checkpoints",
             "max_tokens_per_micro_batch",
+            "patience",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -110,6 +117,8 @@ class FitConfig:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
         schedule(self.schedule)
+        if not 0.0 < self.layer_decay <= 1.0:
+            raise BertineError(f"layer_decay is {self.layer_decay:g}, but must be in (0, 1]")
         resolve_precision(self.precision)
         if self.workers < 0:
             raise BertineError(f"workers is {self.workers}, but must be at least 0")
@@ -187,7 +196,7 @@ def fit(
     device = next(model.parameters()).device
     world = world or World(device=device)
     dtype = resolve_precision(config.precision, device)
-    rate = schedule(config.schedule)
+    rate, swing = schedule(config.schedule), momentum(config.schedule)
     limit = config.max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
     )
@@ -212,6 +221,7 @@ def fit(
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,
         bias_correction=config.bias_correction,
+        layer_decay=config.layer_decay,
     )
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
     meter, weights = Meter(), {}
@@ -240,6 +250,12 @@ def fit(
             return done
         now = world.from_main(time.monotonic() - opened)
         return max(done, config.steps * now / config.budget_seconds)
+
+    def impatient() -> bool:
+        """Whether so many evaluations were not better than the best that the run ends."""
+        if config.patience is None or best is None or not evaluate_every:
+            return False
+        return done - best.step >= config.patience * evaluate_every
 
     def due(after: int) -> bool:
         """Whether something is written after so many steps."""
@@ -280,7 +296,7 @@ def fit(
         try:
             # Not asked of the time: where it was up with the checkpoint, a step and what is
             # written at the end are still to come.
-            last = last or done >= config.steps
+            last = last or done >= config.steps or impatient()
             while not last:
                 began = time.perf_counter()
                 step, at = done, position()
@@ -296,6 +312,9 @@ def fit(
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
                 learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
+                if swing is not None:
+                    beta1 = config.adam_beta1 + swing(at, config.steps, config.warmup_steps)
+                    optimizer.set_beta1(min(max(beta1, 0.0), 0.999))
                 norms.add(optimizer.clipped_step(learning_rate, config.max_grad_norm), step + 1)
                 optimizer.zero_grad(set_to_none=True)
                 if due(step + 1):
@@ -333,6 +352,12 @@ def fit(
                         scores.append({"step": done, **found})
                         tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
                     trained.train()
+                    if not last and impatient() and best is not None:
+                        last = True
+                        display.note(
+                            f"stopped early after step {done}: {best.metric} was best after step "
+                            f"{best.step}, {best.value:.4f}"
+                        )
                 # After the evaluation: what is resumed from here has its scores in the log.
                 stop = world.any(interrupt.requested)
                 improved = best is not None and best.step == done

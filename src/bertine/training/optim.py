@@ -14,15 +14,46 @@ from bertine.training.sharding import norm
 _UNCORRECTED = 1e30
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, layer_decay: float = 1.0
+) -> list[dict[str, object]]:
     """Two groups: matrices and embeddings with decay; biases and layer norms (every parameter of
-    one dimension) without (google-research/bert, ``exclude_from_weight_decay``)."""
+    one dimension) without (google-research/bert, ``exclude_from_weight_decay``). With a
+    `layer_decay` below 1, two for each depth, which have its share of the rate as ``rate``:
+    heads and pooler 1, the highest layer `layer_decay`, each one below it that many times the
+    one above, the embeddings least (Howard and Ruder 2018; Clark et al. 2020, ELECTRA)."""
+    if layer_decay != 1.0:
+        return _groups_by_depth(model, weight_decay, layer_decay)
     decayed = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
     plain = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
+
+
+def _groups_by_depth(
+    model: nn.Module, weight_decay: float, layer_decay: float
+) -> list[dict[str, object]]:
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    places = [name.split(".") for name, _ in model.named_parameters()]
+    top = 1 + max(int(place[2]) for place in places if place[1] == "layers") + 1
+
+    def depth(name: str) -> int:
+        place = name.split(".")
+        if place[:2] == ["backbone", "layers"]:
+            return int(place[2]) + 1
+        return 0 if place[:2] == ["backbone", "embeddings"] else top
+
+    groups: list[dict[str, object]] = []
+    for at in range(top + 1):
+        for matrices in (True, False):
+            found = [p for name, p in named if depth(name) == at and (p.ndim > 1) == matrices]
+            if found:
+                decay = weight_decay if matrices else 0.0
+                rate = layer_decay ** (top - at)
+                groups.append({"params": found, "weight_decay": decay, "rate": rate})
+    return groups
 
 
 @contextlib.contextmanager
@@ -76,10 +107,10 @@ class AdamW(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         bias_correction: bool = True,
+        layer_decay: float = 1.0,
     ) -> None:
-        super().__init__(
-            parameter_groups(model, weight_decay), lr=0.0, betas=betas, eps=eps, fused=True
-        )
+        groups = parameter_groups(model, weight_decay, layer_decay)
+        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
         self.bias_correction = bias_correction
         #: Dense gradients of the parameters with sparse ones, zero between steps.
         self._dense: dict[Tensor, Tensor] = {}
@@ -93,6 +124,11 @@ class AdamW(torch.optim.AdamW):
                     "exp_avg": torch.zeros_like(parameter),
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }
+
+    def set_beta1(self, beta1: float) -> None:
+        """The momentum of the next steps."""
+        for group in self.param_groups:
+            group["betas"] = (beta1, group["betas"][1])
 
     def grad_norm(self) -> Tensor:
         """The Euclidean norm of all gradients together, fp32 scalar."""
@@ -115,7 +151,7 @@ class AdamW(torch.optim.AdamW):
         """
         found = self.grad_norm()
         for group in self.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("rate", 1.0)
         if found.device.type != "cpu":
             self.grad_scale, self.found_inf = device_clip(found, max_grad_norm)
             self.step()

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
+from bertine.data.groups import plan as plan_of
 from bertine.data.micro import select
-from bertine.data.shares import cut, deal
 from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast
@@ -101,7 +101,7 @@ class Team:
         """
         world, engine = self._world, self._started()
         lengths = batch.attention_mask.sum(1)
-        plan = [cut(lengths, rows, self._limit) for rows in deal(lengths, world.size)]
+        plan = plan_of(batch, world.size, self._limit)
         mine = plan[world.rank]
         first = sum(len(parts) for parts in plan[: world.rank])
         # A process without a share computes a sequence that does not count, because the others

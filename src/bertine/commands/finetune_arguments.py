@@ -1,0 +1,79 @@
+"""Arguments of ``bertine finetune`` alone: of own tables, and of how the weights are trained."""
+
+from __future__ import annotations
+
+from bertine.commands.arguments import Parser, Switch, real, whole
+
+#: The names in `bertine.training.schedule` and `bertine.tasks.long_text`, whose rooms import
+#: PyTorch; a test holds them equal.
+SCHEDULES = ("linear", "constant", "cosine", "one-cycle")
+LONG_TEXT = ("head", "tail", "head-tail", "windows")
+
+
+def add_own_data_arguments(parser: Parser) -> None:
+    """Choices, many labels, rare classes, long texts."""
+    group = parser.add_argument_group("own data")
+    group.add_argument(
+        "--choice-columns",
+        metavar="NAME",
+        nargs="+",
+        help="of choice: a column for each choice (not given: ending0, choice1, option A, …)",
+    )
+    group.add_argument(
+        "--label-columns",
+        metavar="NAME",
+        nargs="+",
+        help="of multi-label: a column of 0 and 1 for each label, in place of --label-column",
+    )
+    group.add_argument(
+        "--label-separator",
+        metavar="TEXT",
+        help="of multi-label: between labels in one column (not given: | ; or , if it occurs)",
+    )
+    group.add_argument(
+        "--threshold",
+        metavar="P",
+        type=real(0.0, 1.0),
+        default=0.5,
+        help="of multi-label: a label is given from this probability on",
+    )
+    group.add_argument(
+        "--class-weights",
+        choices=("balanced",),
+        help="let every class count the same in the loss, however rare",
+    )
+    group.add_argument(
+        "--long-text",
+        choices=LONG_TEXT,
+        default="head",
+        help="what is read of a text longer than --max-length; windows: all of it, scores averaged",
+    )
+
+
+def add_schedule_arguments(parser: Parser) -> None:
+    """The schedule, the rates of the layers, what is not trained, and when to stop."""
+    group = parser.add_argument_group("schedule and layers")
+    group.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default="linear",
+        help="of the rate after the warm-up; one-cycle: momentum too",
+    )
+    group.add_argument(
+        "--layer-decay",
+        metavar="P",
+        type=real(0.0, 1.0),
+        default=1.0,
+        help="the rate of each layer as a share of that of the one above",
+    )
+    group.add_argument(
+        "--freeze-layers", metavar="N", type=whole(), default=0, help="of the lowest layers"
+    )
+    group.add_argument("--freeze-embeddings", action=Switch, help="do not train the embeddings")
+    group.add_argument(
+        "--patience",
+        metavar="N",
+        type=whole(1),
+        help="stop when the task's score on the validation examples was not better for N epochs, "
+        "and save the model of the best",
+    )

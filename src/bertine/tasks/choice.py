@@ -1,0 +1,340 @@
+"""Multiple choice (Devlin et al. 2018, section 4.4): which of several endings is the right one.
+
+Each choice makes a sequence of its own, "[CLS] what was given [SEP] the choice [SEP]". The only new
+parameters are one vector (and transformers' bias) against the pooled [CLS]: its product is a
+choice's score, and the softmax of the scores of an example is their probability.
+
+Shape legend: B sequences in a batch, G examples in it, C choices of the example that has most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead
+from bertine.models.model import Model
+from bertine.objectives.base import Term, encode
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.base import Features, pad_features
+from bertine.tasks.encoding import require_positions
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.report import ClassificationReport
+from bertine.text.tokenizer import Tokenizer
+
+#: The columns of SWAG: what was seen, the beginning of what comes, and how it may go on.
+SWAG_PROMPT = ("sent1", "sent2")
+SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
+#: Examples given to the tokenizer at once.
+_TOKENIZE = 1024
+
+
+@dataclass(frozen=True)
+class ChoicePrediction:
+    """The number of the most probable choice, from 0 on, and the probability of each."""
+
+    choice: int
+    probabilities: tuple[float, ...]
+
+    @property
+    def probability(self) -> float:
+        """Of `choice`."""
+        return self.probabilities[self.choice]
+
+
+@dataclass(frozen=True)
+class MultipleChoice:
+    """Which of two or more choices goes with a text; an example may have fewer than another.
+
+    Attributes:
+        prompt_columns: what is given: one column, or two, of which the second begins every choice
+            (SWAG's ``sent2``).
+        choice_columns: a column for each choice. Where the last ones are empty, an example has
+            fewer choices.
+        label_column: the column of the right choice, its number from 0 on or its column's name;
+            None when not known.
+        max_length: longest input in pieces, special tokens included; longer ones are cut.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, "swag"; None for one's own.
+
+    Raises:
+        BertineError: fewer than two columns of choices, not one or two of what is given, a column
+            that is named twice, or a maximum length that leaves no room for text.
+    """
+
+    name: ClassVar[str] = "choice"
+    primary_metric: ClassVar[str] = "accuracy"
+    head: ClassVar[str] = "choice"
+
+    prompt_columns: tuple[str, ...] = SWAG_PROMPT
+    choice_columns: tuple[str, ...] = SWAG_CHOICES
+    label_column: str | None = None
+    max_length: int = 128
+    metric_names: tuple[str, ...] = ("accuracy",)
+    dataset: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.prompt_columns) not in (1, 2):
+            raise BertineError(
+                "multiple choice takes one or two text columns besides the choices, not "
+                f"{len(self.prompt_columns)}"
+            )
+        if len(self.choice_columns) < 2:
+            raise BertineError(
+                "multiple choice needs at least two columns of choices; name them with "
+                "choice_columns (--choice-columns)"
+            )
+        for name in self.text_columns:
+            if self.text_columns.count(name) > 1:
+                raise BertineError(f"the column {name!r} is named twice")
+        if self.max_length < 6:
+            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """What is given, then the choices."""
+        return (*self.prompt_columns, *self.choice_columns)
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> MultipleChoice:
+        """The task of training examples; `labels` are the columns of the choices, which are the
+        last of theirs. None: all but the first.
+
+        Raises:
+            BertineError: a label is none of its example's choices; an example has fewer than two.
+        """
+        columns = examples.text_columns
+        choices = columns[1:] if labels is None else tuple(labels)
+        prompts = columns[: len(columns) - len(choices)]
+        task = cls(prompts, choices, examples.label_column, max_length)
+        for example in examples.items:
+            task._right(example, len(task._choices(example, examples.source)), examples.source)
+        return task
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: BertConfig) -> MultipleChoice:
+        """The task of a model directory; what its file leaves open is as in SWAG."""
+        longest = config.max_position_embeddings
+        columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
+        prompts = info.settings.get("prompt_columns", min(2, len(columns) - 2))
+        if not isinstance(prompts, int) or isinstance(prompts, bool):
+            raise BertineError(f"bertine.json: prompt_columns is {prompts!r}, but must be 1 or 2")
+        return cls(
+            columns[:prompts],
+            columns[prompts:],
+            info.label_column or ("label" if not info.text_columns else None),
+            min(info.max_length or longest, longest),
+            info.metrics or ("accuracy",),
+            info.dataset,
+        )
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        return TaskInfo(
+            name=self.name,
+            text_columns=self.text_columns,
+            label_column=self.label_column,
+            max_length=self.max_length,
+            metrics=self.metric_names,
+            dataset=self.dataset,
+            settings={"prompt_columns": len(self.prompt_columns)},
+            training=training or {},
+        )
+
+    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+        """A fresh head with one output, as in ``BertForMultipleChoice``.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`.
+        """
+        require_positions(self.max_length, config)
+        return {self.head: ClassificationHead(config, 1)}
+
+    def _choices(self, example: Example, source: str) -> tuple[str, ...]:
+        """The choices that an example has.
+
+        Raises:
+            BertineError: fewer than two, more than there are columns, or an empty one before
+                another.
+        """
+        where = f"{source}:{example.line}"
+        choices = list(example.texts[len(self.prompt_columns) :])
+        while choices and not choices[-1].strip():
+            choices.pop()
+        for name, text in zip(self.choice_columns, choices, strict=False):
+            if not text.strip():
+                raise BertineError(
+                    f"{where}: the choice {name!r} is empty, but one after it is not; put the "
+                    "choices of a row first"
+                )
+        if not 2 <= len(choices) <= len(self.choice_columns):
+            raise BertineError(
+                f"{where}: has {len(choices)} choices, but must have from 2 to "
+                f"{len(self.choice_columns)} ({', '.join(self.choice_columns)})"
+            )
+        return tuple(choices)
+
+    def _right(self, example: Example, choices: int, source: str) -> int | None:
+        """The number of the right choice of an example that has `choices` of them."""
+        if example.label is None:
+            return None
+        found = self._number(example.label)
+        if found is None or found >= choices:
+            raise BertineError(
+                f"{source}:{example.line}: the label is {example.label!r}, but must be the number "
+                f"of a choice, 0 to {choices - 1}, or its column's name"
+            )
+        return found
+
+    def _number(self, label: str) -> int | None:
+        """The number of the choice that a label names; None where there is no such column."""
+        if label in self.choice_columns:
+            return self.choice_columns.index(label)
+        number = int(label) if label.isascii() and label.isdigit() else len(self.choice_columns)
+        return number if number < len(self.choice_columns) else None
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Tokenize: a sequence for each choice, those of an example side by side. Inputs longer
+        than `max_length` are cut, the longer of the two parts first.
+
+        Raises:
+            BertineError: an example without two choices, or whose label is none of them.
+        """
+        features: list[Features] = []
+        for start in range(0, len(examples), _TOKENIZE):
+            given: list[str] = []
+            choices: list[str] = []
+            rows: list[tuple[int, float | None]] = []
+            for row, example in enumerate(examples.items[start : start + _TOKENIZE], start):
+                found = self._choices(example, examples.source)
+                right = self._right(example, len(found), examples.source)
+                begun = example.texts[1] if len(self.prompt_columns) == 2 else ""
+                for number, choice in enumerate(found):
+                    given.append(example.texts[0])
+                    choices.append(f"{begun} {choice}" if begun else choice)
+                    rows.append((row, None if right is None else float(number == right)))
+            encodings = tokenizer.encode_batch(given, choices, max_length=self.max_length)
+            features.extend(
+                Features(
+                    np.asarray(encoding.input_ids, dtype=np.int32),
+                    np.asarray(encoding.token_type_ids, dtype=np.int8),
+                    row=row,
+                    label=label,
+                    num_truncated=encoding.num_truncated,
+                    group=row,
+                )
+                for (row, label), encoding in zip(rows, encodings, strict=True)
+            )
+        return features
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,
+        and, when every feature has a label, ``targets["labels"]`` int64 [B] is 1 for the right
+        ones."""
+        batch = pad_features(features, pad_id, self.max_length)
+        batch.targets["groups"] = torch.tensor(batch.rows, dtype=torch.int64)
+        labels = [feature.label for feature in features if feature.label is not None]
+        if len(labels) == len(features):
+            batch.targets["labels"] = torch.tensor(labels).long()
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Examples, of which every one has one target."""
+        return {self.head: len(_sizes(batch.rows))}
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """Scores [B]."""
+        scores: Tensor = model.heads[self.head](encode(model, batch).pooler_output)
+        return scores.squeeze(-1)
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """Cross-entropy of the softmax over each example's choices, summed over the examples, in
+        fp32. The batch must have all the choices of its examples."""
+        scores = self.outputs(model, batch).float()
+        sizes = _sizes(batch.rows)
+        shape = (len(sizes), max(sizes))
+        # Where each sequence's score stands among [G, C]: told on the host, from the rows.
+        places = [group * shape[1] + at for group, size in enumerate(sizes) for at in range(size)]
+        where = torch.tensor(places, device=scores.device)
+        table = scores.new_full((shape[0] * shape[1],), -torch.inf)
+        table = table.index_copy(0, where, scores).view(shape)
+        marks = scores.new_zeros(shape[0] * shape[1], dtype=torch.int64)
+        right = marks.index_copy(0, where, batch.targets["labels"]).view(shape).argmax(1)
+        total = F.cross_entropy(table, right, reduction="sum")
+        correct = (table.detach().argmax(1) == right).sum()
+        return {self.head: Term(total, len(sizes), correct)}
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> list[ChoicePrediction]:
+        """The score [] of each feature → softmax (in fp64) over those of an example."""
+        found = []
+        scored = zip(outputs, features, strict=True)
+        for _, pairs in groupby(scored, key=lambda pair: pair[1].row):
+            scores = np.array([float(output) for output, _ in pairs], dtype=np.float64)
+            exp = np.exp(scores - scores.max())
+            found.append(ChoicePrediction(int(scores.argmax()), tuple((exp / exp.sum()).tolist())))
+        return found
+
+    def _truth(self, labels: Sequence[str]) -> list[int]:
+        found = [self._number(label) for label in labels]
+        if None in found:
+            raise BertineError(f"the label {labels[found.index(None)]!r} names none of the choices")
+        return [number for number in found if number is not None]
+
+    def metrics(
+        self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
+    ) -> dict[str, float]:
+        """accuracy and loss (mean cross-entropy in nats)."""
+        truth = self._truth(labels)
+        pairs = list(zip(predictions, truth, strict=True))
+        given = np.array([prediction.probabilities[right] for prediction, right in pairs])
+        return {
+            "accuracy": sum(prediction.choice == right for prediction, right in pairs) / len(pairs),
+            "loss": float(-np.log(np.maximum(given, np.finfo(np.float64).tiny)).mean()),
+        }
+
+    def report(
+        self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
+    ) -> ClassificationReport:
+        """Metrics, and how often each place was right and chosen: a model that has learned nothing
+        but the places is seen there.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        if not predictions:
+            raise BertineError("there are no examples to evaluate on")
+        confusion = np.zeros((len(self.choice_columns),) * 2, dtype=np.int64)
+        for prediction, right in zip(predictions, self._truth(labels), strict=True):
+            confusion[right, prediction.choice] += 1
+        metrics = self.metrics(predictions, labels)
+        return ClassificationReport(self.choice_columns, metrics, confusion.tolist())
+
+    def output_columns(self, details: bool) -> list[str]:
+        """``choice`` (its number, from 0 on), ``probability``; with `details` also that of each
+        choice."""
+        each = [f"probability_{name}" for name in self.choice_columns] if details else []
+        return ["choice", "probability", *each]
+
+    def output_values(self, prediction: ChoicePrediction, details: bool) -> list[Any]:
+        """A choice that an example lacks has probability 0."""
+        lacking = len(self.choice_columns) - len(prediction.probabilities)
+        each = (*prediction.probabilities, *([0.0] * lacking)) if details else ()
+        return [prediction.choice, *(round(p, 6) for p in (prediction.probability, *each))]
+
+
+def _sizes(rows: Sequence[int]) -> list[int]:
+    """The numbers of choices of the examples whose rows stand side by side in `rows`."""
+    return [sum(1 for _ in group) for _, group in groupby(rows)]

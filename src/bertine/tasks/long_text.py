@@ -1,0 +1,76 @@
+"""Texts that are longer than the model: which part of them is read.
+
+``head``, ``tail`` and ``head-tail`` (a quarter from the beginning, the rest from the end: Sun et
+al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1, take 128 and 382 of 510)
+cut a text, and what is lost is counted. ``windows`` loses nothing: the text is read in windows that
+overlap by half, each is an example with the text's label in training, and the mean of their
+outputs is the text's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.tasks.base import Features
+
+LONG_TEXT = ("head", "tail", "head-tail", "windows")
+
+
+def check_long_text(mode: str, num_texts: int) -> None:
+    """Refuse a way that is not known, and any but ``head`` for pairs of texts.
+
+    Raises:
+        BertineError: it is.
+    """
+    if mode not in LONG_TEXT:
+        raise BertineError(f"long_text is {mode!r}, but must be one of {', '.join(LONG_TEXT)}")
+    if mode != "head" and num_texts != 1:
+        raise BertineError(
+            f"long_text {mode!r} is for single texts; pairs are cut at the longer text's end"
+        )
+
+
+def parts_of(ids: np.ndarray, max_length: int, mode: str) -> list[np.ndarray]:
+    """What is read of one text.
+
+    Args:
+        ids: int32 [n], its pieces with ``[CLS]`` and ``[SEP]`` around.
+        max_length: pieces of an input, special tokens included.
+        mode: one of :data:`LONG_TEXT`.
+
+    Returns:
+        One input, or with ``windows`` one or more: int32 [at most max_length] each, with both
+        special tokens.
+    """
+    if len(ids) <= max_length:
+        return [ids]
+    first, body, last = ids[:1], ids[1:-1], ids[-1:]
+    room = max_length - 2
+    if mode == "head":
+        kept = [body[:room]]
+    elif mode == "tail":
+        kept = [body[-room:]]
+    elif mode == "head-tail":
+        head = room // 4
+        kept = [np.concatenate([body[:head], body[len(body) - (room - head) :]])]
+    else:
+        final = len(body) - room  # where the last window starts, which ends with the text
+        starts = [*range(0, final, max(1, room // 2)), final]
+        kept = [body[start : start + room] for start in starts]
+    return [np.concatenate([first, part, last]) for part in kept]
+
+
+def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Sequence[np.ndarray]:
+    """The outputs of features → one for each text: the mean over its windows, in fp64. Where no
+    text has more than one, they are returned as they are."""
+    if len({feature.row for feature in features}) == len(features):
+        return outputs
+    scored = zip(outputs, features, strict=True)
+    return [
+        np.asarray(np.mean([output for output, _ in windows], axis=0, dtype=np.float64))
+        for _, windows in groupby(scored, key=lambda pair: pair[1].row)
+    ]

@@ -1,0 +1,134 @@
+"""One's own tables as the examples of a task, and the task that they describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.choice_data import choice_task, read_choices
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Examples, Splits, read_examples
+from bertine.tasks.label_sets import read_label_sets
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.options import TableOptions
+from bertine.tasks.regression import TextRegression
+
+#: Held out of the training file where the data has no validation file.
+HOLD_OUT = 0.1
+Build = Callable[[int], Task[Any]]
+
+
+def read_own(
+    kind: type[Task[Any]],
+    splits: Splits,
+    *,
+    seed: int,
+    options: TableOptions,
+    swag: bool = False,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    **reading: Any,
+) -> tuple[Examples, Examples, Build]:
+    """Training and validation examples, and (the longest input) → the task they describe. Where
+    there is no validation file, a tenth is held out, stratified by label (unless it is a score).
+
+    Args:
+        kind: the class of the task.
+        swag: multiple choice with the columns of SWAG.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+
+    Raises:
+        BertineError: there is no training file; what reading the files raises.
+    """
+    if splits.train is None:
+        raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
+    named: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column, **reading}
+    choices: tuple[str, ...] = ()
+    separator = options.label_separator
+    if kind is MultipleChoice:
+        train, choices = read_choices(
+            splits.train, choice_columns=options.choice_columns, swag=swag, **named
+        )
+    elif kind is MultiLabel:
+        train, separator = read_label_sets(
+            splits.train, label_columns=options.label_columns, separator=separator, **named
+        )
+    else:
+        train = read_examples(splits.train, **named)
+    if splits.validation is None:
+        labels = [item.label for item in train.items]
+        # Of sets of labels each may be there but once.
+        repeated = kind is not MultiLabel or len(set(labels)) < len(labels)
+        stratify = kind is not TextRegression and repeated
+        train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify)
+    else:
+        named |= {"text_columns": train.text_columns, "label_column": train.label_column}
+        if kind is MultiLabel:
+            validation, _ = read_label_sets(
+                splits.validation,
+                label_columns=options.label_columns,
+                separator=separator,
+                **named,
+            )
+        else:
+            validation = read_examples(splits.validation, **named)
+
+    def build(max_length: int) -> Task[Any]:
+        if kind is MultipleChoice:
+            return choice_task(train, choices, max_length, swag=swag)
+        if kind is MultiLabel:
+            return _multi_label(train, max_length, options, separator)
+        task = kind.from_examples(train, max_length=max_length)
+        if isinstance(task, TextClassification) and options.class_weights:
+            task = dataclasses.replace(task, class_weights=task.balanced(train))
+        if isinstance(task, TextClassification | TextRegression):
+            task = dataclasses.replace(task, long_text=options.long_text)
+        return task
+
+    return train, validation, build
+
+
+def _multi_label(
+    train: Examples, max_length: int, options: TableOptions, separator: str | None
+) -> MultiLabel:
+    columns = options.label_columns
+    labels = (columns,) if isinstance(columns, str) else tuple(columns or ())
+    task = MultiLabel.from_examples(train, max_length=max_length, labels=labels or None)
+    return dataclasses.replace(
+        task,
+        threshold=options.threshold,
+        separator=separator or "|",
+        one_column_each=bool(labels),
+        long_text=options.long_text,
+        positive_weights=task.balanced(train) if options.class_weights else None,
+    )
+
+
+def read_for(
+    task: Task[Any],
+    path: Path | str,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    **reading: Any,
+) -> Examples:
+    """The labelled examples of a table for a trained `task`; columns that are not named are those
+    of its training.
+
+    Raises:
+        BertineError: a column is missing; what reading the table raises.
+    """
+    named: dict[str, Any] = {
+        "text_columns": text_columns or task.text_columns,
+        "label_column": label_column or task.label_column,
+        **reading,
+    }
+    if isinstance(task, MultiLabel):
+        each = task.labels if task.one_column_each and not label_column else None
+        return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
+    return read_examples(path, **named)

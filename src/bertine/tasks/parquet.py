@@ -1,0 +1,69 @@
+"""Parquet files as tables: read a row group's part at a time, so in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+
+SUFFIXES = (".parquet", ".pq")
+#: Rows that are turned into Python values at once.
+_ROWS = 1024
+
+
+def is_parquet(path: str | Path) -> bool:
+    """Whether a file is Parquet by its name."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
+    numbers, truth values, lists, objects, None), any other kind (dates, decimals) as its text.
+
+    Raises:
+        BertineError: no such file, or not Parquet; while iterating, a damaged part.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with os_errors(path, "reading it"):
+        try:
+            file = pq.ParquetFile(str(path))
+        except pa.ArrowInvalid as error:
+            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+    columns = list(file.schema_arrow.names)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        with file:
+            batches = file.iter_batches(batch_size=_ROWS)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (pa.ArrowException, OSError) as error:
+                    raise BertineError(
+                        f"{path}: is damaged, or of a kind that cannot be read "
+                        f"({_first_line(error)})"
+                    ) from error
+                if batch is None:
+                    return
+                for row in batch.to_pylist():
+                    yield {name: _plain(value) for name, value in row.items()}
+
+    return columns, rows()
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return str(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

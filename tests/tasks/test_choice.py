@@ -1,0 +1,263 @@
+"""Multiple choice: SWAG's columns, own tables, sequences, loss, answers, mistakes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import toys
+from bertine.data.batch import Batch
+from bertine.data.batching import FeatureBatches
+from bertine.data.groups import members, plan
+from bertine.data.micro import split
+from bertine.errors import BertineError
+from bertine.modeldir import load_model, save_model
+from bertine.models.model import Model
+from bertine.tasks import task_class
+from bertine.tasks.choice import ChoicePrediction, MultipleChoice
+from bertine.tasks.choice_data import choice_task, read_choices
+from bertine.tasks.examples import Example, Examples
+from bertine.training.fit import accumulate
+
+HEADER = (
+    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+)
+
+
+def swag_file(path: Path) -> Path:
+    """Two rows in SWAG's columns, the second with a quoted comma."""
+    path.write_text(
+        f"{HEADER}\n"
+        "0,v0,0,the cat in the sofa . the cat,the cat in the sofa .,the cat,gold,"
+        "sleeps .,barks .,boils .,bakes .,0\n"
+        '1,v1,1,a dog . the dog,a dog .,the dog,gen,boils .,"barks , barks .",steams .,cools .,1\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def own(rows: list[tuple[tuple[str, ...], str | None]], choices: int = 3) -> Examples:
+    columns = ("question", *(f"choice{number}" for number in range(choices)))
+    items = [Example(texts, label, line) for line, (texts, label) in enumerate(rows, 2)]
+    return Examples("train.csv", columns, "label", items)
+
+
+UNEVEN = [
+    (("the cat", "sleeps", "barks", "boils"), "0"),
+    (("a small dog in the garden", "boils", "barks in the garden .", ""), "choice1"),
+    (("soup", "boils in the warm pot", "swims"), "0"),
+    (("the old bread", "swims", "grazes", "bakes"), "2"),
+]
+
+
+def model_for(task: MultipleChoice, **changes: float) -> Model:
+    torch.manual_seed(3)
+    settings = toys.config(
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2, **changes
+    )
+    return Model(settings, task.heads(settings)).eval()
+
+
+def batch_of(task: MultipleChoice, examples: Examples) -> Batch:
+    return task.collate(task.featurize(examples, toys.tokenizer()), 0)
+
+
+def test_swags_sequences_are_those_of_the_paper(tmp_path: Path) -> None:
+    examples, choices = read_choices(swag_file(tmp_path / "train.csv"), swag=True)
+    task = choice_task(examples, choices, 40, swag=True)
+    assert task.dataset == "swag"
+    assert [item.label for item in examples.items] == ["0", "1"]
+    features = task.featurize(examples, toys.tokenizer())
+    assert [feature.row for feature in features] == [0] * 4 + [1] * 4
+    assert [feature.label for feature in features] == [1, 0, 0, 0, 0, 1, 0, 0]
+    words = toys.tokenizer()
+    expected = words.encode("a dog .", "the dog barks , barks .")
+    assert features[5].input_ids.tolist() == list(expected.input_ids)
+    assert features[5].token_type_ids.tolist() == list(expected.token_type_ids)
+
+
+def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("question,option A,option B,label\na,b,c,option B\n", encoding="utf-8")
+    examples, choices = read_choices(path)
+    assert choices == ("option A", "option B")
+    task = choice_task(examples, choices, 24, swag=False)
+    assert (task.prompt_columns, task.dataset) == (("question",), None)
+    path.write_text("frage,x,y,z,gut\na,b,c,d,2\n", encoding="utf-8")
+    examples, choices = read_choices(
+        path, text_columns="frage", choice_columns=["x", "y", "z"], label_column="gut"
+    )
+    assert choice_task(examples, choices, 24, swag=False).text_columns == ("frage", "x", "y", "z")
+    with pytest.raises(BertineError, match=r"train.csv: cannot tell which columns hold the choice"):
+        read_choices(path, text_columns="frage", label_column="gut")
+    with pytest.raises(BertineError, match=r"cannot tell which column holds the text before"):
+        read_choices(path, choice_columns=["x", "y"], label_column="gut")
+    with pytest.raises(BertineError, match=r"there is no column 'w'"):
+        read_choices(path, text_columns="frage", choice_columns=["w", "x"], label_column="gut")
+
+
+@pytest.mark.parametrize(
+    ("texts", "label", "message"),
+    [
+        (("q", "a", "b", "c"), "3", r"train.csv:2: the label is '3', but must be the number"),
+        (("q", "a", "b", ""), "2", r"of a choice, 0 to 1, or its column's name"),
+        (("q", "a", "b", "c"), "b", r"the label is 'b'"),
+        (("q", "a", "b", "c"), "-1", r"the label is '-1'"),
+        (("q", "", "b", "c"), "1", r"train.csv:2: the choice 'choice0' is empty"),
+        (("q", "a", "", ""), "0", r"train.csv:2: has 1 choices, but must have from 2 to 3"),
+    ],
+)
+def test_bad_rows_are_named(texts: tuple[str, ...], label: str, message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        MultipleChoice.from_examples(own([(texts, label)]), max_length=24)
+
+
+def test_too_few_columns_are_refused() -> None:
+    with pytest.raises(BertineError, match="at least two columns of choices"):
+        MultipleChoice(("question",), ("a",))
+    with pytest.raises(BertineError, match="one or two text columns besides the choices, not 3"):
+        MultipleChoice(("a", "b", "c"), ("d", "e"))
+    with pytest.raises(BertineError, match="the column 'a' is named twice"):
+        MultipleChoice(("a",), ("a", "b"))
+
+
+def test_the_loss_is_the_softmax_over_the_choices_of_an_example() -> None:
+    """Written out, with examples of two and of three choices."""
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    model = model_for(task)
+    batch = batch_of(task, examples)
+    with torch.no_grad():
+        scores = task.outputs(model, batch).double().tolist()
+        term = task.terms(model, batch)["choice"]
+    of = [scores[0:3], scores[3:5], scores[5:7], scores[7:10]]
+    right = [0, 1, 0, 2]
+    losses = [
+        math.log(sum(map(math.exp, each))) - each[number]
+        for each, number in zip(of, right, strict=True)
+    ]
+    assert float(term.total) == pytest.approx(sum(losses), rel=1e-5)
+    assert term.count == task.counts(batch)["choice"] == 4
+    best = [each.index(max(each)) for each in of]
+    assert int(term.correct or 0) == sum(a == b for a, b in zip(best, right, strict=True))
+
+
+def test_transformers_computes_the_same(tmp_path: Path) -> None:
+    examples = own([(texts, label) for texts, label in UNEVEN if len(texts) == 4 and texts[3]])
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    model = model_for(task)
+    save_model(tmp_path / "m", model, toys.tokenizer(), task=task.task_info())
+    theirs, info = transformers.AutoModelForMultipleChoice.from_pretrained(
+        tmp_path / "m", output_loading_info=True
+    )
+    assert type(theirs) is transformers.BertForMultipleChoice
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    batch = batch_of(task, examples)
+    shape = (len(examples), 3, -1)
+    with torch.no_grad():
+        expected = theirs.eval()(
+            input_ids=batch.input_ids.view(shape),
+            attention_mask=batch.attention_mask.long().view(shape),
+            token_type_ids=batch.token_type_ids.view(shape),
+            labels=torch.tensor([0, 2]),
+        )
+        term = task.terms(model, batch)["choice"]
+        scores = task.outputs(model, batch).view(len(examples), 3)
+    torch.testing.assert_close(scores, expected.logits, rtol=1e-5, atol=1e-5)
+    assert float(term.total) / term.count == pytest.approx(float(expected.loss), rel=1e-5)
+
+    # What transformers saves of it opens here, as the task with SWAG's columns.
+    theirs.save_pretrained(tmp_path / "theirs")
+    toys.tokenizer().save(tmp_path / "theirs")
+    loaded = load_model(tmp_path / "theirs")
+    assert loaded.task is not None
+    again = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
+    assert again.text_columns[:2] == ("sent1", "sent2")
+    with torch.no_grad():
+        back = again.outputs(loaded.model, batch).view(len(examples), 3)
+    torch.testing.assert_close(back, expected.logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 40, 60, 100])
+def test_choices_stay_together_and_gradients_are_those_of_the_batch(max_tokens: int) -> None:
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    model = model_for(task).train()
+    batch = batch_of(task, examples)
+    parts = split(batch, max_tokens)
+    assert len(parts) > 1
+    seen = [row for part in parts for row in dict.fromkeys(part.rows)]
+    assert sorted(seen) == [0, 1, 2, 3]  # no example in two parts
+    assert sum(part.num_sequences for part in parts) == 10
+
+    def gradients(pieces: list[Batch]) -> list[torch.Tensor]:
+        model.zero_grad()
+        accumulate(model, task, pieces, dtype=torch.float32, seeds=[0, 0])
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    for found, expected in zip(gradients(parts), gradients([batch]), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_groups_are_dealt_to_processes_whole() -> None:
+    task = MultipleChoice.from_examples(own(UNEVEN), max_length=24)
+    batch = batch_of(task, own(UNEVEN))
+    shares = plan(batch, 3, 30)
+    assert len(shares) == 3
+    rows = [row for parts in shares for part in parts for row in part.tolist()]
+    assert sorted(rows) == list(range(10))
+    examples = [{batch.rows[row] for part in parts for row in part.tolist()} for parts in shares]
+    assert sum(map(len, examples)) == 4  # each with one process
+    assert [group.tolist() for group in members(batch.targets["groups"])] == [
+        [0, 1, 2],
+        [3, 4],
+        [5, 6],
+        [7, 8, 9],
+    ]
+
+
+def test_a_step_has_so_many_examples_with_all_their_choices() -> None:
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    features = task.featurize(examples, toys.tokenizer())
+    batches = FeatureBatches(features, lambda chosen: task.collate(chosen, 0), batch_size=2, seed=1)
+    assert batches.steps_per_epoch == 2
+    rows = [batches.batch(step).rows for step in range(2)]
+    assert sorted(rows[0] + rows[1]) == [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
+    assert all(len(set(each)) == 2 for each in rows)
+
+
+def test_answers_are_joined_by_example() -> None:
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    features = task.featurize(examples, toys.tokenizer())
+    outputs = [np.float32(x) for x in (0, 1, 2, 5, 5, -1, 1, 0, 0, 0)]
+    answers = task.decode(outputs, features)
+    assert [answer.choice for answer in answers] == [2, 0, 1, 0]
+    whole = sum(math.exp(x) for x in (0, 1, 2))
+    assert answers[0].probability == pytest.approx(math.exp(2) / whole)
+    assert answers[1].probabilities == (0.5, 0.5)
+    assert task.output_columns(True)[:3] == ["choice", "probability", "probability_choice0"]
+    assert task.output_values(answers[1], True) == [0, 0.5, 0.5, 0.5, 0.0]
+    labels = [item.label or "" for item in examples.items]
+    report = task.report(answers, labels)
+    assert report.metrics["accuracy"] == 0.0
+    assert report.metrics["loss"] == pytest.approx(
+        -sum(
+            math.log(answer.probabilities[right])
+            for answer, right in zip(answers, [0, 1, 0, 2], strict=True)
+        )
+        / 4
+    )
+    assert report.num_examples == 4
+    assert task.metrics([ChoicePrediction(1, (0.2, 0.8))], ["choice1"])["accuracy"] == 1.0
+
+
+def test_the_task_survives_its_model_directory_entry() -> None:
+    task = MultipleChoice(("a", "b"), ("c", "d", "e"), "label", 24, dataset="swag")
+    assert task_class("choice").from_info(task.task_info(), toys.config()) == task

@@ -1,0 +1,107 @@
+"""What is read of texts longer than the model, and the weights of rare classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import toys
+from bertine.errors import BertineError
+from bertine.models.model import Model
+from bertine.tasks.base import truncation_note
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.long_text import parts_of
+from bertine.tasks.regression import TextRegression
+
+CLS, SEP = 900, 901
+
+
+def text(pieces: int) -> np.ndarray:
+    """[CLS] 0 1 2 … [SEP]."""
+    return np.array([CLS, *range(pieces), SEP], dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("head", [[*range(8)]]),
+        ("tail", [[*range(12, 20)]]),
+        ("head-tail", [[0, 1, *range(14, 20)]]),
+        ("windows", [[*range(8)], [*range(4, 12)], [*range(8, 16)], [*range(12, 20)]]),
+    ],
+)
+def test_each_way_keeps_its_part(mode: str, expected: list[list[int]]) -> None:
+    found = parts_of(text(20), 10, mode)
+    assert [part.tolist() for part in found] == [[CLS, *part, SEP] for part in expected]
+    for pieces in (0, 1, 8):
+        (whole,) = parts_of(text(pieces), 10, mode)
+        assert whole.tolist() == text(pieces).tolist()
+
+
+@pytest.mark.parametrize("pieces", range(9, 40))
+def test_windows_lose_nothing_and_are_full(pieces: int) -> None:
+    found = parts_of(text(pieces), 10, "windows")
+    assert all(len(part) == 10 for part in found)
+    assert sorted({piece for part in found for piece in part[1:-1].tolist()}) == [*range(pieces)]
+    assert len({tuple(part.tolist()) for part in found}) == len(found)
+
+
+def long_examples() -> Examples:
+    long = " ".join([toys.sentence("cat", "old")] * 4)  # 32 pieces
+    texts = [long, "the cat", f"{long} {long}"]
+    items = [Example((words,), label, 1) for words, label in zip(texts, "aba", strict=True)]
+    return Examples("train.csv", ("text",), "label", items)
+
+
+def test_windows_are_examples_in_training_and_one_answer_in_the_end() -> None:
+    examples = long_examples()
+    task = TextClassification(("a", "b"), max_length=18, long_text="windows")
+    features = task.featurize(examples, toys.tokenizer())
+    assert [feature.row for feature in features] == [0, 0, 0, 1, *[2] * 7]
+    assert [feature.label for feature in features] == [0, 0, 0, 1, *[0] * 7]
+    assert truncation_note(features, 18) == (
+        "2 of 3 texts are longer than 18 pieces and are read in 10 windows"
+    )
+    model = Model(toys.config(), task.heads(toys.config())).eval()
+    with torch.no_grad():
+        logits = task.outputs(model, task.collate(features, 0)).numpy()
+    answers = task.decode(list(logits), features)
+    assert len(answers) == 3
+    mean = torch.from_numpy(logits[:3].mean(0)).double().softmax(-1).tolist()
+    assert list(answers[0].probabilities.values()) == pytest.approx(mean, rel=1e-5)
+    scores = TextRegression(long_text="windows", max_length=18)
+    plain = [np.float32(number) for number in range(11)]
+    assert [answer.score for answer in scores.decode(plain, features)] == [1.0, 3.0, 7.0]
+
+
+@pytest.mark.parametrize("mode", ["tail", "head-tail"])
+def test_what_is_cut_is_counted(mode: str) -> None:
+    task = TextClassification(("a", "b"), max_length=18, long_text=mode)
+    features = task.featurize(long_examples(), toys.tokenizer())
+    assert [len(feature.input_ids) for feature in features] == [18, 4, 18]
+    assert [feature.num_truncated for feature in features] == [16, 0, 48]
+    assert truncation_note(features, 18) == "2 of 3 texts were cut at 18 pieces (64 pieces lost)"
+
+
+def test_pairs_and_unknown_ways_are_refused() -> None:
+    with pytest.raises(BertineError, match="long_text 'tail' is for single texts"):
+        TextClassification(("a", "b"), ("x", "y"), long_text="tail")
+    with pytest.raises(BertineError, match="long_text is 'middle', but must be one of head, tail"):
+        TextRegression(long_text="middle")
+
+
+def test_balanced_weights_let_every_class_count_the_same() -> None:
+    items = [Example(("the cat",), label) for label in "aaaaab"]
+    examples = Examples("train.csv", ("text",), "label", items)
+    task = TextClassification.from_examples(examples, max_length=18)
+    assert task.balanced(examples) == pytest.approx((6 / (2 * 5), 6 / (2 * 1)))
+    weighted = TextClassification(("a", "b"), max_length=18, class_weights=task.balanced(examples))
+    model = Model(toys.config(), task.heads(toys.config())).eval()
+    batch = task.collate(task.featurize(examples, toys.tokenizer()), 0)
+    with torch.no_grad():
+        logits = task.outputs(model, batch)
+        total = weighted.terms(model, batch)["classifier"].total
+    losses = -logits.log_softmax(-1)
+    assert float(total) == pytest.approx(float(0.6 * losses[:5, 0].sum() + 3 * losses[5, 1]))

@@ -1,0 +1,74 @@
+"""Parquet tables are read as the others are."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import toys
+from bertine.errors import BertineError
+from bertine.inference.predict import predict
+from bertine.tasks.examples import find_splits, read_examples
+from bertine.tasks.tables import Table
+
+
+def write(path: Path, columns: dict[str, list[Any]]) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
+    texts, labels = ["ä, b", "two\nlines", "c\0d"], [1, 0, 1]
+    path = write(tmp_path / "train.parquet", {"text": texts, "label": labels})
+    examples = read_examples(path)
+    assert [item.texts for item in examples.items] == [("ä, b",), ("two\nlines",), ("cd",)]
+    assert [item.label for item in examples.items] == ["1", "0", "1"]
+    assert any("1 NUL bytes were removed" in note for note in examples.notes)
+    assert find_splits(tmp_path).train == path
+    with pytest.raises(BertineError, match=r"train.parquet:3: NUL byte"):
+        read_examples(path, strict=True)
+
+
+def test_values_of_other_kinds_are_told(tmp_path: Path) -> None:
+    day = datetime.date(2020, 1, 2)
+    path = write(
+        tmp_path / "a.pq", {"text": ["x", None], "day": [day, day], "many": [["a"], ["b", "c"]]}
+    )
+    with Table(path) as table:
+        rows = list(table)
+        assert rows[1].values == {"text": None, "day": "2020-01-02", "many": ["b", "c"]}
+        with pytest.raises(BertineError, match=r"a.pq:2: 'text' is null, but must be a text"):
+            table.text(rows[1], "text")
+    with pytest.raises(BertineError, match=r"there is no column 'txt' \(did you mean 'text'\?\)"):
+        Table(path, wanted=["txt"])
+
+
+def test_what_is_no_parquet_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"text,label\n")
+    with pytest.raises(BertineError, match=r"a.parquet: is no Parquet file") as caught:
+        Table(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(BertineError, match=r"b.parquet"):
+        Table(tmp_path / "b.parquet")
+    write(path, {"text": ["x"]})
+    with pytest.raises(BertineError, match="leave out format and quotes"):
+        Table(path, format="csv")
+
+
+def test_predictions_of_parquet_are_json_lines(tmp_path: Path) -> None:
+    model = toys.write_classifier(tmp_path / "model")
+    path = write(tmp_path / "a.parquet", {"text": ["the cat", "soup"], "number": [1, 2]})
+    report = predict(model, path, tmp_path / "out.jsonl", precision="fp32", show_progress=False)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert report.rows == 2
+    assert [(row["text"], row["number"]) for row in rows] == [("the cat", 1), ("soup", 2)]
+    assert all(row["label"] in ("animal", "dish") for row in rows)
+    with pytest.raises(BertineError, match="answers are not written as Parquet"):
+        predict(model, path, tmp_path / "out.parquet", show_progress=False)

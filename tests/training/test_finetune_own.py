@@ -1,0 +1,253 @@
+"""Fine-tuning on one's own data: multiple choice, many labels, rare classes, long texts; what is
+trained is saved, loaded, evaluated and predicted the same."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import bertine
+import toys
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.rng import generator
+
+OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
+QUICK: dict[str, Any] = {
+    "epochs": 1,
+    "batch_size": 8,
+    "max_length": 32,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+}
+COLUMNS = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+COLUMNS += [*(f"ending{number}" for number in range(4)), "label"]
+
+
+def write_swag(path: Path, rows: int, seed: int = 0) -> Path:
+    """In SWAG's columns: what an animal does, among what dishes do."""
+    draw = generator(seed, "toy swag")
+    topics = list(toys.TOPICS)
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(COLUMNS)
+        for number in range(rows):
+            right = int(draw.integers(4))
+            order = [4 + int(index) for index in draw.permutation(4)]
+            order[right] = int(draw.integers(4))
+            topic, place = topics[order[right]], toys.TOPICS[topics[order[right]]][1]
+            first, second = f"a {topic} in the {place} .", f"the {topic}"
+            endings = [f"{toys.TOPICS[topics[index]][0]} ." for index in order]
+            head = [number, f"toy{number}", number, f"{first} {second}", first, second, "gold"]
+            writer.writerow([*head, *endings, right])
+    return path
+
+
+@pytest.fixture(scope="module")
+def swag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("swag")
+    write_swag(folder / "train.csv", 160)
+    write_swag(folder / "val.csv", 40, seed=1)
+    return folder
+
+
+def test_swag_is_learned_saved_evaluated_and_predicted(
+    swag: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    command = ["finetune", "swag", "--model", str(model), "--data", str(swag), "--out", str(out)]
+    assert main([*command, *OPTIONS, "--epochs", "8", "--learning-rate", "2e-3"]) == 0
+    assert "40 examples of" in capsys.readouterr().out
+    final = json.loads((out / "scores.json").read_text())["final"]
+    assert final["metrics"]["accuracy"] > 0.6  # chance is 0.25
+    info = json.loads((out / "model" / "bertine.json").read_text())
+    assert (info["name"], info["dataset"]) == ("choice", "swag")
+
+    report = bertine.evaluate(out, swag, precision="fp32", show_progress=False)
+    assert report.metrics == pytest.approx(final["metrics"], abs=1e-4)
+
+    answered = tmp_path / "answered.csv"
+    arguments = ["--input", str(swag / "val.csv"), "--output", str(answered), "--precision", "fp32"]
+    assert main(["predict", str(out), *arguments]) == 0
+    with open(answered, encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert list(rows[0])[-2:] == ["choice", "probability"]
+    right = sum(row["choice"] == row["label"] for row in rows)
+    assert right / len(rows) == pytest.approx(final["metrics"]["accuracy"])
+
+    predictor = bertine.Predictor.load(out, precision="fp32")
+    texts = [tuple(row[name] for name in predictor.task.text_columns) for row in rows[:3]]
+    answers = predictor.predict(texts)
+    assert [str(answer.choice) for answer in answers] == [row["choice"] for row in rows[:3]]
+
+    theirs = transformers.AutoModelForMultipleChoice.from_pretrained(out / "model").eval()
+    words = transformers.AutoTokenizer.from_pretrained(out / "model")
+    for text, answer in zip(texts, answers, strict=True):
+        pairs = [(text[0], f"{text[1]} {ending}") for ending in text[2:]]
+        encoded = words(pairs, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = theirs(**{name: value[None] for name, value in encoded.items()}).logits
+        assert logits.softmax(-1)[0].tolist() == pytest.approx(answer.probabilities, abs=1e-4)
+
+
+def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:
+    """Micro-batches that hold two examples' choices, or not even one's."""
+
+    def losses(name: str, tokens: int | None) -> list[float]:
+        bertine.finetune(
+            "swag",
+            model=model,
+            data=swag,
+            out=tmp_path / name,
+            dropout=0.0,
+            max_tokens_per_micro_batch=tokens,
+            log_every=1,
+            **QUICK,
+        )
+        return [line["loss"] for line in toys.log(tmp_path / name) if "loss" in line]
+
+    whole = losses("whole", None)
+    assert len(whole) == 20
+    for tokens in (130, 10):
+        assert losses(str(tokens), tokens) == pytest.approx(whole, rel=1e-3)
+
+
+def write_tagged(path: Path, rows: int, columns: bool = False) -> Path:
+    """Which of "animal", "pet" and "wet" a text is about; bread, rice and cake are none."""
+    draw = generator(0, "toy tags")
+    topics = list(toys.TOPICS)
+    names = ["animal", "pet", "wet"]
+    lines = ["text," + (",".join(names) if columns else "labels")]
+    for _ in range(rows):
+        topic = topics[int(draw.integers(len(topics)))]
+        adjective = toys.ADJECTIVES[int(draw.integers(len(toys.ADJECTIVES)))]
+        has = [topics.index(topic) < 4, topic in ("cat", "dog"), topic in ("fish", "soup")]
+        cells = ",".join(str(int(value)) for value in has)
+        found = "|".join(name for name, value in zip(names, has, strict=True) if value)
+        lines.append(f"{toys.sentence(topic, adjective)},{cells if columns else found}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_many_labels_are_learned_saved_evaluated_and_predicted(
+    columns: bool, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write_tagged(tmp_path / "tags.csv", 200, columns), tmp_path / "run"
+    named = ["--label-columns", "animal", "pet", "wet"] if columns else []
+    command = ["finetune", "multi-label", "--model", str(model), "--data", str(data)]
+    command += ["--out", str(out), *OPTIONS, "--epochs", "12", "--learning-rate", "3e-3"]
+    assert main([*command, *named, "--threshold", "0.4", "--class-weights", "balanced"]) == 0
+    assert "micro_f1" in capsys.readouterr().out
+    final = json.loads((out / "scores.json").read_text())["final"]
+    assert final["metrics"]["micro_f1"] > 0.8
+    assert set(final["per_label"]) == {"animal", "pet", "wet"}
+
+    report = bertine.evaluate(out, data, precision="fp32", show_progress=False)
+    assert report.metrics["micro_f1"] > 0.8
+    predictor = bertine.Predictor.load(out, precision="fp32")
+    assert predictor.task.threshold == 0.4
+    (answer,) = predictor.predict([toys.sentence("dog", "old")])
+    assert set(answer.labels) == {"animal", "pet"}
+    answered = tmp_path / "answered.csv"
+    assert main(["predict", str(out), "--input", str(data), "--output", str(answered)]) == 0
+    header = answered.read_text(encoding="utf-8").splitlines()[0]
+    assert header.endswith(",labels" if columns else ",predicted_labels")
+
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(out / "model").eval()
+    words = transformers.AutoTokenizer.from_pretrained(out / "model")
+    with torch.no_grad():
+        logits = theirs(**words([toys.sentence("dog", "old")], return_tensors="pt")).logits
+    assert logits.sigmoid()[0].tolist() == pytest.approx(
+        list(answer.probabilities.values()), abs=1e-4
+    )
+
+
+def test_windows_are_trained_and_answered(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    topics = list(toys.TOPICS)
+    rows = [
+        f"{' '.join([toys.sentence(topics[n % 8], 'old')] * (1 + n % 4))},{'ab'[n % 8 > 3]}"
+        for n in range(64)
+    ]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    settings = {**QUICK, "max_length": 16}
+    done = bertine.finetune(
+        "text", model=model, data=path, out=tmp_path / "run", long_text="windows", **settings
+    )
+    assert "texts are longer than 16 pieces and are read in" in capsys.readouterr().err
+    assert done.report is not None
+    assert done.report.to_dict()["num_examples"] == 6  # texts, not windows
+    predictor = bertine.Predictor.load(tmp_path / "run")
+    assert predictor.task.long_text == "windows"
+    assert len(predictor.predict([" ".join(["the cat"] * 40), "soup"])) == 2
+
+
+def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> None:
+    """Ten texts of one class and ninety of the other, that cannot be told apart: without weights
+    the common one is always answered."""
+    path = tmp_path / "train.csv"
+    rows = [f"the cat sleeps .,{'rare' if n % 10 == 0 else 'common'}" for n in range(100)]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+
+    def probability(name: str, **options: Any) -> float:
+        bertine.finetune(
+            "text", model=model, data=path, out=tmp_path / name, **{**QUICK, "epochs": 4}, **options
+        )
+        (answer,) = bertine.Predictor.load(tmp_path / name).predict(["the cat sleeps ."])
+        return answer.probabilities["rare"]
+
+    assert probability("plain") < 0.25
+    assert 0.35 < probability("weighted", class_weights="balanced") < 0.65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["swag", "--label-column", "x"], "the columns of SWAG are known"),
+        (["text", "--choice-columns", "a", "b"], "--choice-columns) is for choice, but the task"),
+        (["choice", "--class-weights", "balanced"], "is for text and multi-label, but the task is"),
+        (
+            ["regression", "--label-columns", "a"],
+            "is for multi-label, but the task is 'regression'",
+        ),
+        (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
+        (["choice"], "cannot tell which column holds the label"),
+        (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    arguments: list[str],
+    message: str,
+    swag: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "train.csv"
+    text = (swag / "train.csv").read_text(encoding="utf-8")
+    data.write_text(text.replace("label", "right", 1) if arguments == ["choice"] else text)
+    out = tmp_path / "out"
+    command = ["finetune", *arguments, "--model", str(model), "--data", str(data)]
+    assert main([*command, "--out", str(out)]) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert not out.exists()
+
+
+def test_a_label_of_the_dev_file_that_is_no_choice(model: Path, tmp_path: Path) -> None:
+    write_swag(tmp_path / "train.csv", 16)
+    text = write_swag(tmp_path / "val.csv", 4).read_text(encoding="utf-8").splitlines()
+    text[2] = text[2].rsplit(",", 1)[0] + ",7"
+    (tmp_path / "val.csv").write_text("\n".join(text) + "\n", encoding="utf-8")
+    with pytest.raises(BertineError, match=r"val.csv:3: the label is '7', but must be the number"):
+        bertine.finetune("swag", model=model, data=tmp_path, out=tmp_path / "run", **QUICK)
