@@ -60,9 +60,7 @@ def setting_of(task: Task, args: argparse.Namespace, data: Path, seed: int = 0) 
     )
 
 
-def measure_speed(
-    setting: Setting, folder: Path, args: argparse.Namespace
-) -> dict[str, list[float]]:
+def measure_speed(setting: Setting, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Seconds of an epoch over a part of the training file, of each system in turns; and the
     machine's rate before each turn."""
     task = setting.task
@@ -92,7 +90,7 @@ def measure_speed(
                     seconds["GFLOP/s"].append(rate)
     told = ", ".join(f"{name} {statistics.median(seconds[name]):.2f} s" for name in names)
     print(f"{task.name}: an epoch of {args.speed_examples} examples: {told}", flush=True)
-    return seconds
+    return {"examples": args.speed_examples, **seconds}
 
 
 def run_whole(setting: Setting, system: str, out: Path, threads: int) -> dict[str, Any]:
