@@ -47,6 +47,7 @@ _FEW = 16
 
 def setting_of(task: Task, args: argparse.Namespace, data: Path, seed: int = 0) -> Setting:
     """The task's hyper-parameters, those on the command line first."""
+    longest = args.max_length or task.max_length
     return Setting(
         task,
         args.model,
@@ -55,8 +56,10 @@ def setting_of(task: Task, args: argparse.Namespace, data: Path, seed: int = 0) 
         epochs=args.epochs or task.epochs,
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
-        max_length=args.max_length or task.max_length,
+        max_length=longest,
         seed=seed,
+        # The tokenizers of transformers want it well below the input's length.
+        doc_stride=min(Setting.doc_stride, longest // 3),
     )
 
 
