@@ -152,7 +152,8 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
         for metric in task.metrics:
             scores = [[100 * run["scores"][metric] for run in runs] for runs in (mine, best)]
             apart = statistics.fmean(scores[0]) - statistics.fmean(scores[1]) if mine else None
-            if apart is not None and apart < -max(map(_spread, scores)):
+            # One seed has no spread.
+            if apart is not None and len(mine) > 1 and apart < -max(map(_spread, scores)):
                 behind.append(f"{task.name} {metric}")
             first = metric == task.metrics[0]
             rows.append(
