@@ -12,6 +12,7 @@ import torch
 from bertine.console import progress, say
 from bertine.data.store import is_store
 from bertine.errors import BertineError
+from bertine.files import check_replaceable
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
@@ -111,17 +112,9 @@ class Predictor:
         Raises:
             BertineError: the folder holds something else, or cannot be written.
         """
-        folder = Path(model_dir)
-        if (
-            folder.exists()
-            and not (folder / CONFIG).is_file()
-            and (not folder.is_dir() or any(folder.iterdir()))
-        ):
-            raise BertineError(
-                f"{folder}: holds something that is no model directory; choose another folder"
-            )
+        check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
         save_model(
-            folder, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
+            model_dir, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
         )
 
     def __call__(self, texts: Sequence[Text]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -248,6 +249,7 @@ def finetune(
         outcome = train(
             prepared, config, run, settings, save_best=save_best, world=world, shard=shard
         )
+    context = contextvars.copy_context()
     return Learner(
         run.model,
         outcome.scores,
@@ -256,7 +258,8 @@ def finetune(
         prepared.metric_names,
         final=outcome.final,
         origin=Origin(
-            read=lambda: read_or_given(task, data, seed=seed, reading=reading),
+            # In the context of now: what decides how they are read beyond the arguments does too.
+            read=lambda: context.run(read_or_given, task, data, seed=seed, reading=reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             device=str(where),
             precision=precision,
