@@ -32,7 +32,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     group.add_argument("--max-rate", metavar="X", type=real(), default=1e-2, help="of the last one")
     group.add_argument(
-        "--steps", metavar="N", type=whole(10), default=100, help="with a rising rate"
+        "--steps", metavar="N", type=whole(20), default=100, help="with a rising rate"
     )
     group.add_argument(
         "--warmup-steps",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,19 +77,20 @@ def rate_plot(test: RateTest) -> bytes:
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(LogLocator(10, numticks=8))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value)))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value, False)))
         return to_svg(figure, salt=repr(test))
 
 
 def _limits(test: RateTest) -> tuple[float, float]:
-    """Of the losses shown: all of the smoothed curve but its flight at the end, which would press
-    the rest flat."""
-    low = min(min(test.smoothed), float(np.quantile(test.losses, 0.02)))
-    high = max(float(np.quantile(test.losses, 0.9)), test.smoothed[0])
-    room = 0.08 * max(high - low, 1e-6)
-    return low - room, high + 2 * room
+    """Of the losses shown: those of the first two thirds and the smoothed curve's lowest, with
+    room for a rise; not the flight at the end, which would press the rest flat."""
+    early = test.losses[: max(1, 2 * len(test.losses) // 3)]
+    low = min(min(test.smoothed), float(np.quantile(early, 0.02)))
+    high = max(test.smoothed[0], float(np.quantile(early, 0.98)))
+    room = max(high - low, 1e-6)
+    return low - 0.08 * room, high + 0.25 * room
 
 
 def write_rate_page(
@@ -126,7 +126,7 @@ def write_rate_page(
         BertineError: it cannot be written.
     """
     rows = [
-        (f"{rate:.0e}", "" if loss is None else f"{loss:.4f}", said)
+        (rate_text(rate), "" if loss is None else f"{loss:.4f}", said)
         for rate, loss, said in test.grid
     ]
     blocks: list[html.Block] = [html.Note(note, "warning") for note in notes]
@@ -166,8 +166,6 @@ def write_rate_page(
 
 
 def rate_text(rate: float) -> str:
-    """``"3e-05"``, ``"2.4e-05"``: two significant digits."""
-    if not math.isfinite(rate):
-        return str(rate)
+    """``"3e-5"``, ``"2.4e-5"``: at most two significant digits."""
     mantissa, exponent = f"{rate:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{exponent}"
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"

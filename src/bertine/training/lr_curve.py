@@ -20,6 +20,11 @@ SMOOTHING = 0.9
 DIVERGED = 4.0
 #: The slope at a rate is that of the points within this factor below and above it, half a decade.
 _HALF_WINDOW = 10**0.25
+#: Steps whose mean loss is that before there is anything to be seen.
+_FIRST = 10
+#: A fall is clear from so many times on what losses differ by from batch to batch: with losses that
+#: do nothing but differ, the lowest of the smoothed ones is half as far down.
+_CLEAR = 1.25
 
 
 @dataclass
@@ -125,17 +130,22 @@ class Bracket:
 
 def bracket_of(curve: RateCurve) -> Bracket | None:
     """The bracket of a curve; None where it does not fall: where its lowest smoothed loss is not
-    below the first by what the loss differs from batch to batch anyway."""
+    below the mean loss of the warm-up and the first ten steps by clearly more than losses differ
+    from batch to batch anyway."""
     rates, smoothed = curve.points()
-    if len(rates) < 3:
+    if len(rates) < 2 * _FIRST:
         return None
-    end = int(smoothed.argmin())
-    noise = float(np.std(np.diff(curve.losses[: curve.warmup + end + 1]))) / math.sqrt(2)
-    if end < 2 or smoothed[0] - smoothed[end] < max(noise, 1e-9):
+    first = curve.warmup + _FIRST
+    # Smoothed losses of so few steps that one of them decides are no minimum.
+    end = _FIRST + int(smoothed[_FIRST:].argmin())
+    until = curve.warmup + max(end, len(rates) // 2)
+    noise = float(np.std(np.diff(curve.losses[: until + 1]))) / math.sqrt(2)
+    fall = float(np.mean(curve.losses[:first])) - float(smoothed[end])
+    if fall <= max(_CLEAR * noise, 1e-9):
         return None
+    x = np.log10(rates)
     # To the lowest point, not beyond: what falls again after a rise has been thrown about.
-    x, y = np.log10(rates[: end + 1]), smoothed[: end + 1]
-    slopes = [_slope(x, y, middle) for middle in x]
+    slopes = [_slope(x, smoothed, middle) for middle in x[: end + 1]]
     return Bracket(float(rates[int(np.argmin(slopes))]), float(rates[end]))
 
 

@@ -114,7 +114,7 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher"
         )
-    for name, least in (("steps", 10), ("warmup_steps", 0)):
+    for name, least in (("steps", 20), ("warmup_steps", 0)):
         if given[name] < least:
             raise BertineError(f"{name} is {given[name]}, but must be at least {least}")
     if not 0.0 < layer_decay <= 1.0:

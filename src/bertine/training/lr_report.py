@@ -181,9 +181,9 @@ def _notes(curve: RateCurve, found: Bracket | None, passes: float, num_examples:
     notes = []
     if found is None:
         notes.append(
-            "the loss did not fall by more than it differs from batch to batch: take larger "
-            "batches (--batch-size) or more steps (--steps), and look whether the labels fit the "
-            "texts; until then the paper's rates are the best guess"
+            "the loss did not fall by clearly more than it differs from batch to batch: take "
+            "larger batches (--batch-size) or more steps (--steps), and look whether the labels "
+            "fit the texts; until then the paper's rates are the best guess"
         )
     elif not curve.diverged and found.lowest >= curve.points()[0][-1] * 0.999:
         notes.append(
@@ -205,7 +205,8 @@ def next_command(
     rate = PAPER_RATES[2] if found is None else found.middle
     if not isinstance(given["data"], str | Path):  # examples in memory
         return (
-            f'bertine.finetune({given["task"]!r}, …, schedule="one-cycle", learning_rate={rate:g})'
+            f'bertine.finetune({given["task"]!r}, …, schedule="one-cycle", '
+            f"learning_rate={rate_text(rate)})"
         )
     words = ["bertine", "finetune", given["task"]]
     for name, value in given.items():
@@ -220,8 +221,9 @@ def next_command(
             words += [option, *map(str, value)]
         else:
             words += [option, str(value)]
-    words += ["--schedule", "one-cycle", "--learning-rate", f"{rate:g}"]
-    words += ["--out", f"{str(given['model']).rstrip('/')}-{given['task']}"]
+    words += ["--schedule", "one-cycle", "--learning-rate", rate_text(rate)]
+    name = given["glue_task"] or Path(given["data"]).resolve().name.split(".")[0]
+    words += ["--out", f"{name}-model"]
     return shlex.join(words)
 
 
