@@ -9,13 +9,13 @@ from common import Turn, peak_memory, reset_peak_memory
 
 import bertine
 from bertine.console import console
-from bertine.training.finetune import FinetuneResult
+from bertine.training.learner import Learner
 from bertine.training.tracking import read_log
 from sides.scores import judge
 from sides.settings import Setting, read_file
 
 
-def finetune(setting: Setting, out: Path, log_every: int = 10) -> FinetuneResult:
+def finetune(setting: Setting, out: Path, log_every: int = 10) -> Learner:
     """The run that a user would start."""
     task = setting.task
     naming: dict[str, Any] = {"glue_task": task.name} if task.verb == "glue" else {}
@@ -73,10 +73,10 @@ def whole_run(turn: Turn, setting: Setting, out: Path) -> None:
 def epochs_by_turns(turn: Turn, setting: Setting, out: Path) -> None:
     """A turn an epoch. The evaluation after it, which the clock does not see, ends the turn; that
     of the first epoch begins with loading and tokenizing, unseen too."""
-    import bertine.training.finetune as finetuning
+    import bertine.training.finetune_run as running
 
     console.quiet = True
-    evaluate = finetuning.evaluate_examples
+    evaluate = running.evaluate_examples
     before = 0.0
 
     def evaluate_and_wait(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,7 @@ def epochs_by_turns(turn: Turn, setting: Setting, out: Path) -> None:
         before = elapsed
         return report
 
-    finetuning.evaluate_examples = evaluate_and_wait
+    running.evaluate_examples = evaluate_and_wait
     turn.end({})
     finetune(setting, out, log_every=1)
     raise SystemExit("bertine: the run has ended before the turns did")
