@@ -146,6 +146,12 @@ class Task(Protocol[Prediction]):
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """One fp32 output for each feature → the loss of each example, in their order: what
+        `terms` has without dropout and weights, the mean over the example's targets. nan where
+        its label is not known."""
+        ...
+
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
         """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
