@@ -15,6 +15,7 @@ from bertine.console import human_time, say, warn
 from bertine.data.batching import FeatureBatches
 from bertine.files import read_json, write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.losses import write_worst
 from bertine.modeldir import LoadedModel, load_config, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
@@ -392,6 +393,15 @@ def finetune(
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
         write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
         saved = _finished(built, loaded.model, reports[-1])
+        write_worst(
+            run.folder,
+            loaded.model,
+            saved,
+            validation,
+            loaded.tokenizer,
+            features=held,
+            dtype=resolve_precision(precision, where),
+        )
         save_model(run.model, loaded.model, loaded.tokenizer, task=saved.task_info(facts))
         run.remove_checkpoints()
         return scores, _elapsed(run), dict(reports[-1].metrics)
