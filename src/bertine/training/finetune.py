@@ -13,6 +13,7 @@ import torch
 from bertine import rng
 from bertine.console import human_time, say, warn
 from bertine.data.batching import FeatureBatches
+from bertine.errors import BertineError
 from bertine.files import read_json, write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.losses import write_worst
@@ -22,7 +23,7 @@ from bertine.models.precision import precision_name, resolve_precision
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
-from bertine.tasks.labelled import TaggedReading, read_labelled
+from bertine.tasks.labelled import Labelled, TaggedReading, read_labelled
 from bertine.tasks.metrics import official_score
 from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
@@ -91,7 +92,7 @@ def finetune(
     task: str,
     *,
     model: Path | str,
-    data: Path | str,
+    data: Path | str | Labelled,
     out: Path | str,
     glue_task: str | None = None,
     fresh_weights: bool = False,
@@ -152,7 +153,8 @@ def finetune(
             no validation file, a tenth of the training examples is held out. For GLUE the folder
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
             For SQuAD its training file, beside which the dev file is found, or their folder.
-            For SWAG the folder of its files, or one of them.
+            For SWAG the folder of its files, or one of them. Or :class:`Labelled` examples that
+            are read already; where there are none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
         glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
             ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
@@ -228,23 +230,27 @@ def finetune(
     where = world.device
     world.alone(lambda: Run.check(out, resume))
     config = load_config(model, dropout=dropout)
-    labelled = read_labelled(
-        task,
-        data,
-        glue=glue_task,
-        seed=seed,
-        text_columns=text_columns,
-        label_column=label_column,
-        format=format,
-        quotes=quotes,
-        strict=strict,
-        limits=SpanLimits.given(
-            doc_stride=doc_stride,
-            max_question_length=max_question_length,
-            max_answer_length=max_answer_length,
-        ),
-        tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
-        options=options,
+    labelled = (
+        data
+        if isinstance(data, Labelled)
+        else read_labelled(
+            task,
+            data,
+            glue=glue_task,
+            seed=seed,
+            text_columns=text_columns,
+            label_column=label_column,
+            format=format,
+            quotes=quotes,
+            strict=strict,
+            limits=SpanLimits.given(
+                doc_stride=doc_stride,
+                max_question_length=max_question_length,
+                max_answer_length=max_answer_length,
+            ),
+            tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
+            options=options,
+        )
     )
     train, validation = labelled.train, labelled.validation
     if max_length is None:
@@ -266,6 +272,8 @@ def finetune(
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
     held = built.featurize(validation, loaded.tokenizer)
+    if save_best and not held:
+        raise BertineError("without validation examples there is no best epoch to save")
     others = {
         word: (examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in labelled.others.items()
@@ -303,7 +311,7 @@ def finetune(
     )
     settings = {
         "task": built.task_info().dataset or task,
-        "data_path": str(data),
+        "data_path": labelled.train.source if data is labelled else str(data),
         "model_path": str(model),
         "num_examples": len(train),
         "examples_fingerprint": train.fingerprint(),
@@ -371,7 +379,7 @@ def finetune(
             fit_config,
             run,
             title="finetune",
-            evaluate=evaluate,
+            evaluate=evaluate if held else None,
             evaluate_every=batches.steps_per_epoch,
             # Also where it is not asked for yet: it may be when the run is resumed.
             choose=Choice(names[0], highest=True),
@@ -387,12 +395,14 @@ def finetune(
             if best.step != steps:
                 reports.clear()
         # None was made where the run was resumed from a checkpoint of its last step.
-        if not reports:
+        if held and not reports:
             reports.append(score())
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-        write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
-        saved = _finished(built, loaded.model, reports[-1])
+        report = reports[-1] if reports else None
+        told = {} if report is None else report.to_dict()
+        write_json(run.folder / "scores.json", {"scores": scores, "final": told})
+        saved = _finished(built, loaded.model, report)
         write_worst(
             run.folder,
             loaded.model,
@@ -404,7 +414,7 @@ def finetune(
         )
         save_model(run.model, loaded.model, loaded.tokenizer, task=saved.task_info(facts))
         run.remove_checkpoints()
-        return scores, _elapsed(run), dict(reports[-1].metrics)
+        return scores, _elapsed(run), {} if report is None else dict(report.metrics)
 
     scores, elapsed, metrics = world.alone(save)
     report = reports[-1] if reports else None
@@ -420,7 +430,7 @@ def _same_outputs(info: TaskInfo | None, built: Task[Any]) -> bool:
     return (info.name, info.labels) == (wanted.name, wanted.labels)
 
 
-def _finished(built: Task[Any], model: Model, report: Report) -> Task[Any]:
+def _finished(built: Task[Any], model: Model, report: Report | None) -> Task[Any]:
     """The task as it is saved with the trained `model`, of which `report` is the evaluation."""
     if isinstance(built, TextRegression):
         return built.unscaled(model)
@@ -475,7 +485,7 @@ def _scores(run: Run) -> list[dict[str, Any]]:
 
 def _final(run: Run) -> dict[str, float]:
     """The metrics of the model of a finished run: not the last ones where the best was saved."""
-    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"]["metrics"]
+    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"].get("metrics", {})
     return metrics
 
 
