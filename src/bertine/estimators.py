@@ -11,6 +11,7 @@ and pickled. What they do is ``bertine finetune`` with the same names and number
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ _LABEL = "label"
 #: What messages call the examples: scikit-learn's name of them.
 _SOURCE = "X"
 _FOLDER = "model"
+#: Steps: a run that is thrown away is not gone on with.
+_NEVER = sys.maxsize
 
 AnyTask = TypeVar("AnyTask", TextClassification, TextRegression)
 
@@ -124,8 +127,7 @@ class _BertEstimator(BaseEstimator):
                 device=self.device,
                 precision=self.precision,
                 seed=self._seed(),
-                # A run that is thrown away is not gone on with.
-                checkpoint_every=0 if self.out is None else None,
+                checkpoint_every=_NEVER if self.out is None else None,
             )
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
 
@@ -292,7 +294,7 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         classes, ids = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(
-                f"y has 1 class, {classes[0]!r}; a classifier needs at least two classes"
+                f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
         TableOptions(class_weights=self.class_weights)
