@@ -199,8 +199,9 @@ def test_a_finetuning_run(tmp_path: Path) -> None:
         *("epoch", "3 texts were cut", "Matthews"),
     ):
         assert text in shown, text
-    assert titles(run)[:4] == ["Confusion matrix", "Loss", "Accuracy", "Matthews"]
-    rows = report(run).path.read_text(encoding="utf-8").split("<tbody>")[1].split("</tbody>")[0]
+    assert "Confusion matrix of the last evaluation: 5,985 of 5,990 examples right" in shown
+    assert titles(run)[:3] == ["Loss", "Accuracy", "Matthews"]
+    rows = report(run).path.read_text(encoding="utf-8").split("<tbody>")[2].split("</tbody>")[0]
     assert [row.split("<")[0] for row in rows.split('<td class="number">')[1:]] == [
         *("1", "100", "80.00%", "-0.1000", "0.6000"),
         *("2", "200", "80.00%", "-0.1000", "0.6000"),
@@ -214,8 +215,8 @@ def test_many_classes_are_told_by_their_worst_confusions(tmp_path: Path) -> None
     matrix[0][0] = 5000
     scores = finetuning([f"class {i}" for i in range(60)], matrix)
     (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
-    assert "class 7 class 9 77" in words(run)
-    assert "Confusion matrix" not in titles(run)
+    assert "class 7 class 9 77 100.0%" in words(run)
+    assert "Confusion matrix" not in words(run)
 
 
 def test_real_runs(tmp_path: Path) -> None:
@@ -227,7 +228,10 @@ def test_real_runs(tmp_path: Path) -> None:
         finetune("text", model=model, data=tmp_path / "train.csv", out=tmp_path / "b", epochs=1)
     before = {file: file.read_bytes() for file in (tmp_path / "a").glob("*.json*")}
     assert "Finished: all 4 steps" in words(tmp_path / "a")
-    assert "Confusion matrix" in titles(tmp_path / "b")
+    shown = words(tmp_path / "b")
+    assert "Confusion matrix" in shown
+    assert "label precision recall F1 examples found animal" in shown
+    assert "Predicted worst" in shown
     assert {file: file.read_bytes() for file in (tmp_path / "a").glob("*.json*")} == before
     # The page in the folder does not stand in the way of going on.
     pretrain(

@@ -31,6 +31,8 @@ from bertine.text.tokenizer import Tokenizer
 
 #: Standard deviation of the predictions over that of the true scores: a collapse below it.
 _COLLAPSED = 0.01
+#: Points that a report keeps to be drawn.
+_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class RegressionReport:
         variance: of the true scores: the mean squared error of always answering their mean.
         collapsed: whether the predictions vary by less than a hundredth of what the true scores
             do: practically one number.
+        points: (true, predicted) scores of the examples; of more than 1000, about so many of them,
+            evenly spaced in the order of the true scores.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
     """
@@ -60,6 +64,7 @@ class RegressionReport:
     mean: float
     variance: float
     collapsed: bool
+    points: list[tuple[float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
 
@@ -87,6 +92,7 @@ class RegressionReport:
             "mean": self.mean,
             "variance": self.variance,
             "collapsed": self.collapsed,
+            "points": [list(point) for point in self.points],
             "notes": self.notes,
         }
 
@@ -292,6 +298,7 @@ class TextRegression:
             float(truth.mean()),
             float(truth.var()),
             collapsed=bool(guesses.std() < _COLLAPSED * truth.std()),
+            points=_points(truth, guesses),
         )
 
     def output_columns(self, details: bool) -> list[str]:
@@ -300,6 +307,14 @@ class TextRegression:
 
     def output_values(self, prediction: Score, details: bool) -> list[Any]:
         return [round(prediction.score, 6)]
+
+
+def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]:
+    """(true, predicted), to six digits; of very many examples some of all sizes."""
+    order = np.argsort(truth, kind="stable")
+    order = np.sort(order[:: -(-len(order) // _POINTS)])
+    pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
+    return [(float(f"{true:.6g}"), float(f"{guess:.6g}")) for true, guess in pairs]
 
 
 def _deviation(value: Any) -> float:
