@@ -107,7 +107,8 @@ class _BertEstimator(BaseEstimator):
         )
         none: Examples[Example] = Examples(_SOURCE, columns, _LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
-        with tempfile.TemporaryDirectory(prefix="bertine-fit-") as folder, self._quietly():
+        temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
+        with temporary as folder, quietly(not self.verbose):
             result = finetune(
                 self._task,
                 model=self.model,
@@ -137,9 +138,6 @@ class _BertEstimator(BaseEstimator):
             return int(state)
         return int(check_random_state(state).randint(2**31 - 1))
 
-    def _quietly(self) -> Any:
-        return quietly(not self.verbose)
-
     def _answers(self, X: Any) -> list[Any]:
         """The predictions for texts.
 
@@ -156,8 +154,13 @@ class _BertEstimator(BaseEstimator):
                 f"X has {_number(len(texts[0]))} a row, but {type(self).__name__} was fitted to "
                 f"{_number(width)}"
             )
-        with self._quietly():
-            return self.predictor_.predict(texts)
+        items = [Example(each, None, row) for row, each in enumerate(texts, 1)]
+        columns = self.predictor_.task.text_columns
+        examples: Examples[Example] = Examples(_SOURCE, columns, None, items)
+        answers, features = self.predictor_.run(examples)
+        for note in self.predictor_.task.notes(features):
+            warn(f"{_SOURCE}: {note}")
+        return answers
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
         """The texts of `X`, one or two a row.

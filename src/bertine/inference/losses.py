@@ -169,6 +169,8 @@ def _ranked(
 
 def _text(value: Any) -> str:
     """A label or an answer as people read it; that there is none, too."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
     told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return told.replace(JOINT, "|") or "(none)"
 
