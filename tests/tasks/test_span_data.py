@@ -247,6 +247,18 @@ def test_json_lines_may_have_several_answers(tmp_path: Path) -> None:
     assert all(gold.v2 for gold in golds)
 
 
+def test_places_in_a_column_with_gaps_are_whole_numbers_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"  # as pandas writes it
+    path.write_text("question,context,answer,answer_start\nq,a b b,b,4.0\nq,a b b,b,\n")
+    spans = [item.label.span for item in read_questions(path).items if item.label]
+    assert spans == [(4, 5), (2, 3)]
+    path = tmp_path / "train.jsonl"
+    row = {"question": "q", "context": "a b b", "answers": {"text": ["b", "b"]}}
+    row["answers"] |= {"answer_start": [4.0, float("nan")]}  # type: ignore[operator]
+    path.write_text(json.dumps(row))
+    assert [item.label.span for item in read_questions(path).items if item.label] == [(4, 5)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
