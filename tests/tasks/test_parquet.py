@@ -35,6 +35,15 @@ def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
         read_examples(path, strict=True)
 
 
+def test_a_gap_of_pandas_is_no_label_and_no_number_of_json(tmp_path: Path) -> None:
+    columns = {"text": ["a", "b"], "label": [1.0, float("nan")], "x": [float("nan"), float("inf")]}
+    path = write(tmp_path / "train.parquet", columns)
+    with pytest.raises(BertineError, match=r"parquet:2: the label 'label' is null; every row"):
+        read_examples(path)
+    with Table(path) as table:
+        assert [row.values["x"] for row in table] == [None, "inf"]
+
+
 def test_values_of_other_kinds_are_told(tmp_path: Path) -> None:
     day = datetime.date(2020, 1, 2)
     path = write(

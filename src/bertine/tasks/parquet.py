@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ def is_parquet(path: str | Path) -> bool:
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
-    numbers, truth values, lists, objects, None), any other kind (dates, decimals) as its text.
+    numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
+    its text; NaN, by which pandas marks a gap, is None.
 
     Raises:
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
@@ -56,6 +58,8 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):

@@ -11,6 +11,7 @@ import contextlib
 import csv
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -199,7 +200,7 @@ class Table:
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
         if not isinstance(value, str):
-            return value
+            return self._encodable(value, number)
         if "\0" in value:
             if self._strict:
                 raise BertineError(
@@ -207,7 +208,17 @@ class Table:
                 )
             self.stats.nul_bytes += value.count("\0")
             value = value.replace("\0", "")
-        return value if encodable(value) else self._mend_surrogates(value, number)
+        return self._encodable(value, number)
+
+    def _encodable(self, value: Any, number: int) -> Any:
+        """`value` without half surrogate pairs, also inside lists and objects."""
+        if isinstance(value, str):
+            return value if encodable(value) else self._mend_surrogates(value, number)
+        if isinstance(value, list):
+            return [self._encodable(each, number) for each in value]
+        if isinstance(value, dict):
+            return {name: self._encodable(each, number) for name, each in value.items()}
+        return value
 
     def close(self) -> None:
         self._stack.close()
@@ -243,11 +254,13 @@ class Table:
         value = self._value(row, column)
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, (int, float)):
+        if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
             return str(value)
         if isinstance(value, str) and value.strip():
             return value.strip()
         what = "empty" if isinstance(value, str) else _json_kind(value)
+        if isinstance(value, float):
+            what = "NaN"
         raise BertineError(
             f"{self.name}:{row.line}: the label {column!r} is {what}; every row needs one"
         )
@@ -294,7 +307,9 @@ class Table:
                 self.stats.blank_lines += 1
                 continue
             try:
-                values = json.loads(line)
+                values = self._encodable(json.loads(line), number)
+            except BertineError:
+                raise
             except (ValueError, RecursionError) as error:
                 raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
             if not isinstance(values, dict):
@@ -302,9 +317,6 @@ class Table:
                     f"{self.name}:{number}: {_json_kind(values)}, but JSON lines have one object "
                     '({"text": ...}) on each line'
                 )
-            for key, value in values.items():
-                if isinstance(value, str) and not encodable(value):
-                    values[key] = self._mend_surrogates(value, number)
             yield Row(number, values)
 
     def _mend_surrogates(self, value: str, number: int) -> str:
