@@ -318,7 +318,9 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
     train, validation = read_span_splits(tmp_path, official=True, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["dev2.0"]
-    # One's own task takes the file, too.
+    # One's own task takes the file, too, but its columns are what they are.
+    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns and quotes are k"):
+        read_span_splits(path, official=False, seed=0, label_column="answer")
     train, validation = read_span_splits(path, official=False, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]
 

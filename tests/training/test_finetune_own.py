@@ -17,6 +17,10 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.rng import generator
+from bertine.tasks.examples import Splits
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import read_own
 
 OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
 QUICK: dict[str, Any] = {
@@ -133,6 +137,19 @@ def write_tagged(path: Path, rows: int, columns: bool = False) -> Path:
         lines.append(f"{toys.sentence(topic, adjective)},{cells if columns else found}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def test_a_label_that_is_held_out_with_its_only_row_is_known(tmp_path: Path) -> None:
+    # All sets of labels differ, so nothing is stratified; each row has a label of its own.
+    lines = ["text,labels", *(f"t{row},all|only{row:02}" for row in range(10))]
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    splits = Splits(train=tmp_path / "train.csv")
+    train, held, build = read_own(MultiLabel, splits, seed=0, options=TableOptions())
+    task = build(16)
+    assert task.task_info().labels == ("all", *(f"only{row:02}" for row in range(10)))
+    for part in (train, held):
+        features = task.featurize(part, toys.tokenizer())
+        assert [each.chosen.sum() for each in features] == [2.0] * len(part)
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -215,6 +215,10 @@ def read_span_splits(
     train, validation = _official_files(data) if official else _files(data)
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
+    if named and reading.get("format") is None and load_squad(train) is not None:
+        raise BertineError(
+            f"{train}: is in SQuAD's format, whose columns and quotes are known; leave them out"
+        )
     if validation is not None and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
     examples = read_questions(train, **reading).trainable()
