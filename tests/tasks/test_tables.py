@@ -335,6 +335,14 @@ def test_compressed_output_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BertineError, match="is a folder; name a file in it"),
+        open_writer(tmp_path, Layout("csv", ",", True), ["a"]),
+    ):
+        raise AssertionError("it was opened")
+
+
 def test_a_table_without_a_header_gets_its_columns_named(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("x\t1\ny\t2\n", encoding="utf-8")

@@ -137,6 +137,10 @@ def predict(
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
     if content is not None:
+        if text_columns is not None or quotes is not None:
+            raise BertineError(
+                f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
+            )
         from bertine.inference.squad import predict_squad
 
         return predict_squad(
