@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
@@ -98,6 +100,29 @@ def test_swag_is_learned_saved_evaluated_and_predicted(
         with torch.no_grad():
             logits = theirs(**{name: value[None] for name, value in encoded.items()}).logits
         assert logits.softmax(-1)[0].tolist() == pytest.approx(answer.probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_row_without_a_last_choice_has_fewer(suffix: str, model: Path, tmp_path: Path) -> None:
+    row = {"question": "the old cat", "choice0": "sleeps", "choice1": "boils", "label": 0}
+    rows = [{**row, "choice2": "bakes"}, *[{**row, "choice2": None}] * 7]
+    data, answered = tmp_path / f"train.{suffix}", tmp_path / "answered.jsonl"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), data)
+    else:
+        del rows[-1]["choice2"]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bertine.finetune("choice", model=model, data=data, out=tmp_path / "run", **QUICK)
+    report = bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
+    assert report.to_dict()["num_examples"] == 8
+    bertine.predict(tmp_path / "run", data, answered, precision="fp32", all_probabilities=True)
+    found = [json.loads(line)["probability_choice2"] for line in answered.read_text().splitlines()]
+    assert found[0] > 0.0
+    assert found[1:] == [0.0] * 7
+    data = tmp_path / "bad.jsonl"
+    data.write_text(json.dumps({**rows[0], "question": None}) + "\n")
+    with pytest.raises(BertineError, match=r"1: 'question' is null, but must be a text"):
+        bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
 
 
 def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:

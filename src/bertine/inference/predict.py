@@ -13,6 +13,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
 from bertine.inference.tag_file import TagReport, tag_file
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
@@ -155,7 +156,10 @@ def predict(
     report = PredictReport(max_length=task.max_length)
     if isinstance(task, SpanExtraction):
         report.max_length, report.cut_texts = task.limits.max_question_length, "questions"
-    with Table(input, format=format, wanted=columns, quotes=quotes, strict=strict) as table:
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    if isinstance(task, MultipleChoice):
+        reading["optional"] = task.optional(columns)
+    with Table(input, wanted=columns, **reading) as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
                 raise BertineError(

@@ -12,7 +12,7 @@ from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_task, read_choices
 from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Examples, Splits, read_examples
+from bertine.tasks.examples import Examples, Splits, as_columns, read_examples
 from bertine.tasks.label_sets import labels_in, read_label_sets
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
@@ -80,7 +80,7 @@ def read_own(
                 **named,
             )
         else:
-            validation = read_examples(splits.validation, **named)
+            validation = read_examples(splits.validation, optional=choices[2:], **named)
 
     def build(max_length: int) -> Task[Any]:
         if kind is MultipleChoice:
@@ -141,4 +141,6 @@ def read_for(
     if isinstance(task, MultiLabel):
         each = task.labels if task.one_column_each and not label_column else None
         return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
+    if isinstance(task, MultipleChoice):
+        named["optional"] = task.optional(as_columns(named["text_columns"]))
     return read_examples(path, **named)

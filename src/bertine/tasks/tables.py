@@ -134,6 +134,7 @@ class Table:
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         header: the names of the columns of a csv or tsv file whose first line is a row already.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
+        optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
@@ -156,13 +157,14 @@ class Table:
         strict: bool = False,
         header: Sequence[str] | None = None,
         skip_damaged: bool = False,
+        optional: Sequence[str] = (),
     ) -> None:
         self.name = "<stdin>" if str(path) == "-" else str(path)
         self.stats = TableStats()
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict = strict
+        self._strict, self._optional = strict, frozenset(optional)
         if is_parquet(path) and str(path) != "-":
             self._open_parquet(path, format, quotes)
             return
@@ -240,7 +242,10 @@ class Table:
             yield row
 
     def text(self, row: Row, column: str) -> str:
-        """The value of `column`, which must be there and be a string."""
+        """The value of `column`, which must be there and be a string; "" of an optional column
+        with nothing in it."""
+        if column in self._optional and row.values.get(column) is None:
+            return ""
         value = self._value(row, column)
         if not isinstance(value, str):
             raise BertineError(
