@@ -37,6 +37,9 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         except pa.ArrowInvalid as error:
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
     columns = list(file.schema_arrow.names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BertineError(f"{path}: two columns are called {name!r}; rename one")
 
     def rows() -> Iterator[dict[str, Any]]:
         with file:
@@ -62,6 +65,10 @@ def _plain(value: Any) -> Any:
         return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
+        return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -312,7 +312,9 @@ class Table:
                 self.stats.blank_lines += 1
                 continue
             try:
-                values = self._encodable(json.loads(line), number)
+                values = json.loads(line)
+                if "\\u" in line:  # half a character can only come from an escape
+                    values = self._encodable(values, number)
             except BertineError:
                 raise
             except (ValueError, RecursionError) as error:
