@@ -137,6 +137,21 @@ def test_malformed_sequences_are_counted_and_read_as_conlleval_does(tmp_path: Pa
     ]
 
 
+def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.conll", "a\tB-x\nb\tb-x\nc\tI-x\nd\tO\n")
+    examples = read_sentences(path)
+    assert examples.scheme == "plain"
+    assert examples.notes == [
+        f"{path}: 1 of 4 tags mark no entity (such as 'b-x'), so all are taken for plain tags; "
+        "mend them, or name the scheme (--tag-scheme)"
+    ]
+    assert read_sentences(path, scheme="plain").notes == []
+    both = read_sentences(file(tmp_path / "c.conll", "a\tB-x\nb\tE-x\nc\tB-x\nd\tL-x\n"))
+    assert "1 of 4 tags mark no entity (such as 'L-x')" in both.notes[0]
+    parts = file(tmp_path / "b.conll", "a\tDT\nb\tNN\nc\tO\n")
+    assert read_sentences(parts).notes == []
+
+
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.conll.gz"
     path.write_bytes(gzip.compress(b"a\tB-x\nb\tO\n"))

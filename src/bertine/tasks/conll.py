@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from bertine.tasks.columns import (
     column_name,
     column_number,
 )
-from bertine.tasks.entities import to_iob2
+from bertine.tasks.entities import OUTSIDE, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
 from bertine.tasks.sentences import Sentence, Sentences
@@ -28,6 +29,7 @@ WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 
 _OBJECT = re.compile(r'\{\s*"')
+_ENTITY = re.compile(r"[BIESLU]-")
 _JSON = (".jsonl", ".ndjson", ".json")
 #: The official names of the CoNLL-2003 files end in these.
 _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
@@ -195,6 +197,8 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
     given = [item.tags or () for item in examples.items]
     tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
     if examples.scheme == "plain":
+        if scheme is None:
+            _note_mixed(examples, given)
         return
     examples.items = [
         Sentence(item.words, tuple(new), item.line, item.document)
@@ -206,6 +210,21 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         examples.note(
             f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
             f"{examples.scheme}; entities are read as conlleval reads them"
+        )
+
+
+def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
+    """Say it where most tags mark entities, but one that does not made all of them plain."""
+    counts = Counter(tag for tags in given for tag in tags)
+    strange = {tag for tag in counts if tag != OUTSIDE and not _ENTITY.match(tag)}
+    if not strange:  # the letters of IOBES and of BILOU together
+        strange = {tag for tag in counts if not is_entity_tag(tag)}
+    wrong, total = sum(counts[tag] for tag in strange), counts.total()
+    if strange < counts.keys() - {OUTSIDE}:
+        examples.note(
+            f"{examples.source}: {wrong} of {total} tags mark no entity (such as "
+            f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
+            "tags; mend them, or name the scheme (--tag-scheme)"
         )
 
 
