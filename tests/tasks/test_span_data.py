@@ -156,6 +156,8 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
     assert "2 texts with half a character" in notes
     assert examples.items[2].label is not None
     assert examples.items[2].label.span == (4, 7)
+    with pytest.raises(BertineError, match=r"paragraphs\[0\]: 'context' has half a character"):
+        read_questions(tmp_path / "dev.json", strict=True)
 
 
 @pytest.mark.parametrize(

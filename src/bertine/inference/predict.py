@@ -150,6 +150,7 @@ def predict(
             content,
             output,
             n_best=all_probabilities,
+            strict=strict,
             show_progress=show_progress,
         )
     columns = as_columns(text_columns) or task.text_columns

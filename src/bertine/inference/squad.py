@@ -53,6 +53,7 @@ def predict_squad(
     output: Path | str = "-",
     *,
     n_best: bool = False,
+    strict: bool = False,
     show_progress: bool = True,
 ) -> SquadPredictReport:
     """Answer all questions of a file in SQuAD's format: ``{"<id>": "<answer>", …}``, where "" says
@@ -70,6 +71,7 @@ def predict_squad(
         output: the file of the answers, or ``-`` for stdout, which gets nothing else.
         n_best: also write the 20 best answers of each question, with probabilities, beside
             (``answers.nbest.json``).
+        strict: refuse half a character instead of mending and counting it.
         show_progress: on stderr, unless the answers go to stdout.
 
     Raises:
@@ -89,7 +91,7 @@ def predict_squad(
             "(--output FILE)"
         )
     started = time.monotonic()
-    examples = read_squad(input, content, answers=False)
+    examples = read_squad(input, content, answers=False, strict=strict)
     answers: dict[str, str] = {}
     odds: dict[str, float] = {}
     best: dict[str, list[dict[str, Any]]] = {}
