@@ -156,7 +156,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a character, which JSON has an escape for
+        text = json.dumps(value, indent=2)
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | Path) -> Any:

@@ -13,6 +13,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.predictor import Predictor
 from bertine.inference.tag_file import TagReport, tag_file
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN
@@ -137,6 +138,10 @@ def predict(
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
     if content is not None:
+        if text_columns is not None or quotes is not None:
+            raise BertineError(
+                f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
+            )
         from bertine.inference.squad import predict_squad
 
         return predict_squad(
@@ -145,13 +150,17 @@ def predict(
             content,
             output,
             n_best=all_probabilities,
+            strict=strict,
             show_progress=show_progress,
         )
     columns = as_columns(text_columns) or task.text_columns
     report = PredictReport(max_length=task.max_length)
     if isinstance(task, SpanExtraction):
         report.max_length, report.cut_texts = task.limits.max_question_length, "questions"
-    with Table(input, format=format, wanted=columns, quotes=quotes, strict=strict) as table:
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    if isinstance(task, MultipleChoice):
+        reading["optional"] = task.optional(columns)
+    with Table(input, wanted=columns, **reading) as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
                 raise BertineError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ def is_parquet(path: str | Path) -> bool:
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
-    numbers, truth values, lists, objects, None), any other kind (dates, decimals) as its text.
+    numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
+    its text; NaN, by which pandas marks a gap, is None.
 
     Raises:
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
@@ -35,6 +37,9 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         except pa.ArrowInvalid as error:
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
     columns = list(file.schema_arrow.names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BertineError(f"{path}: two columns are called {name!r}; rename one")
 
     def rows() -> Iterator[dict[str, Any]]:
         with file:
@@ -56,8 +61,14 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
+        return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -69,9 +69,11 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         )
     if is_parquet(path):
         raise BertineError(f"{path}: answers are not written as Parquet; name the output .jsonl")
+    if Path(path).is_dir():  # told now, not when all is answered
+        raise BertineError(f"{path}: is a folder; name a file in it")
     with contextlib.ExitStack() as stack:
         # A device or a pipe is written to; it cannot be replaced.
-        regular = not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()
+        regular = not Path(path).exists() or Path(path).is_file()
         target = stack.enter_context(atomic_file(path)) if regular else path
         stack.enter_context(os_errors(path, "writing it"))
         handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
