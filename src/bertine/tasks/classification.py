@@ -27,6 +27,7 @@ from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
@@ -246,6 +247,14 @@ class TextClassification(TaskDefaults):
             Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each example, the mean over its windows."""
+        found = [
+            NONE if feature.label is None else cross_entropy(output, int(feature.label))
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
         """accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two labels

@@ -32,6 +32,7 @@ from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
 from bertine.text.tokenizer import Tokenizer
 
@@ -272,6 +273,16 @@ class MultiLabel(TaskDefaults):
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             found.append(LabelSet(chosen, probabilities))
         return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """Binary cross-entropy of each example, the mean over labels and windows."""
+        found = [
+            NONE
+            if feature.chosen is None
+            else float(binary_cross_entropies(output, feature.chosen).mean())
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """fp32 [N, K] of the labels of N examples."""

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertine.errors import BertineError
 from bertine.models.precision import precision_name
 from bertine.tasks.options import TableOptions
 from bertine.tasks.reading import Labelled, Reading
@@ -90,6 +91,7 @@ def finetune(
             For SWAG the folder of its files, or one of them. Or
             :class:`~bertine.tasks.reading.Labelled` examples, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
+            Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
         glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
             ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
@@ -196,6 +198,8 @@ def finetune(
         seed=seed,
         where=where,
     )
+    if save_best and not prepared.validation.features:
+        raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch
     rising = WARMUP_RATIO[schedule] if warmup_ratio is None else warmup_ratio
     config = FitConfig(
