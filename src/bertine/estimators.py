@@ -218,6 +218,8 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
             dropout, long_text: see :func:`bertine.finetune`.
         class_weights: ``"balanced"``: every class counts the same in the loss; None: every text
             does.
+        focal_gamma: of the focal loss: what is predicted well already counts less; 0:
+            cross-entropy.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
         random_state: decides the new head, the order and dropout: the same number gives the same
@@ -252,6 +254,7 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         dropout: float | None = None,
         long_text: str = "head",
         class_weights: str | None = None,
+        focal_gamma: float = 0.0,
         device: str | None = None,
         precision: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
@@ -272,6 +275,7 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         self.dropout = dropout
         self.long_text = long_text
         self.class_weights = class_weights
+        self.focal_gamma = focal_gamma
         self.device = device
         self.precision = precision
         self.random_state = random_state
@@ -297,12 +301,17 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
-        TableOptions(class_weights=self.class_weights)
+        TableOptions(class_weights=self.class_weights, focal_gamma=self.focal_gamma)
 
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextClassification(tuple(names), train.text_columns, _LABEL, longest)
             weights = task.balanced(train) if self.class_weights else None
-            return dataclasses.replace(task, class_weights=weights, long_text=self.long_text)
+            return dataclasses.replace(
+                task,
+                class_weights=weights,
+                focal_gamma=self.focal_gamma,
+                long_text=self.long_text,
+            )
 
         self._fit(texts, [names[number] for number in ids.tolist()], build)
         self.classes_ = classes
