@@ -159,6 +159,7 @@ def lr_find(
         max_length=max_length,
         seed=seed,
         where=where,
+        judged=False,
     )
     limit = max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if where.type == "cpu" else GPU_MICRO_BATCH
