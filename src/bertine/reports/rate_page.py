@@ -68,7 +68,7 @@ def rate_plot(test: RateTest) -> bytes:
         axes.plot(test.smoothed_at, test.smoothed, color=ACCENT, linewidth=2.2, label="smoothed")
         if test.lowest is not None:
             there = float(np.interp(test.lowest, test.smoothed_at, test.smoothed))
-            axes.plot([test.lowest], [there], "o", color=INK, markersize=5, label="lowest until")
+            axes.plot([test.lowest], [there], "o", color=INK, markersize=5, label="lowest")
         if test.rates:
             axes.set_xlim(test.rates[0], max(test.rates[-1], test.rates[0] * 1.01))
             axes.set_ylim(*_limits(test))

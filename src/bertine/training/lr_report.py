@@ -170,7 +170,7 @@ class LrFindReport:
             self.out / PAGE,
             test,
             plot,
-            title=f"Learning rate: {settings['task']}",
+            title=f"Learning rate: {settings.get('glue_task') or settings['task']}",
             lead=self.lead(),
             facts=facts,
             notes=self.notes,
