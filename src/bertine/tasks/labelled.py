@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,20 @@ from bertine.tasks.own_data import HOLD_OUT, read_own
 from bertine.tasks.span_data import read_span_splits
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
 from bertine.tasks.tagging import Tagging
+
+#: By which validation examples are held out in place of the run's own seed; see `same_split`.
+_split_seed: ContextVar[int | None] = ContextVar("split seed", default=None)
+
+
+@contextlib.contextmanager
+def same_split(seed: int) -> Iterator[None]:
+    """Within it, validation examples are held out by this seed, whatever the seed of the run: runs
+    that are compared with each other must be judged on the same ones."""
+    before = _split_seed.set(seed)
+    try:
+        yield
+    finally:
+        _split_seed.reset(before)
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,8 @@ def read_labelled(
             task of GLUE is named for another data set, or not named for GLUE; columns are named
             for GLUE, which has its own; what reading the files raises.
     """
+    fixed = _split_seed.get()
+    seed = seed if fixed is None else fixed
     if limits is not None and task not in ("squad", SpanExtraction.name):
         raise BertineError(
             "doc_stride, max_question_length and max_answer_length are for spans, but the task is "
