@@ -34,6 +34,7 @@ ENOUGH = {
     "inspect": ["s"],
     "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
     "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "search": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "report": ["r"],
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
@@ -51,6 +52,7 @@ VERBS = {
     "inspect": "inspect",
     "pretrain": "pretrain",
     "finetune": "finetune",
+    "search": "search",
     "report": "report",
     "evaluate": "evaluate",
     "predict": "predict",
@@ -62,6 +64,8 @@ VERBS = {
 
 class Report:
     """A result as the verbs return them."""
+
+    ok = True
 
     def lines(self) -> list[str]:
         return ["first result", "second result"]

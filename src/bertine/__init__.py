@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bertine.training.feature_based import feature_based
     from bertine.training.finetune import finetune
     from bertine.training.pretrain import pretrain
+    from bertine.training.search import search
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ _HOME = {
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
+    "search": "bertine.training.search",
     "train_vocab": "bertine.text.vocab",
 }
 
@@ -80,6 +82,7 @@ __all__ = [
     "report",
     "run_demo",
     "save_model",
+    "search",
     "train_vocab",
 ]
 

@@ -1,4 +1,4 @@
-"""The folder of a search: one search at a time, what it has done so far, and which weights it keeps.
+"""The folder of a search: what it has done, and which weights it keeps. One search at a time.
 
 OUT/
   search.json     what is searched for, every run that is done, the table, the choice
