@@ -242,13 +242,16 @@ class _Search:
         return result
 
     def _missing(self) -> list[Trial]:
-        """The runs that are to be done: not done yet, or of weights that are needed and gone."""
+        """The runs that are to be done: those not done yet; when all are, one whose weights are
+        needed and gone."""
+        missing = [trial for trial in self._planned if trial.name not in self._runs]
+        if missing:
+            return missing
         needed = needed_weights(self._in_order(), self._planned)
         return [
             trial
             for trial in self._planned
-            if trial.name not in self._runs
-            or (trial.name in needed and not self._folder.has_weights(trial))
+            if trial.name in needed and not self._folder.has_weights(trial)
         ]
 
     def _ended(self, trial: Trial, message: dict[str, Any]) -> SearchRun:
