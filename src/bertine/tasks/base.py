@@ -207,3 +207,9 @@ def truncation_note(features: Sequence[Features], max_length: int) -> str | None
         f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
         f"{sum(long)} windows"
     )
+
+
+def cut_notes(features: Sequence[Features], max_length: int) -> list[str]:
+    """:func:`truncation_note` as a task's :meth:`~Task.notes`: one line or none."""
+    note = truncation_note(features, max_length)
+    return [note] if note else []

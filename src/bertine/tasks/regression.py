@@ -21,7 +21,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features, truncation_note
+from bertine.tasks.base import Features, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
@@ -220,8 +220,7 @@ class TextRegression:
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """How many texts were cut, if any was."""
-        cut = truncation_note(features, self.max_length)
-        return [cut] if cut else []
+        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B], standardized, when every feature has a score."""

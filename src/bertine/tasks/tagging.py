@@ -27,7 +27,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.base import Features, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
@@ -306,6 +306,10 @@ class Tagging:
             tags=None if tags is None else tags[words],
             num_words=len(item.words),
         )
+
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """How many texts were cut, if any was."""
+        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when
