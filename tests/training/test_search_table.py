@@ -161,10 +161,11 @@ def test_the_papers_grid() -> None:
 
 
 def test_every_run_has_a_name_of_its_own() -> None:
-    rates = [1e-4, 0.0001000001, 3e-5, 2.5e-05, 1e-10, 1.0]
+    rates = [1e-4, 0.0001000001, 3e-5, 2.5e-05, 1e-10, 1.0, 0.01, 1e16]
     names = {Trial(Setting(8, rate, 1), 0).name for rate in rates}
     assert len(names) == len(rates)
-    assert "batch8-lr2.5e-5-epochs1-seed0" in names
+    for rate in ("2.5e-5", "1e-4", "1.000001e-4", "0.01"):
+        assert f"batch8-lr{rate}-epochs1-seed0" in names
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import matplotlib
 import bertine
 from bertine.reports import html, plots
 from bertine.reports.html import Fact, Figure, Figures, Note, Section, Table
-from bertine.reports.scores import score_name
+from bertine.reports.scores import rate_text, score_name
 
 #: More settings than this do not fit a plot; the best are shown.
 _SHOWN = 24
@@ -122,7 +122,7 @@ def _table(table: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
             str(row["batch_size"]),
-            _rate(row["learning_rate"]),
+            rate_text(row["learning_rate"]),
             str(row["epochs"]),
             str(row["runs"]),
             _score(row),
@@ -138,15 +138,11 @@ def _table(table: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return f"batch {row['batch_size']}, rate {_rate(row['learning_rate'])}, {row['epochs']} ep."
+    return f"batch {row['batch_size']}, rate {rate_text(row['learning_rate'])}, {row['epochs']} ep."
 
 
 def _run_name(run: Mapping[str, Any]) -> str:
     return f"{_name(run)}, seed {run['seed']},"
-
-
-def _rate(value: float) -> str:
-    return f"{value:g}".replace("e-0", "e-")
 
 
 def _score(row: Mapping[str, Any]) -> str:

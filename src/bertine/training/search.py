@@ -181,9 +181,9 @@ class _Search:
         say(f"search: {grid}")
         before = sum(trial.name in self._runs for trial in wanted)
         say(
-            f"{len(wanted)} runs of {len(grid.settings)} settings"
+            f"{_number(len(wanted), 'run')} of {_number(len(grid.settings), 'setting')}"
             + (f", {before} of them done before" if before else "")
-            + (f"; {len(others)} more were done with other values" if others else "")
+            + (f"; {_number(len(others), 'run')} with other values before" if others else "")
         )
 
     def job(self, trial: Trial) -> dict[str, Any]:
@@ -300,6 +300,10 @@ class _Search:
         task = self._arguments.get("glue_task")
         name = self._arguments["task"] if task is None else f"{self._arguments['task']}/{task}"
         return SearchResult(self._folder.path, name, self._metric_names, self._in_order())
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _line(run: SearchRun) -> str:

@@ -8,12 +8,12 @@ nothing is said, the way of its section 4.1 is taken: batches of 32, 3 epochs, t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.reports.scores import rate_text
 
 #: The paper's grid, by the names of the arguments.
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
@@ -127,11 +127,6 @@ class Grid:
             f"{listed([rate_text(rate) for rate in self.learning_rates])}; epochs "
             f"{listed(self.epochs)}; seeds {listed(self.seeds)}"
         )
-
-
-def rate_text(rate: float) -> str:
-    """``3e-05`` as the paper writes it: ``3e-5``. Of another number another text."""
-    return re.sub(r"e([+-])0*(\d)", r"e\1\2", repr(float(rate)))
 
 
 def _values(

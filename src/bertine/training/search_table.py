@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bertine.console import human_time
-from bertine.training.search_grid import Setting, Trial, rate_text
+from bertine.reports.scores import rate_text
+from bertine.training.search_grid import Setting, Trial
 
 #: In the folder of the search: what it found, and the same as a page.
 TABLE = "search.json"
