@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertine.text.vocab import train_vocab
     from bertine.training.feature_based import feature_based
     from bertine.training.finetune import finetune
+    from bertine.training.lr_find import lr_find
     from bertine.training.pretrain import pretrain
     from bertine.training.search import search
 
@@ -50,6 +51,7 @@ _HOME = {
     "glue_submission": "bertine.inference.glue",
     "inspect": "bertine.inspection",
     "load_model": "bertine.modeldir",
+    "lr_find": "bertine.training.lr_find",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.data.prepare",
     "preset": "bertine.presets",
@@ -75,6 +77,7 @@ __all__ = [
     "glue_submission",
     "inspect",
     "load_model",
+    "lr_find",
     "predict",
     "prepare",
     "preset",

@@ -340,8 +340,8 @@ def test_other_examples_are_not_compared(
     out = copied(serial, tmp_path / "out")
     other = tmp_path / "other"
     other.mkdir()
-    toys.write_labelled(other / "train.csv", rows=80, seed=9)
-    toys.write_labelled(other / "dev.csv", rows=40, seed=1)
+    toys.write_labelled(other / "train.csv", rows=120)
+    toys.write_labelled(other / "dev.csv", rows=40, seed=2)
     with pytest.raises(BertineError, match=r"the examples of .* are not the same"):
         searched(model, other, out, resume=True, seeds=[0, 1, 2])
 

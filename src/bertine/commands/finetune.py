@@ -30,9 +30,7 @@ TASK_NAMES = (
 )
 
 
-def add_finetune_arguments(parser: Parser, *, several: bool = False) -> None:
-    """The arguments of a fine-tuning run; of `several` of them without those in which they differ,
-    or which are for one alone."""
+def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "task",
         metavar="TASK",
@@ -55,28 +53,22 @@ def add_finetune_arguments(parser: Parser, *, several: bool = False) -> None:
         "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )
     parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help=f"folder of the {'runs and the chosen' if several else 'run and its'} model",
+        "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
     )
     glue = parser.add_argument_group("GLUE")
-    if not several:
-        # Before the option with a value: a configuration file gives `glue_task` a value.
-        glue.add_argument(
-            "--all",
-            dest="glue_task",
-            action="store_const",
-            const="all",
-            help="fine-tune each task that the data has, and print the table with the average",
-        )
+    # Before the option with a value: a configuration file gives `glue_task` a value.
+    glue.add_argument(
+        "--all",
+        dest="glue_task",
+        action="store_const",
+        const="all",
+        help="fine-tune each task that the data has, and print the table with the average",
+    )
     glue.add_argument(
         "--glue-task",
         "--task",
         metavar="NAME",
-        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI"
-        + ("" if several else "; all is the same as --all"),
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; all is the same as --all",
     )
     parser.add_argument(
         "--fresh-weights",
@@ -94,11 +86,10 @@ def add_finetune_arguments(parser: Parser, *, several: bool = False) -> None:
         help="fill the input with the sentences around, of the same document (-DOCSTART-)",
     )
     recipe = parser.add_argument_group("recipe")
-    if not several:
-        recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
-        recipe.add_argument(
-            "--batch-size", metavar="N", type=whole(1), default=32, help="examples in an update"
-        )
+    recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
+    recipe.add_argument(
+        "--batch-size", metavar="N", type=whole(1), default=32, help="examples in an update"
+    )
     recipe.add_argument(
         "--max-length",
         metavar="N",
@@ -124,10 +115,9 @@ def add_finetune_arguments(parser: Parser, *, several: bool = False) -> None:
         type=whole(1),
         help="tokens of the longest answer (not given: 30)",
     )
-    learning_rate = None if several else 5e-5
-    add_optimizer_arguments(parser, learning_rate=learning_rate, warmup_ratio=None)
+    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=None)
     add_schedule_arguments(parser)
-    add_run_arguments(parser, checkpoint_every=None, several=several)
+    add_run_arguments(parser, checkpoint_every=None)
 
 
 def _run(values: dict[str, Any]) -> None:
@@ -141,7 +131,7 @@ FINETUNE = Command(
     summary="train a model for a task on labelled examples",
     description="Train a model for a task on labelled examples, and write it as a model directory\n"
     "that 'bertine evaluate' and 'bertine predict' take.",
-    add_arguments=add_finetune_arguments,
+    add_arguments=_add_arguments,
     run=_run,
     processes=True,
 )

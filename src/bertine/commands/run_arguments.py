@@ -1,5 +1,4 @@
-"""The arguments of a training run as such; ``pretrain``, ``finetune`` and ``search`` have them in
-common."""
+"""The arguments of a training run as such; ``pretrain`` and ``finetune`` have them in common."""
 
 from __future__ import annotations
 
@@ -21,21 +20,16 @@ def add_machine_arguments(parser: _ActionsContainer) -> None:
     )
 
 
-def add_run_arguments(
-    parser: Parser, *, checkpoint_every: int | None, several: bool = False
-) -> None:
-    """Seed, precision, checkpoints, logs; of `several` runs without their seeds."""
+def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
+    """Seed, precision, checkpoints, logs."""
     group = parser.add_argument_group("run")
     add_machine_arguments(group)
-    if not several:
-        group.add_argument(
-            "--shard",
-            action=Switch,
-            help="under torchrun: divide weights and moments among the processes (FSDP)",
-        )
-        group.add_argument(
-            "--seed", metavar="N", type=whole(), default=0, help="of all that is random"
-        )
+    group.add_argument(
+        "--shard",
+        action=Switch,
+        help="under torchrun: divide weights and moments among the processes (FSDP)",
+    )
+    group.add_argument("--seed", metavar="N", type=whole(), default=0, help="of all that is random")
     group.add_argument(
         "--checkpoint-every",
         metavar="N",
@@ -66,26 +60,18 @@ def add_run_arguments(
     group.add_argument(
         "--resume",
         action=Switch,
-        help="go on with what the output folder has; runs that are done are not done again"
-        if several
-        else "go on from the last checkpoint in the output folder, exactly as if never stopped",
+        help="go on from the last checkpoint in the output folder, exactly as if never stopped",
     )
 
 
 def add_optimizer_arguments(
-    parser: Parser, *, learning_rate: float | None, warmup_ratio: float | None
+    parser: Parser, *, learning_rate: float, warmup_ratio: float | None
 ) -> None:
-    """AdamW, its schedule, and what goes with an update; without the rate where it has no
-    default."""
+    """AdamW, its schedule, and what goes with an update."""
     group = parser.add_argument_group("optimizer")
-    if learning_rate is not None:
-        group.add_argument(
-            "--learning-rate",
-            metavar="X",
-            type=real(),
-            default=learning_rate,
-            help="its highest value",
-        )
+    group.add_argument(
+        "--learning-rate", metavar="X", type=real(), default=learning_rate, help="its highest value"
+    )
     group.add_argument(
         "--warmup-steps", metavar="N", type=whole(), help="steps of warm-up (or --warmup-ratio)"
     )

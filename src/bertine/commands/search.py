@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch, real, whole
+from bertine.commands.arguments import Parser, Switch, borrow, real, whole
 from bertine.commands.command import Command
-from bertine.commands.finetune import add_finetune_arguments
+from bertine.commands.finetune import FINETUNE
+
+#: What a search has in the plural, or decides itself.
+_OWN = (
+    *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--seed", "--shard"),
+    *("--glue-task", "--resume"),
+)
 
 
 def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder of the runs, the table and the chosen model",
+    )
     grid = parser.add_argument_group("grid")
     grid.add_argument(
         "--batch-sizes",
@@ -47,7 +61,7 @@ def _add_arguments(parser: Parser) -> None:
         help="what is not given as in the paper: batches of 16 and 32, four rates, 2, 3 and 4 "
         "epochs",
     )
-    work = parser.add_argument_group("speed and disk")
+    work = parser.add_argument_group("search")
     work.add_argument(
         "--processes",
         metavar="N",
@@ -65,7 +79,18 @@ def _add_arguments(parser: Parser) -> None:
     work.add_argument(
         "--keep-models", action=Switch, help="keep the weights of all runs, not of the best alone"
     )
-    add_finetune_arguments(parser, several=True)
+    work.add_argument(
+        "--resume",
+        action=Switch,
+        help="go on with the search in the output folder; runs that are done are not done again",
+    )
+    parser.add_argument_group("GLUE").add_argument(
+        "--glue-task",
+        "--task",
+        metavar="NAME",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; a search is over one",
+    )
+    borrow(parser, FINETUNE.parser(), without=_OWN)
 
 
 def _run(values: dict[str, Any]) -> int:

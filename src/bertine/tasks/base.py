@@ -160,6 +160,24 @@ class Task(Protocol[Prediction]):
         """The metrics and what helps to understand them."""
         ...
 
+    def reuses(self, info: TaskInfo) -> bool:
+        """Whether a head that was trained for `info` answers what this task asks; else it is made
+        anew, even where it has the right shape."""
+        ...
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What a run's folder is to hold besides of `sets`, the training and the validation
+        examples with their features: JSON values by the name of the file; empty ones are left
+        out."""
+        ...
+
+    def finished(self, model: Model, report: Report) -> Task[Prediction]:
+        """The task as it is saved with the trained `model`, of which `report` is the evaluation;
+        may change the weights of its heads."""
+        ...
+
     def output_columns(self, details: bool) -> list[str]:
         """Names of the columns that a file of predictions gets; more of them with `details`."""
         ...
@@ -167,6 +185,25 @@ class Task(Protocol[Prediction]):
     def output_values(self, prediction: Prediction, details: bool) -> list[Any]:
         """The values of `output_columns` for one prediction."""
         ...
+
+
+class TaskDefaults:
+    """What is the same for most tasks; a base of their classes."""
+
+    def reuses(self: Task[Any], info: TaskInfo) -> bool:
+        """A head for the same task with the same labels."""
+        wanted = self.task_info()
+        return (info.name, info.labels) == (wanted.name, wanted.labels)
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """None."""
+        return {}
+
+    def finished(self: Task[Prediction], model: Model, report: Report) -> Task[Prediction]:
+        """As it was trained."""
+        return self
 
 
 #: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is

@@ -26,7 +26,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.report import ClassificationReport
@@ -53,7 +53,7 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class MultipleChoice:
+class MultipleChoice(TaskDefaults):
     """Which of two or more choices goes with a text; an example may have fewer than another.
 
     Attributes:

@@ -23,7 +23,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
@@ -49,7 +49,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class TextClassification:
+class TextClassification(TaskDefaults):
     """Which of two or more classes a text, or a pair of texts, belongs to.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in

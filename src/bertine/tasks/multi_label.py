@@ -27,7 +27,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
@@ -54,7 +54,7 @@ class SetFeatures(Features):
 
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(TaskDefaults):
     """Which labels, none to all of them, a text or a pair of texts has.
 
     Attributes:

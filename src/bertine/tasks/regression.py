@@ -21,7 +21,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, cut_notes, pad_features
+from bertine.tasks.base import Features, Report, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
@@ -91,7 +91,7 @@ class RegressionReport:
 
 
 @dataclass(frozen=True)
-class TextRegression:
+class TextRegression(TaskDefaults):
     """The score of a text, or of a pair of texts: one output on the pooled one, mean squared error.
 
     The head is that of classification with one output, as in ``BertForSequenceClassification``
@@ -191,6 +191,15 @@ class TextRegression:
         """
         require_positions(self.max_length, config)
         return {self.head: ClassificationHead(config, 1)}
+
+    def reuses(self, info: TaskInfo) -> bool:
+        """Never: the head learns standardized scores, and is saved with their mean and scale in
+        it."""
+        return False
+
+    def finished(self, model: Model, report: Report) -> TextRegression:
+        """What :meth:`unscaled` makes of it."""
+        return self.unscaled(model)
 
     def unscaled(self, model: Model) -> TextRegression:
         """Move `mean` and `scale` into the head of `model`, in place; the task of the result.

@@ -26,13 +26,13 @@ from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import pad_features
+from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.span_report import SpanReport, span_report
-from bertine.tasks.span_windows import SpanFeatures, encode_spans
+from bertine.tasks.span_windows import SpanFeatures, encode_spans, unaligned_answers
 from bertine.text.tokenizer import Tokenizer
 
 #: How many answers are listed, as in the published code.
@@ -63,7 +63,7 @@ class SpanLimits:
 
 
 @dataclass(frozen=True)
-class SpanExtraction:
+class SpanExtraction(TaskDefaults):
     """Which part of a context answers a question, or (SQuAD v2.0) that none does.
 
     The head is a linear layer with two outputs on every token, the scores as start and as end;
@@ -208,6 +208,17 @@ class SpanExtraction:
         """
         require_positions(self.max_length, config)
         return {self.head: SpanHead(config)}
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """``not_aligned.json``: the gold answers that are not at their place."""
+        found = [unaligned_answers(examples, features) for examples, features in sets]
+        return {"not_aligned.json": [each for answers in found for each in answers]}
+
+    def finished(self, model: Model, report: Report) -> SpanExtraction:
+        """With the null threshold that was tuned for `report`."""
+        return self.tuned(report) if isinstance(report, SpanReport) else self
 
     def tuned(self, report: SpanReport) -> SpanExtraction:
         """The task with the null threshold that was tuned for `report`."""

@@ -27,7 +27,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
@@ -72,7 +72,7 @@ class Tags:
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(TaskDefaults):
     """Which tag each word of a sentence has.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the

@@ -39,6 +39,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
         with same_split(job["split_seed"]):
             result = finetune(**arguments, resume=begun.exists())
         settings = read_json(begun)["settings"]
+        judged_on = "" if result.origin is None else result.origin.fingerprint
         # From the file: a run that was finished before is not evaluated again.
         final = read_json(folder / "scores.json")["final"]
         return {
@@ -48,7 +49,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
                 "metric_names": list(result.metric_names),
                 "collapsed": bool(final.get("collapsed", False)),
                 "elapsed": result.elapsed,
-                "examples": settings["examples_fingerprint"],
+                "examples": f"{settings['examples_fingerprint']} {judged_on}",
                 "weights": settings["weights_fingerprint"],
             }
         }

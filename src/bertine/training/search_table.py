@@ -36,7 +36,8 @@ class SearchRun:
             says it.
         elapsed: seconds of training.
         failed: why it did not come to an end, in one line; None where it did.
-        examples, weights: hashes of the training examples and of the weights that it began with.
+        examples: hashes of the training and of the validation examples.
+        weights: a hash of the weights that it began with.
     """
 
     trial: Trial
