@@ -77,7 +77,7 @@ class Report(Protocol):
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """What a program reads; only JSON types. ``collapsed`` is among it."""
+        """What a program reads; only JSON types. Of a task's report ``collapsed`` is among it."""
         ...
 
 
