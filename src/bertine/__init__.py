@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertine.data.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
+    from bertine.estimators import BertClassifier, BertRegressor
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
@@ -40,7 +41,9 @@ __version__ = "0.1.0"
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
+    "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.models.config",
+    "BertRegressor": "bertine.estimators",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
@@ -64,7 +67,9 @@ _HOME = {
 }
 
 __all__ = [
+    "BertClassifier",
     "BertConfig",
+    "BertRegressor",
     "BertineError",
     "Predictor",
     "TokenStore",

@@ -219,6 +219,7 @@ def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> No
             ["regression", "--label-columns", "a"],
             "is for multi-label, but the task is 'regression'",
         ),
+        (["regression", "--focal-gamma", "2"], "is for text and multi-label, but the task is"),
         (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
         (["choice"], "cannot tell which column holds the label"),
         (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),

@@ -270,6 +270,38 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
         return _svg(figure, salt=repr((labels, counts.tolist())))
 
 
+def scatter(points: Sequence[tuple[float, float]]) -> bytes:
+    """True scores to the right, predicted ones upwards, with the line where they are equal, as
+    SVG.
+
+    Args:
+        points: (true, predicted) of each example, finite.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _axes(_WIDE, _WIDE - 0.4)
+        if not points:
+            return _nothing(figure, axes)
+        table = np.asarray(points, dtype=np.float64)
+        low, high = float(table.min()), float(table.max())
+        room = 0.04 * (high - low) or 1.0
+        ends = (low - room, high + room)
+        axes.grid(color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.plot(ends, ends, color=_SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+        faint = 0.75 if len(points) <= 100 else 0.4
+        style = {"marker": "o", "markersize": 4.5, "linestyle": "none", "markeredgewidth": 0}
+        axes.plot(table[:, 0], table[:, 1], color=_ACCENT, alpha=faint, **style)
+        axes.set_xlim(ends)
+        axes.set_ylim(ends)
+        axes.set_aspect("equal")
+        axes.set_xlabel("true")
+        axes.set_ylabel("predicted")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+            axis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, False)))
+        return _svg(figure, salt=repr(table.tolist()))
+
+
 @dataclass(frozen=True)
 class Curve:
     """A plot of the training log with its caption."""

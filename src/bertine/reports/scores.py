@@ -21,10 +21,13 @@ def score_name(name: str) -> str:
 
 
 def score_text(name: str, value: float) -> str:
-    """The number: a share in percent, a perplexity with two decimals, others with four."""
+    """The number: a share in percent, a perplexity with two decimals, others with four, if they
+    are not large."""
     if name.endswith("perplexity"):
         return f"{value:,.2f}"
-    return f"{value:.2%}" if is_share(name) and 0 <= value <= 1 else f"{value:.4f}"
+    if is_share(name) and 0 <= value <= 1:
+        return f"{value:.2%}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4f}"
 
 
 def rate_text(rate: float) -> str:

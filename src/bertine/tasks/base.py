@@ -152,6 +152,12 @@ class Task(Protocol[Prediction]):
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """One fp32 output for each feature → the loss of each example, in their order: what
+        `terms` has without dropout and weights, the mean over the example's targets. nan where
+        its label is not known."""
+        ...
+
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
         """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
@@ -173,9 +179,9 @@ class Task(Protocol[Prediction]):
         out."""
         ...
 
-    def finished(self, model: Model, report: Report) -> Task[Prediction]:
-        """The task as it is saved with the trained `model`, of which `report` is the evaluation;
-        may change the weights of its heads."""
+    def finished(self, model: Model, report: Report | None) -> Task[Prediction]:
+        """The task as it is saved with the trained `model`, of which `report` is the evaluation
+        (None: it was not judged); may change the weights of its heads."""
         ...
 
     def output_columns(self, details: bool) -> list[str]:
@@ -201,7 +207,7 @@ class TaskDefaults:
         """None."""
         return {}
 
-    def finished(self: Task[Prediction], model: Model, report: Report) -> Task[Prediction]:
+    def finished(self: Task[Prediction], model: Model, report: Report | None) -> Task[Prediction]:
         """As it was trained."""
         return self
 

@@ -29,6 +29,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
+from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
 
@@ -289,6 +290,20 @@ class MultipleChoice(TaskDefaults):
             scores = np.array([float(output) for output, _ in pairs], dtype=np.float64)
             exp = np.exp(scores - scores.max())
             found.append(ChoicePrediction(int(scores.argmax()), tuple((exp / exp.sum()).tolist())))
+        return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of the softmax over each example's choices."""
+        found = []
+        scored = zip(outputs, features, strict=True)
+        for _, group in groupby(scored, key=lambda pair: pair[1].row):
+            pairs = list(group)
+            marks = [feature.label for _, feature in pairs]
+            if 1.0 not in marks:
+                found.append(NONE)
+                continue
+            scores = np.array([float(output) for output, _ in pairs])
+            found.append(cross_entropy(scores, marks.index(1.0)))
         return found
 
     def _truth(self, labels: Sequence[str]) -> list[int]:

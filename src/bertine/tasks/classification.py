@@ -20,6 +20,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
+from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
@@ -27,6 +28,7 @@ from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
@@ -64,6 +66,8 @@ class TextClassification(TaskDefaults):
         dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
+            For training only.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -82,6 +86,7 @@ class TextClassification(TaskDefaults):
     dataset: str | None = None
     long_text: str = "head"
     class_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -229,7 +234,12 @@ class TextClassification(TaskDefaults):
         same: any parts of a step add up to the whole."""
         logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
-        total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
+        if self.focal_gamma:
+            each = F.cross_entropy(logits, labels, weight=weights, reduction="none")
+            likelihood = -F.cross_entropy(logits, labels, reduction="none")
+            total = focal(each, likelihood, self.focal_gamma)
+        else:
+            total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
         correct = (logits.argmax(-1) == labels).sum()
         return {self.head: Term(total, batch.num_sequences, correct)}
 
@@ -246,6 +256,14 @@ class TextClassification(TaskDefaults):
             Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each example, the mean over its windows."""
+        found = [
+            NONE if feature.label is None else cross_entropy(output, int(feature.label))
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
         """accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two labels

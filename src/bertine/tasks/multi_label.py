@@ -23,6 +23,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
+from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
@@ -32,6 +33,7 @@ from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
 from bertine.text.tokenizer import Tokenizer
 
@@ -68,6 +70,7 @@ class MultiLabel(TaskDefaults):
         one_column_each: each label has a column of its own, of 0 and 1, under its name.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
 
     Raises:
@@ -88,6 +91,7 @@ class MultiLabel(TaskDefaults):
     one_column_each: bool = False
     long_text: str = "head"
     positive_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
     metric_names: tuple[str, ...] = ("micro_f1",)
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -256,9 +260,12 @@ class MultiLabel(TaskDefaults):
         total = F.binary_cross_entropy_with_logits(
             logits,
             labels,
-            reduction="sum",
+            reduction="none" if self.focal_gamma else "sum",
             pos_weight=None if weights is None else logits.new_tensor(weights),
         )
+        if self.focal_gamma:
+            likelihood = -F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+            total = focal(total, likelihood, self.focal_gamma)
         correct = ((logits > 0) == (labels > 0.5)).sum()
         return {self.head: Term(total, labels.numel(), correct)}
 
@@ -272,6 +279,16 @@ class MultiLabel(TaskDefaults):
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             found.append(LabelSet(chosen, probabilities))
         return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """Binary cross-entropy of each example, the mean over labels and windows."""
+        found = [
+            NONE
+            if feature.chosen is None
+            else float(binary_cross_entropies(output, feature.chosen).mean())
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """fp32 [N, K] of the labels of N examples."""

@@ -86,6 +86,8 @@ def read_own(
         task = kind.from_examples(train, max_length=max_length)
         if isinstance(task, TextClassification) and options.class_weights:
             task = dataclasses.replace(task, class_weights=task.balanced(train))
+        if isinstance(task, TextClassification):
+            task = dataclasses.replace(task, focal_gamma=options.focal_gamma)
         if isinstance(task, TextClassification | TextRegression):
             task = dataclasses.replace(task, long_text=options.long_text)
         return task
@@ -106,6 +108,7 @@ def _multi_label(
         one_column_each=bool(labels),
         long_text=options.long_text,
         positive_weights=task.balanced(train) if options.class_weights else None,
+        focal_gamma=options.focal_gamma,
     )
 
 

@@ -22,7 +22,7 @@ class Labelled:
     Attributes:
         build: (the longest input) → the task that the training examples describe.
         train: the training examples.
-        validation: what the model is judged on after each epoch.
+        validation: what the model is judged on after each epoch; of none it is not judged.
         others: further validation sets, by the word before the names of their metrics.
         max_length: the longest input, in pieces, where nobody says.
     """

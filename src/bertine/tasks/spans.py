@@ -29,6 +29,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.span_report import SpanReport, span_report
@@ -216,7 +217,7 @@ class SpanExtraction(TaskDefaults):
         found = [unaligned_answers(examples, features) for examples, features in sets]
         return {"not_aligned.json": [each for answers in found for each in answers]}
 
-    def finished(self, model: Model, report: Report) -> SpanExtraction:
+    def finished(self, model: Model, report: Report | None) -> SpanExtraction:
         """With the null threshold that was tuned for `report`."""
         return self.tuned(report) if isinstance(report, SpanReport) else self
 
@@ -325,6 +326,24 @@ class SpanExtraction(TaskDefaults):
             begin += len(windows)
         return predictions
 
+    def losses(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[float]:
+        """The mean of the cross-entropies of start and end of each question: the smallest over
+        the windows that hold the answer, where it may be found in any of them; the mean over all
+        windows where none does, as then each has to say so."""
+        found = []
+        begin = 0
+        for _, windows in _by_row(features):
+            each = [
+                (window.span, _span_loss(output, window))
+                for output, window in zip(outputs[begin:], windows, strict=False)
+            ]
+            holding = [loss for span, loss in each if span not in (None, (0, 0))]
+            found.append(min(holding) if holding else float(np.mean([loss for _, loss in each])))
+            begin += len(windows)
+        return found
+
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
@@ -382,6 +401,14 @@ class _JsonList(list[Any]):
 
     def __str__(self) -> str:
         return json.dumps(self, ensure_ascii=False)
+
+
+def _span_loss(output: np.ndarray, window: SpanFeatures) -> float:
+    """Of logits [T, 2] of a window, over its real tokens."""
+    if window.span is None:
+        return NONE
+    real = output[: len(window.input_ids)]
+    return float(cross_entropies(real.T, np.array(window.span)).mean())
 
 
 def _by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:

@@ -31,6 +31,7 @@ from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
+from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
 from bertine.tasks.windows import Window, cover
@@ -365,6 +366,20 @@ class Tagging(TaskDefaults):
                     tuple(np.flatnonzero(ids < 0).tolist()),
                 )
             )
+        return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each sentence, the mean over the words that are predicted; nan where
+        there are none."""
+        found = []
+        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
+        for _, group in groupby(both, key=lambda pair: pair[1].row):
+            each = [
+                cross_entropies(logits[window.positions], window.tags)
+                for logits, window in group
+                if window.tags is not None and len(window.tags)
+            ]
+            found.append(float(np.concatenate(each).mean()) if each else NONE)
         return found
 
     def metrics(

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertine.errors import BertineError
 from bertine.models.precision import precision_name
 from bertine.tasks.options import TableOptions
 from bertine.tasks.reading import Labelled, Reading
@@ -44,6 +45,7 @@ def finetune(
     label_separator: str | None = None,
     threshold: float = 0.5,
     class_weights: str | None = None,
+    focal_gamma: float = 0.0,
     long_text: str = "head",
     epochs: int = 3,
     batch_size: int = 32,
@@ -90,6 +92,7 @@ def finetune(
             For SWAG the folder of its files, or one of them. Or
             :class:`~bertine.tasks.reading.Labelled` examples, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
+            Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
         glue_task: with ``"glue"``: the name of its task, or ``"all"``: one run after the other, in
             ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and the table of
@@ -116,6 +119,8 @@ def finetune(
         threshold: of many labels: the probability from which on a label is given.
         class_weights: ``"balanced"``: every class (of many labels, the presence and the absence of
             each) counts the same in the loss, however rare; None: every example does.
+        focal_gamma: of the focal loss, for texts of one label or many: what is predicted well
+            already counts less, the more so the higher it is; 0: cross-entropy.
         long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
@@ -157,7 +162,13 @@ def finetune(
     """
     given = dict(locals())  # every argument, before there are other names
     options = TableOptions(
-        choice_columns, label_columns, label_separator, threshold, class_weights, long_text
+        choice_columns=choice_columns,
+        label_columns=label_columns,
+        label_separator=label_separator,
+        threshold=threshold,
+        class_weights=class_weights,
+        focal_gamma=focal_gamma,
+        long_text=long_text,
     )
     schedule_of(schedule)
     save_best = save_best or patience is not None
@@ -196,6 +207,8 @@ def finetune(
         seed=seed,
         where=where,
     )
+    if save_best and not prepared.validation.features:
+        raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch
     rising = WARMUP_RATIO[schedule] if warmup_ratio is None else warmup_ratio
     config = FitConfig(
@@ -238,6 +251,7 @@ def finetune(
     given_too = {
         "fresh_weights": fresh_weights,
         "class_weights": class_weights,
+        "focal_gamma": focal_gamma,
         "freeze_layers": freeze_layers,
         "freeze_embeddings": freeze_embeddings,
     }

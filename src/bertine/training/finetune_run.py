@@ -9,6 +9,7 @@ from typing import Any
 from bertine.console import say
 from bertine.files import read_json, write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.tasks.base import Report
@@ -54,8 +55,8 @@ def train(
     world: World,
     shard: bool,
 ) -> Outcome:
-    """Train, judge the model on the validation examples after each epoch, and write it as a model
-    directory.
+    """Train, judge the model on the validation examples after each epoch (where there are any),
+    and write it as a model directory.
 
     Args:
         prepared: its model is trained in place.
@@ -68,7 +69,8 @@ def train(
         BertineError: what `fit` raises; the model cannot be written.
     """
     task, model = prepared.task, prepared.loaded.model
-    epoch = prepared.batches.steps_per_epoch
+    epoch, held = prepared.batches.steps_per_epoch, prepared.validation.features
+    dtype = resolve_precision(config.precision, world.device)
 
     def write_extra_files() -> None:
         parts = (prepared.train, prepared.validation)
@@ -87,7 +89,7 @@ def train(
             part.examples,
             prepared.loaded.tokenizer,
             features=part.features,
-            dtype=resolve_precision(config.precision, world.device),
+            dtype=dtype,
         )
 
     def score() -> Report:
@@ -111,7 +113,7 @@ def train(
             config,
             run,
             title="finetune",
-            evaluate=evaluate,
+            evaluate=evaluate if held else None,
             evaluate_every=epoch,
             # Also where it is not asked for yet: it may be when the run is resumed.
             choose=Choice(prepared.metric_names[0], highest=True),
@@ -129,15 +131,26 @@ def train(
             if best.step != config.steps:
                 reports.clear()
         # None was made where the run was resumed from a checkpoint of its last step.
-        if not reports:
+        if held and not reports:
             reports.append(score())
+        report = reports[-1] if reports else None
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-        write_json(run.folder / "scores.json", {"scores": scores, "final": reports[-1].to_dict()})
-        saved = task.finished(model, reports[-1])
+        told = {} if report is None else report.to_dict()
+        write_json(run.folder / "scores.json", {"scores": scores, "final": told})
+        saved = task.finished(model, report)
+        write_worst(
+            run.folder,
+            model,
+            saved,
+            prepared.validation.examples,
+            prepared.loaded.tokenizer,
+            features=held,
+            dtype=dtype,
+        )
         save_model(run.model, model, prepared.loaded.tokenizer, task=saved.task_info(facts))
         run.remove_checkpoints()
-        return scores, _elapsed(run), dict(reports[-1].metrics)
+        return scores, _elapsed(run), {} if report is None else dict(report.metrics)
 
     scores, elapsed, final = world.alone(save)
     return Outcome(scores, reports[-1] if reports else None, elapsed, final)
@@ -155,7 +168,7 @@ def _scores(run: Run) -> list[dict[str, Any]]:
 
 def _final(run: Run) -> dict[str, float]:
     """The metrics of the model of a finished run: not the last ones where the best was saved."""
-    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"]["metrics"]
+    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"].get("metrics", {})
     return metrics
 
 
