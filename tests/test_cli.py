@@ -34,6 +34,7 @@ ENOUGH = {
     "inspect": ["s"],
     "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
     "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "search": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "lr-find": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "report": ["r"],
     "evaluate": ["m", "--data", "d"],
@@ -52,6 +53,7 @@ VERBS = {
     "inspect": "inspect",
     "pretrain": "pretrain",
     "finetune": "finetune",
+    "search": "search",
     "lr-find": "lr_find",
     "report": "report",
     "evaluate": "evaluate",
@@ -64,6 +66,8 @@ VERBS = {
 
 class Report:
     """A result as the verbs return them."""
+
+    ok = True
 
     def lines(self) -> list[str]:
         return ["first result", "second result"]

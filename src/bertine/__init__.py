@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bertine.training.finetune import finetune
     from bertine.training.lr_find import lr_find
     from bertine.training.pretrain import pretrain
+    from bertine.training.search import search
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ _HOME = {
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
+    "search": "bertine.training.search",
     "train_vocab": "bertine.text.vocab",
 }
 
@@ -88,6 +90,7 @@ __all__ = [
     "report",
     "run_demo",
     "save_model",
+    "search",
     "train_vocab",
 ]
 

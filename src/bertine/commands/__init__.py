@@ -14,6 +14,7 @@ from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
 from bertine.commands.report import REPORT
+from bertine.commands.search import SEARCH
 from bertine.commands.vocab import VOCAB
 
 COMMANDS: dict[str, Command] = {
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Command] = {
         PRETRAIN,
         LR_FIND,
         FINETUNE,
+        SEARCH,
         REPORT,
         EVALUATE,
         PREDICT,

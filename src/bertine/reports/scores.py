@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
@@ -26,3 +28,8 @@ def score_text(name: str, value: float) -> str:
     if is_share(name) and 0 <= value <= 1:
         return f"{value:.2%}"
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4f}"
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate as papers write it, ``3e-5``. Of another number another text."""
+    return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
