@@ -1,0 +1,74 @@
+"""Features → pooled vectors, in batches of like length: what :class:`Embedder` computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from bertine.data.batching import restore_order, token_budget_batches
+from bertine.data.checks import check_batch
+from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.models.precision import autocast
+from bertine.tasks.base import Features, pad_features
+
+
+def run_pooled(
+    model: Model,
+    features: Sequence[Features],
+    pooling: Pooling,
+    *,
+    pad_id: int,
+    dtype: torch.dtype = torch.float32,
+    max_tokens: int | None = None,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[np.ndarray]:
+    """The vector of each of `features`, fp32 on the host, in their order.
+
+    Args:
+        model: on any device, in evaluation mode.
+        features: N of them.
+        pooling: what becomes of the tokens' states.
+        pad_id: the tokenizer's ``[PAD]``.
+        dtype: to compute in: bf16 (by autocast) or fp32. Pooling is in fp32.
+        max_tokens: of a batch, with its padding; None: by the kind of device.
+        on_batch: called with the number of features of each batch that is done.
+
+    Returns:
+        N vectors fp32 [D]; of ``tokens`` N arrays fp32 [n, D], n being the feature's length.
+
+    Raises:
+        BertineError: a feature has an id or a length that the model has no parameters for.
+    """
+    device = next(model.parameters()).device
+    if max_tokens is None:
+        max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    lengths = [len(feature.input_ids) for feature in features]
+    batches = token_budget_batches(lengths, max_tokens)
+    positions = model.config.max_position_embeddings
+    results: list[list[np.ndarray]] = []
+    with torch.inference_mode(), autocast(dtype, device):
+        for indices in batches:
+            batch = pad_features([features[index] for index in indices], pad_id, positions)
+            check_batch(batch, model.config)
+            batch = batch.to(device)
+            output = model.backbone(
+                batch.input_ids,
+                batch.attention_mask,
+                batch.token_type_ids,
+                output_hidden_states=pooling.needs_all_layers,
+            )
+            pooled = pooling(output, batch.attention_mask).cpu().numpy()
+            if pooling.tokens:
+                # A copy, or the padding of every batch would be kept.
+                results.append(
+                    [row[: lengths[at]].copy() for row, at in zip(pooled, indices, strict=True)]
+                )
+            else:
+                results.append(list(pooled))
+            if on_batch is not None:
+                on_batch(len(indices))
+    return restore_order(batches, results)
