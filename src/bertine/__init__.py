@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from bertine.data.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
+    from bertine.inference.embed import embed
+    from bertine.inference.embedder import Embedder
+    from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor, evaluate
+    from bertine.inference.similar import similar
     from bertine.inspection import inspect
     from bertine.modeldir import load_model, save_model
     from bertine.models.config import BertConfig
@@ -39,10 +43,13 @@ __version__ = "0.1.0"
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
     "BertConfig": "bertine.models.config",
+    "Embedder": "bertine.inference.embedder",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "embed": "bertine.inference.embed",
     "evaluate": "bertine.inference.predictor",
+    "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetune",
@@ -56,17 +63,21 @@ _HOME = {
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
+    "similar": "bertine.inference.similar",
     "train_vocab": "bertine.text.vocab",
 }
 
 __all__ = [
     "BertConfig",
     "BertineError",
+    "Embedder",
     "Predictor",
     "TokenStore",
     "Tokenizer",
     "__version__",
+    "embed",
     "evaluate",
+    "export",
     "feature_based",
     "fill_mask",
     "finetune",
@@ -80,6 +91,7 @@ __all__ = [
     "report",
     "run_demo",
     "save_model",
+    "similar",
     "train_vocab",
 ]
 

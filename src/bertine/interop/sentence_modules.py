@@ -2,9 +2,9 @@
 
 ``modules.json`` lists the modules that a text passes; each has a folder with its ``config.json``.
 The transformer's own settings are in ``sentence_bert_config.json``, prompts and the number of
-dimensions in ``config_sentence_transformers.json``. Old and new keys are read (sentence-transformers
-1 to 6). Every key is accounted for: it is honoured, or has the one value that means nothing, or is
-refused, for a vector that is silently another one is worse than none.
+dimensions in ``config_sentence_transformers.json``. Old and new keys are read (versions 1 to 6).
+Every key is accounted for: it is honoured, or has the one value that means nothing, or is refused,
+for a vector that is silently another one is worse than none.
 """
 
 from __future__ import annotations
