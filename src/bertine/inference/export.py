@@ -117,7 +117,9 @@ def export(
         raise BertineError("int8 is for the format onnx")
     if format == "onnx":
         _require(_PARTS)
-    check_replaceable(output, "exported model", lambda folder: (folder / ABOUT).is_file())
+    check_replaceable(
+        output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
+    )
     source = _open(model, pooling, layer, normalize, max_length)
     about = _about(source)
     report = ExportReport(output, _what(source), vectors=source.pooling is not None)

@@ -28,18 +28,21 @@ class Difference:
         largest: the largest difference of two numbers, padding left out.
         scale: the largest number of the model's.
         cosine: the lowest cosine of two rows of numbers (a text's vector or logits, a token's).
-        same: the share of rows whose largest number is at the same place.
+        same: the share of rows whose largest number is at the same place; None where a row is one
+            number.
     """
 
     largest: float
     scale: float
     cosine: float
-    same: float
+    same: float | None
 
     def text(self, vectors: bool) -> str:
-        """In words; of `vectors` the cosine, of logits the share of equal answers."""
-        rest = f"cosine at least {self.cosine:.6f}" if vectors else f"same answer {self.same:.1%}"
-        return f"largest difference {self.largest:.2g} of {self.scale:.2g}, {rest}"
+        """In words; of `vectors` with the cosine, of logits with the share of equal answers."""
+        text = f"largest difference {self.largest:.2g} of {self.scale:.2g}"
+        if vectors:
+            return f"{text}, cosine at least {self.cosine:.6f}"
+        return text if self.same is None else f"{text}, same answer {self.same:.1%}"
 
 
 def example_inputs(
@@ -90,7 +93,8 @@ def compare(
     model: Model, pooling: Pooling | None, batches: Sequence[Inputs], run: Runner
 ) -> Difference:
     """What `run` gives against what `model` gives, over all of `batches`."""
-    ours, theirs = [], []
+    cosines: list[np.ndarray] = []
+    same: list[np.ndarray] = []
     largest = scale = 0.0
     for inputs in batches:
         mask = inputs["attention_mask"].astype(bool)
@@ -104,13 +108,14 @@ def compare(
                 expected, found = np.where(mask, expected, 0), np.where(mask, found, 0)
             largest = max(largest, float(np.abs(expected - found).max()))
             scale = max(scale, float(np.abs(expected).max()))
-            ours.append(_cosines(expected, found))
-            theirs.append(expected.argmax(-1) == found.argmax(-1))
+            cosines.append(_cosines(expected, found))
+            if expected.shape[-1] > 1:
+                same.append(expected.argmax(-1) == found.argmax(-1))
     return Difference(
         largest,
         scale,
-        float(np.concatenate(ours).min()),
-        float(np.concatenate(theirs).mean()),
+        float(np.concatenate(cosines).min()),
+        float(np.concatenate(same).mean()) if same else None,
     )
 
 
