@@ -222,7 +222,7 @@ def _embed_chunk(
         pieces = [[names[index] for index in feature.input_ids] for feature in features]
     else:
         vectors = list(as_dtype(embedder.run(features), kind))
-    writer.write([row.values for row in rows], vectors, pieces)
+    writer.write(rows, vectors, pieces)
     report.rows += len(rows)
     report.cut += sum(1 for feature in features if feature.num_truncated)
     report.pieces_lost += sum(feature.num_truncated for feature in features)

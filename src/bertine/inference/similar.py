@@ -167,10 +167,10 @@ def similar(
             with bar:
                 job = bar.add_task("compare", total=total)
                 for rows in chunks(table, column):
-                    part = [table.text(row, column) for row in rows]
-                    features = embedder.features(part)
+                    read = [table.text(row, column) for row in rows]
+                    features = embedder.features(read)
                     lost += sum(1 for feature in features if feature.num_truncated)
-                    best.add(unit(embedder.run(features)) @ asked, part)
+                    best.add(unit(embedder.run(features)) @ asked, read)
                     bar.update(job, completed=rows[-1].line)
                 bar.update(job, completed=total or best.seen, total=total or best.seen)
             if lost:

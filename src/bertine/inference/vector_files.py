@@ -19,11 +19,11 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
-from bertine.tasks.tables import encodable
+from bertine.tasks.tables import Row, encodable
 
 #: The formats, by the suffix of the file.
 SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
-DTYPES = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
+DTYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 #: Bytes of the header, room for every number of rows; NumPy wants a multiple of 64.
@@ -36,14 +36,14 @@ class VectorWriter(Protocol):
 
     def write(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         vectors: Sequence[np.ndarray],
         tokens: Sequence[list[str]] | None,
     ) -> None:
         """Write N texts.
 
         Args:
-            rows: the values of their rows, by column.
+            rows: of the table, which they came from.
             vectors: N of [D], or of tokens N of [n, D]; in the type of the file.
             tokens: of tokens N lists of n pieces.
         """
@@ -156,7 +156,7 @@ class _Npy:
 
     def write(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         vectors: Sequence[np.ndarray],
         tokens: Sequence[list[str]] | None,
     ) -> None:
@@ -178,7 +178,7 @@ class _JsonLines:
 
     def write(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         vectors: Sequence[np.ndarray],
         tokens: Sequence[list[str]] | None,
     ) -> None:
@@ -189,13 +189,14 @@ class _JsonLines:
                 each = [_shortest(one) for one in vector]
                 added = {self._tokens: tokens[at], self._vectors: each}
             for name in added:
-                if name in row:  # keys may change from row to row
+                if name in row.values:  # keys may change from row to row
                     raise BertineError(
-                        f"a row has a key {name!r}, but the first row has none, so it is the name "
-                        "of what is added; rename it"
+                        f"line {row.line} has a key {name!r}, but the first row has none, so it is "
+                        "the name of what is added; rename it"
                     )
-            line = json.dumps({**row, **added}, ensure_ascii=False)
-            self._handle.write((line if encodable(line) else json.dumps({**row, **added})) + "\n")
+            values = {**row.values, **added}
+            line = json.dumps(values, ensure_ascii=False)
+            self._handle.write((line if encodable(line) else json.dumps(values)) + "\n")
 
 
 def _shortest(vector: np.ndarray) -> list[float]:
@@ -232,7 +233,7 @@ class _Parquet:
 
     def write(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         vectors: Sequence[np.ndarray],
         tokens: Sequence[list[str]] | None,
     ) -> None:
@@ -242,13 +243,13 @@ class _Parquet:
             self._open(rows)
         assert self._kinds is not None
         for row in rows:
-            if more := row.keys() - self._kinds.keys():
+            if more := row.values.keys() - self._kinds.keys():
                 raise BertineError(
-                    f"a row has a key {min(more)!r}, but the first row has none, so Parquet has no "
-                    "column for it; write .jsonl"
+                    f"line {row.line} has a key {min(more)!r}, but the first row has none, so "
+                    "Parquet has no column for it; write .jsonl"
                 )
         arrays = [
-            pa.array([_plain(row.get(name), name, kind) for row in rows], _arrow(kind))
+            pa.array([_plain(row, name, kind) for row in rows], _arrow(kind))
             for name, kind in self._kinds.items()
         ]
         if tokens is None:
@@ -269,11 +270,13 @@ class _Parquet:
         numbers = pa.array(np.ascontiguousarray(table).reshape(-1), self._vector.value_type)
         return pa.FixedSizeListArray.from_arrays(numbers, type=self._vector)
 
-    def _open(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _open(self, rows: Sequence[Row]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._kinds = {name: _kind([row.get(name) for row in rows]) for name in self._columns}
+        self._kinds = {
+            name: _kind([row.values.get(name) for row in rows]) for name in self._columns
+        }
         fields = [pa.field(name, _arrow(kind)) for name, kind in self._kinds.items()]
         # Vectors hardly compress, and dictionaries of their numbers only cost time.
         self._writer = pq.ParquetWriter(
@@ -305,23 +308,27 @@ def _arrow(kind: str) -> Any:
     return kinds.get(kind, pa.string())
 
 
-def _plain(value: Any, column: str, kind: str) -> Any:
+def _plain(row: Row, column: str, kind: str) -> Any:
     """The value as its column holds it.
 
     Raises:
         BertineError: it is of another kind than the values before.
     """
+    value = row.values.get(column)
     if value is None:
         return None
     if kind == "json":
         return json.dumps(value)
-    fits = {"text": str, "bool": bool, "int": int, "float": (int, float)}[kind]
-    is_bool = isinstance(value, bool)
-    too_large = kind == "int" and not is_bool and isinstance(value, int) and abs(value) >= 2**63
-    if not isinstance(value, fits) or (is_bool and kind != "bool") or too_large:
+    if isinstance(value, bool):
+        fits = kind == "bool"
+    elif isinstance(value, int):
+        fits = kind == "float" or (kind == "int" and -(2**63) <= value < 2**63)
+    else:
+        fits = isinstance(value, {"text": str, "float": float}.get(kind, ()))
+    if not fits:
         raise BertineError(
-            f"the column {column!r} is of the kind {kind} in Parquet by its first rows, but then "
-            f"comes {str(value)[:40]!r}; write .jsonl"
+            f"line {row.line}: the column {column!r} is of the kind {kind} in Parquet by its first "
+            f"rows, but here is {str(value)[:40]!r}; write .jsonl"
         )
     return value
 

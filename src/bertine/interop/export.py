@@ -159,8 +159,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
             verbose=False,
         )
         assert made is not None
-        graph = made.model.graph
-        size = sum(value.const_value.nbytes for value in graph.initializers.values())
+        size = sum(tensor.nbytes for tensor in program.state_dict.values())
         made.save(str(path), external_data=size > _ONE_FILE)
     _tidy(path)
 
@@ -171,7 +170,7 @@ def _tidy(path: Path) -> None:
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    names = {}
+    names: dict[str, str] = {}
     for value in model.graph.input:
         axes = value.type.tensor_type.shape.dim
         names |= {axes[0].dim_param: "batch", axes[1].dim_param: "length"}

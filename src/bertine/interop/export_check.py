@@ -58,7 +58,7 @@ def example_inputs(
     draw = generator(0, "export check")
     config = model.config
     usual = np.array([index for index in range(config.vocab_size) if index not in special])
-    batches = []
+    batches: list[Inputs] = []
     for lengths in ((2,), (2, 3, min(17, max_length), min(9, max_length)), (max_length, 5)):
         shape = (len(lengths), max(lengths))
         ids = np.full(shape, config.pad_token_id, dtype=np.int64)
