@@ -242,9 +242,7 @@ def _divisor(seen: Range, weight: Tensor) -> Tensor:
     return divisor / divisor.log().mean().exp()
 
 
-def int8_layers(
-    layers: nn.ModuleList, ranges: list[LayerRanges], act: str
-) -> list[Int8Layer]:
+def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
     """The layers of a backbone in 8 bits; the last is `split`."""
     made: list[Int8Layer] = []
     following: Tensor | None = None
