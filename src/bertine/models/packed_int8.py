@@ -1,0 +1,253 @@
+"""BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
+
+Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
+zero point for each place in the network, told beforehand from sample inputs: a scale told from the
+batch would make an answer depend on the texts that happen to stand beside it. Channels that are
+larger than the others are made smaller before rounding and their weights larger (Xiao et al. 2022,
+"SmoothQuant", equation 4 with alpha = 0.5): after a layer norm by its own weights, in the attention
+by those of the values. The residual stream is fp32, the attention bf16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.layers import ACTIVATIONS, EncoderLayer
+from bertine.models.packed import FUSED_ACTIVATIONS, Rows, attend, norm_of
+
+#: What sample inputs reach is made wider by this: others will reach a little further.
+_MARGIN = 1.1
+
+
+@dataclass
+class Range:
+    """The least and the largest value of each channel seen so far, fp32 [F]."""
+
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def add(self, x: Tensor) -> None:
+        """x [..., F]."""
+        low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+
+    def ends(self, divisor: Tensor | None = None) -> tuple[float, float]:
+        """Of all channels, each divided by its `divisor`; 0 is between them."""
+        assert self.low is not None and self.high is not None
+        low, high = self.low, self.high
+        if divisor is not None:
+            low, high = low / divisor, high / divisor
+        return min(0.0, float(low.min())) * _MARGIN, max(0.0, float(high.max())) * _MARGIN
+
+    def largest(self) -> Tensor:
+        assert self.low is not None and self.high is not None
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+
+@dataclass
+class LayerRanges:
+    """What goes into the four products of a layer."""
+
+    qkv: Range = field(default_factory=Range)
+    out: Range = field(default_factory=Range)
+    up: Range = field(default_factory=Range)
+    down: Range = field(default_factory=Range)
+
+
+class observed:
+    """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
+    one a layer."""
+
+    def __init__(self, backbone: BertBackbone) -> None:
+        self.ranges = [LayerRanges() for _ in backbone.layers]
+        self._backbone = backbone
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> observed:
+        for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
+            assert isinstance(layer, EncoderLayer)
+            for product, seen in (
+                (layer.attention.qkv, ranges.qkv),
+                (layer.attention.out, ranges.out),
+                (layer.up, ranges.up),
+                (layer.down, ranges.down),
+            ):
+                hook = product.register_forward_pre_hook(
+                    lambda _module, inputs, seen=seen: seen.add(inputs[0])
+                )
+                self._handles.append(hook)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Real numbers as unsigned bytes: (byte - zero) * scale."""
+
+    scale: float
+    zero: int
+
+    @classmethod
+    def over(cls, low: float, high: float) -> Grid:
+        scale = max(high - low, 1e-6) / 255
+        return cls(scale, min(255, max(0, round(-low / scale))))
+
+    def round(self, x: Tensor) -> Tensor:
+        """fp32 → uint8 of the same shape, contiguous; what is beyond the ends becomes the end."""
+        quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
+        # Its bytes as they are: int_repr() would copy them, which takes longer than rounding.
+        storage = quantized.untyped_storage()
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
+
+
+class Int8Linear:
+    """x W' + b of bytes on a grid and a weight of signed bytes.
+
+    Args:
+        weight: fp32 [F, K].
+        bias: fp32 [F].
+        grid: of the input.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid) -> None:
+        weight = weight.detach().float()
+        scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
+        rounded = (weight / scale[:, None]).round_().to(torch.int8)
+        self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
+        self._scale, self._grid = scale, grid
+        self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
+        self._bias = bias.detach().float().clone()
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
+        return self._product(x, 1.0, 0, dtype, "none", "")
+
+    def activated(self, x: Tensor, act: str, algorithm: str, grid: Grid) -> Tensor:
+        """The activation of it, on `grid`: uint8 [N, F]."""
+        return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
+
+    def added_to(self, other: Tensor, x: Tensor) -> Tensor:
+        """`other` fp32 [N, F], to which it is added in place."""
+        out: Tensor = torch.ops.onednn.qlinear_pointwise.binary(
+            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
+            *(other, self._bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "none", [], ""),
+        )
+        return out
+
+    def _product(
+        self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
+    ) -> Tensor:
+        out: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
+            *(self._bias, scale, zero, dtype, act, [], algorithm),
+        )
+        return out
+
+
+class Int8Layer:
+    """An encoder layer of 8-bit products.
+
+    Its input is divided by :attr:`divisor`, which the layer norm before it does, and its output by
+    the next layer's.
+
+    Args:
+        layer: its weights are rounded and packed.
+        ranges: what sample inputs gave there.
+        act: hidden_act of the configuration.
+        next_divisor: fp32 [H], of the next layer; None: the output is as it is.
+        split: also keep queries apart from keys and values, for :meth:`first_token`.
+
+    Attributes:
+        divisor: fp32 [H].
+    """
+
+    def __init__(
+        self,
+        layer: EncoderLayer,
+        ranges: LayerRanges,
+        act: str,
+        next_divisor: Tensor | None,
+        split: bool = False,
+    ) -> None:
+        self.heads = layer.attention.heads
+        size = layer.attention.qkv.in_features
+        weight, bias = layer.attention.qkv.weight.detach(), layer.attention.qkv.bias.detach()
+        out, up, down = layer.attention.out, layer.up, layer.down
+        self.divisor = _divisor(ranges.qkv, weight)
+        self._divisor = _divisor(ranges.up, up.weight)
+        mixed = _divisor(ranges.out, out.weight)
+        rows = torch.ones(3 * size)
+        rows[2 * size :] = mixed
+        weight, bias = weight * self.divisor / rows[:, None], bias / rows
+        self._input = Grid.over(*ranges.qkv.ends(self.divisor))
+        self._mixed = Grid.over(*ranges.out.ends(mixed))
+        self._inner_input = Grid.over(*ranges.up.ends(self._divisor))
+        self._inner = Grid.over(*ranges.down.ends())
+        self._qkv = Int8Linear(weight, bias, self._input)
+        if split:
+            self._q = Int8Linear(weight[:size], bias[:size], self._input)
+            self._kv = Int8Linear(weight[size:], bias[size:], self._input)
+        self._out = Int8Linear(out.weight * mixed, out.bias, self._mixed)
+        self._up = Int8Linear(up.weight * self._divisor, up.bias, self._inner_input)
+        self._down = Int8Linear(down.weight, down.bias, self._inner)
+        self._attention_norm = norm_of(layer.attention_norm, self._divisor)
+        self._output_norm = norm_of(layer.output_norm, next_divisor)
+        self._fused = FUSED_ACTIVATIONS.get(act)
+        self._act = ACTIVATIONS[act]
+
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
+        b, t, a = rows.sequences, rows.length, self.heads
+        qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
+        mixed = attend(q, k, v, rows).transpose(1, 2)
+        return self._rest(x.mul_(self.divisor), mixed)
+
+    def first_token(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
+        b, t, a = rows.sequences, rows.length, self.heads
+        rounded = self._input.round(x)
+        first = rounded.view(b, t, -1)[:, 0].contiguous()
+        q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
+        k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
+        mixed = attend(q, k, v, rows).transpose(1, 2)
+        return self._rest(x.view(b, t, -1)[:, 0] * self.divisor, mixed)
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What follows the attention; x fp32 [M, H], mixed bf16 [B, M / B, A, D] of any strides."""
+        wide = torch.empty(mixed.shape, dtype=torch.float32).copy_(mixed).view(x.shape)
+        x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
+        rounded = self._inner_input.round(x)
+        if self._fused:
+            inner = self._up.activated(rounded, *self._fused, self._inner)
+        else:
+            inner = self._inner.round(self._act(self._up(rounded, torch.float32)))
+        return self._output_norm(self._down.added_to(x.mul_(self._divisor), inner))
+
+
+def _divisor(seen: Range, weight: Tensor) -> Tensor:
+    """What each channel is divided by, and its weights multiplied with: fp32 [K], with a
+    geometric mean of 1."""
+    ours = seen.largest().clamp_min(1e-5)
+    theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
+    divisor = (ours / theirs).sqrt()
+    return divisor / divisor.log().mean().exp()
+
+
+def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
+    """The layers of a backbone in 8 bits; the last is `split`."""
+    made: list[Int8Layer] = []
+    following: Tensor | None = None
+    for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
+        assert isinstance(layer, EncoderLayer)
+        made.append(Int8Layer(layer, seen, act, following, split=not made))
+        following = made[-1].divisor
+    return made[::-1]
