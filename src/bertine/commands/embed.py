@@ -7,9 +7,8 @@ from typing import Any
 
 from bertine.commands.arguments import Parser
 from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_machine_arguments
 from bertine.commands.table_arguments import add_plain_table_arguments
-from bertine.commands.vector_arguments import add_vector_arguments
+from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -32,7 +31,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     add_vector_arguments(parser, tokens=True, normalize=True, prompt=True)
     add_plain_table_arguments(parser)
-    add_machine_arguments(parser)
+    add_vector_machine_arguments(parser)
 
 
 def _run(values: dict[str, Any]) -> None:

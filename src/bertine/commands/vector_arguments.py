@@ -5,6 +5,19 @@ from __future__ import annotations
 from bertine.commands.arguments import Parser, Switch, whole
 
 
+def add_vector_machine_arguments(parser: Parser) -> None:
+    """``--device`` and ``--precision``: where, and in what, to compute vectors."""
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda or cuda:1 (not given: the GPU if there is one)"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "bf16", "fp32", "int8"),
+        default="auto",
+        help="of the computation; auto is bf16 where the machine has it, int8 is for CPUs",
+    )
+
+
 def add_vector_arguments(parser: Parser, *, tokens: bool, normalize: bool, prompt: bool) -> None:
     """``--pooling``, ``--layer``, ``--max-length``; where it is asked for, ``--normalize`` and
     ``--prompt``; `tokens`: that pooling is a choice too."""

@@ -47,6 +47,7 @@ class EmbedReport:
         dtype: "fp32" or "fp16", of the file.
         seconds: of wall time.
         max_length: of a text, in pieces.
+        precision: "fp32", "bf16" or "int8", what was computed in.
         agreement: the lowest cosine of the first texts' vectors with those that fp32 gives; None
             where fp32 was computed in.
         notes: what was mended in the input.
@@ -60,6 +61,7 @@ class EmbedReport:
     dtype: str = "fp32"
     seconds: float = 0.0
     max_length: int = 0
+    precision: str = "fp32"
     agreement: float | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -72,8 +74,8 @@ class EmbedReport:
         ]
         if self.agreement is not None:
             lines.append(
-                f"computed in bf16: cosine with fp32 at least {self.agreement:.6f} over the first "
-                "texts (fp32 by --precision fp32)"
+                f"computed in {self.precision}: cosine with fp32 at least {self.agreement:.6f} "
+                "over the first texts (--precision fp32 computes in that)"
             )
         if self.cut:
             lines.append(
@@ -125,7 +127,7 @@ def embed(
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine is fast at it; the difference that makes is
-            told), ``"fp32"`` or ``"bf16"``.
+            told), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
 
     Raises:
@@ -147,7 +149,10 @@ def embed(
     )
     started = time.monotonic()
     report = EmbedReport(
-        dimensions=embedder.dimensions, dtype=dtype, max_length=embedder.max_length
+        dimensions=embedder.dimensions,
+        dtype=dtype,
+        max_length=embedder.max_length,
+        precision=embedder.precision,
     )
     tokens = embedder.pooling.tokens
     wanted = [text_column] if text_column else []

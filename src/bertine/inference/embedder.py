@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 import torch
 
 from bertine.errors import BertineError
-from bertine.inference.vectors import run_pooled
+from bertine.inference.engine import Engine
+from bertine.inference.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.models.precision import resolve_device, resolve_precision
+from bertine.models.precision import precision_name, resolve_device
 from bertine.tasks.base import Features
 from bertine.text.tokenizer import Tokenizer
 
@@ -40,16 +42,16 @@ class TokenVectors:
 
 
 class Embedder:
-    """A model, its tokenizer and the way from tokens to a vector. Holds no state between calls, so
-    threads may share it.
+    """A model, its tokenizer and the way from tokens to a vector. Threads may share it.
 
     Attributes:
-        model: in evaluation mode, on its device.
+        model: in fp32, in evaluation mode, on its device. On a CPU, an engine made of it at the
+            first call computes (:mod:`bertine.inference.engine`).
         tokenizer: of the model.
         pooling: what becomes of the tokens' states.
         max_length: pieces of a text, special tokens included; longer ones are cut at the end.
         prompt: what is put before every text.
-        dtype: the type it computes in, torch.float32 or torch.bfloat16.
+        precision: what it computes in, "fp32", "bf16" or "int8".
         load_lines: what a person should know of how it was loaded.
     """
 
@@ -61,14 +63,23 @@ class Embedder:
         *,
         max_length: int | None = None,
         prompt: str = "",
-        dtype: torch.dtype = torch.float32,
+        precision: str = "fp32",
     ) -> None:
         """
         Raises:
             BertineError: a pooling that the model cannot give; a maximum length beyond its
-                positions, or one that has no room for text beside the prompt.
+                positions, or one that has no room for text beside the prompt; an unknown
+                precision, or int8 on a GPU.
         """
-        self.model, self.tokenizer, self.dtype = model.eval(), tokenizer, dtype
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self._device = next(model.parameters()).device
+        if precision == "int8" and self._device.type != "cpu":
+            raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
+        self.precision = (
+            precision if precision == "int8" else precision_name(precision, self._device)
+        )
+        self._engine: Engine | None = None
+        self._making = threading.Lock()
         self.pooling = pooling or Pooling()
         self.pooling.check(model.config)
         positions = model.config.max_position_embeddings
@@ -113,14 +124,14 @@ class Embedder:
                 fine-tuned on, else as many as it has positions for.
             prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
             device: as PyTorch calls it; None: the GPU if there is one.
-            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
+            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
+                on a CPU ``"int8"``.
 
         Raises:
             BertineError: not a model directory; modules that are not computed here, unless a
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
         where = resolve_device(device)
-        dtype = resolve_precision(precision, where)
         modules = read_sentence_modules(Path(model_dir))
         loaded = load_model(modules.transformer if modules else model_dir, heads={})
         positions = loaded.config.max_position_embeddings
@@ -133,7 +144,7 @@ class Embedder:
             _pooling(modules, pooling, layer, normalize),
             max_length=max_length,
             prompt=_prompt(model_dir, modules, prompt),
-            dtype=dtype,
+            precision=precision,
         )
         if modules and modules.lowercase and not loaded.tokenizer.lowercase:
             raise BertineError(
@@ -211,7 +222,7 @@ class Embedder:
     ) -> np.ndarray:
         """Vectors fp32 [N, D] of `features`; `on_batch` is told the texts of each batch done."""
         vectors = np.empty((len(features), self.dimensions), dtype=np.float32)
-        for at, vector in enumerate(self._compute(features, self.dtype, on_batch)):
+        for at, vector in enumerate(self._compute(features, on_batch)):
             vectors[at] = vector
         return vectors
 
@@ -219,31 +230,42 @@ class Embedder:
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> list[np.ndarray]:
         """Vectors fp32 [n, D] of the n tokens of each of `features`."""
-        return self._compute(features, self.dtype, on_batch)
+        return self._compute(features, on_batch)
 
     def agreement(self, features: Sequence[Features]) -> float | None:
         """The lowest cosine between what the precision gives and what fp32 gives, over the first 16
         of `features`; None where fp32 is what is computed in."""
         sample = features[:_COMPARED]
-        if self.dtype == torch.float32 or not sample:
+        if self.precision == "fp32" or not sample:
             return None
-        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(sample, self.dtype)])
-        exact = np.concatenate([np.atleast_2d(v) for v in self._compute(sample, torch.float32)])
+        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(sample)])
+        exact = np.concatenate([np.atleast_2d(v) for v in self._by_model(sample, "fp32")])
         return float((unit(ours) * unit(exact)).sum(-1).min())
 
     def _compute(
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
+    ) -> list[np.ndarray]:
+        """Vectors by what is fastest there."""
+        if self._device.type != "cpu":
+            return self._by_model(features, self.precision, on_batch)
+        with self._making:
+            if self._engine is None:
+                self._engine = Engine(self.model.backbone, precision=self.precision)
+        return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
+
+    def _by_model(
         self,
         features: Sequence[Features],
-        dtype: torch.dtype,
+        precision: str,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[np.ndarray]:
-        """The one place where the model runs."""
+        """Vectors by the model itself."""
         return run_pooled(
             self.model,
             features,
             self.pooling,
             pad_id=self.tokenizer.pad_token_id,
-            dtype=dtype,
+            dtype=torch.float32 if precision == "fp32" else torch.bfloat16,
             on_batch=on_batch,
         )
 

@@ -122,7 +122,7 @@ def similar(
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
 
     Raises:

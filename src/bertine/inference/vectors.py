@@ -1,4 +1,4 @@
-"""Features → pooled vectors, in batches of like length: what :class:`Embedder` computes with."""
+"""Features → pooled vectors: on a CPU by the engine, elsewhere by the model itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,41 @@ import torch
 
 from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
+from bertine.inference.engine import Engine
 from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.models.bert import BackboneOutput
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast
 from bertine.tasks.base import Features, pad_features
+
+
+def run_engine(
+    engine: Engine,
+    features: Sequence[Features],
+    pooling: Pooling,
+    *,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[np.ndarray]:
+    """The same as :func:`run_pooled`, by an engine in its own precision.
+
+    Raises:
+        BertineError: a feature has an id or a length that the model has no parameters for.
+    """
+    found: dict[int, np.ndarray] = {}
+    ids = [feature.input_ids for feature in features]
+    for batch in engine.encode(ids, output_hidden_states=pooling.needs_all_layers):
+        with torch.inference_mode():
+            states = batch.last_hidden_state
+            mask = torch.arange(states.shape[1])[None, :] < batch.lengths[:, None]
+            output = BackboneOutput(states, hidden_states=batch.hidden_states)
+            pooled = pooling(output, mask).numpy()
+        for index, length, row in zip(batch.indices, batch.lengths.tolist(), pooled, strict=True):
+            # A copy, or the padding of every batch would be kept.
+            found[index] = row[:length].copy() if pooling.tokens else row
+        if on_batch is not None:
+            on_batch(len(batch.indices))
+    return [found[index] for index in range(len(features))]
 
 
 def run_pooled(
