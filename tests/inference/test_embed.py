@@ -17,6 +17,7 @@ import transformers
 
 import bertine.inference.embed as embed_module
 from bertine.errors import BertineError
+from bertine.inference.choosing import why_not_int8
 from bertine.inference.embed import embed
 from bertine.inference.embedder import Embedder
 from bertine.modeldir import save_model
@@ -111,6 +112,8 @@ def test_what_a_model_cannot_give_is_one_line(deep: Path, classifier: Path) -> N
         Embedder.load(deep, max_length=41)
     with pytest.raises(BertineError, match="pooling 'median' is not known; choose mean, cls"):
         Embedder.load(deep, pooling="median")
+    with pytest.raises(BertineError, match="precision 'fp8' is not known"):
+        Embedder.load(deep, precision="fp8")
     with pytest.raises(BertineError, match="takes a list of texts"):
         Embedder.load(deep).embed("a cat")
     with pytest.raises(BertineError, match=r"there is no prompt 'query'; there are: none"):
@@ -260,10 +263,15 @@ def test_all_minilm_gives_the_vectors_that_it_gives_there() -> None:
     texts = ["A cat sat on the mat.", "", "Wörter wie 東京 & co", "the dog ran " * 200, "hello"]
     expected = peer.SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(Embedder.load(folder, precision="fp32")(texts), expected, atol=2e-6)
-    half = Embedder.load(folder, precision="bf16")
-    lowest = half.agreement(half.features(texts))
-    assert lowest is not None
-    assert 0.999 < lowest < 1.0
+    for precision, least in (("bf16", 0.999), ("int8", 0.97)):
+        if precision == "int8" and why_not_int8():
+            continue
+        low = Embedder.load(folder, precision=precision)
+        agreement = low.agreement(low.features(texts))
+        assert agreement is not None
+        assert least < agreement < 1.0
+        cosines = (low(texts) * expected).sum(-1)
+        assert cosines.min() == pytest.approx(agreement, abs=1e-4)
 
 
 # Files

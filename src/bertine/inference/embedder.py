@@ -75,9 +75,9 @@ class Embedder:
         self._device = next(model.parameters()).device
         if precision == "int8" and self._device.type != "cpu":
             raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
-        self.precision = (
-            precision if precision == "int8" else precision_name(precision, self._device)
-        )
+        if precision != "int8":
+            precision = precision_name(precision, self._device)
+        self.precision = precision
         self._engine: Engine | None = None
         self._making = threading.Lock()
         self.pooling = pooling or Pooling()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ def run_engine(
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
     found: dict[int, np.ndarray] = {}
-    ids = [feature.input_ids for feature in features]
+    ids = cast(list[Sequence[int]], [feature.input_ids for feature in features])
     for batch in engine.encode(ids, output_hidden_states=pooling.needs_all_layers):
         with torch.inference_mode():
             states = batch.last_hidden_state
