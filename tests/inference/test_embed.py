@@ -368,6 +368,16 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
         assert not (tmp_path / "bad.parquet").exists()
 
 
+def test_a_table_without_rows_gives_files_without_rows(deep: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id,text\n")
+    for name in ("out.npy", "out.parquet", "out.jsonl"):
+        assert embed(deep, source, tmp_path / name, show_progress=False).rows == 0
+    assert np.load(tmp_path / "out.npy").shape == (0, 32)
+    assert pq.read_table(tmp_path / "out.parquet").column_names == ["id", "text", "vector"]
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
 def test_mistakes_leave_no_file(deep: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "in.csv", ["a cat"])
     with pytest.raises(BertineError, match=r"out.txt: vectors are written to .npy"):

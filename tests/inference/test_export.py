@@ -21,6 +21,7 @@ import torch
 import transformers
 
 import bertine.inference.export as export_module
+import bertine.interop.export as graph_module
 from bertine.errors import BertineError
 from bertine.inference.embedder import Embedder
 from bertine.inference.export import ExportReport, export
@@ -171,6 +172,24 @@ def test_int8_is_smaller_and_near(exported: Exported) -> None:
     assert [line.split(":")[0] for line in report.lines()[1:]] == ["model.onnx", "model.int8.onnx"]
     about = json.loads((folder / "export.json").read_text())
     assert about["differences"]["model.int8.onnx"]["largest"] == near.largest
+
+
+def test_large_weights_stand_beside_the_graph(
+    trained: Callable[[str], Path], exported: Exported, tmp_path: Path, config: BertConfig
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_module, "_ONE_FILE", 0)
+        report = export(trained("text"), tmp_path / "out", int8=True)
+    names = ("model.onnx", "model.onnx.data")
+    graph, weights = ((tmp_path / "out" / name).stat().st_size for name in names)
+    assert weights > 4 * graph
+    assert report.sizes["model.onnx"] == graph + weights
+    run, same_run = (
+        onnx_runner(folder / "model.onnx") for folder in (tmp_path / "out", exported("text")[0])
+    )
+    for inputs in batches(config):
+        np.testing.assert_allclose(run(inputs)[0], same_run(inputs)[0], atol=1e-6)
+    assert report.differences["model.int8.onnx"].largest < 1.0
 
 
 def test_the_tokenizer_cuts_and_pads(exported: Exported, tokenizer: Tokenizer) -> None:
