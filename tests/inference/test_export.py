@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tokenizers
 import torch
@@ -36,6 +37,8 @@ from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS
+
+pytestmark = pytest.mark.slow  # an export takes seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ("fear", "joy", "love")
@@ -128,6 +131,11 @@ def test_onnx_gives_transformers_outputs(
     assert (about["task"], about["max_length"], about["opset"]) == (task, 24, 18)
     assert list(about["outputs"]) == list(TASKS[task][3])
     assert report.differences["model.onnx"].largest < 1e-4
+    graph = onnx.load(folder / "model.onnx")
+    onnx.checker.check_model(graph, full_check=True)
+    assert (graph.ir_version, graph.opset_import[0].version) == (8, 18)
+    axes = {tuple(a.dim_param for a in i.type.tensor_type.shape.dim) for i in graph.graph.input}
+    assert axes == {("batch", "length")}
 
 
 @pytest.mark.parametrize("task", ["text", "spans"])

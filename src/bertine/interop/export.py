@@ -29,6 +29,8 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: ONNX's set of operators: the one that PyTorch's exporter is written in, and that every runtime
 #: since 2023 (onnxruntime 1.14) knows.
 OPSET = 18
+#: ONNX's version of its file format that came with this set of operators.
+_IR_VERSION = 8
 #: One file holds less than 2 GB of ONNX; what is larger has its weights beside it.
 _ONE_FILE = 1_900_000_000
 
@@ -182,6 +184,8 @@ def _tidy(path: Path) -> None:
     for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
         del part.metadata_props[:]
         part.doc_string = ""
+    # What newer versions of the file's format brought is not in it, and older runtimes refuse them.
+    model.ir_version = _IR_VERSION
     onnx.save(model, str(path))
 
 
