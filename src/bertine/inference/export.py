@@ -147,7 +147,7 @@ def export(
             difference = compare(source.model, source.pooling, batches, runner)
             report.differences[name] = difference
             report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
-            if name != INT8 and not difference.largest <= _TOLERANCE * max(1.0, difference.scale):
+            if name != INT8 and not difference.largest <= _TOLERANCE * difference.scale:
                 raise BertineError(
                     f"{model}: the exported graph answers otherwise than the model "
                     f"({difference.text(report.vectors)}); nothing was written. Please report this"
