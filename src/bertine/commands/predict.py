@@ -49,7 +49,7 @@ def _add_arguments(parser: Parser) -> None:
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
     add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=False)
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, int8=True)
 
 
 def _run(values: dict[str, Any]) -> None:

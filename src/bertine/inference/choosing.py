@@ -85,6 +85,16 @@ def why_not_int8() -> str | None:
     return None
 
 
+def check_precision(name: str) -> None:
+    """Refuse a precision that is not known.
+
+    Raises:
+        BertineError: it is not.
+    """
+    if name not in PRECISIONS:
+        raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
+
+
 def choose(
     backbone: BertBackbone,
     precision: str,
@@ -99,8 +109,7 @@ def choose(
     Raises:
         BertineError: an unknown precision, or one that this machine cannot compute in.
     """
-    if precision not in PRECISIONS:
-        raise BertineError(f"precision {precision!r} is not known; choose {', '.join(PRECISIONS)}")
+    check_precision(precision)
     if precision == "fp32":
         return PackedBackbone(backbone, torch.float32), None
     began = time.perf_counter()

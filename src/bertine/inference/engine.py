@@ -157,7 +157,7 @@ class Engine:
             ("token id", ids, config.vocab_size),
             ("token type", types, config.type_vocab_size),
         ):
-            if array is not None and not (0 <= array.min() and array.max() < size):
+            if array is not None and not (array.min() >= 0 and array.max() < size):
                 row = int(((array < 0) | (array >= size)).any(1).argmax())
                 raise BertineError(
                     f"sequence {indices[row]} has a {what} outside 0 to {size - 1}, which the "
