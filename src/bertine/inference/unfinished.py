@@ -166,7 +166,8 @@ def input_identity(path: str | Path) -> dict[str, Any]:
 
 def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
     """Held until the process ends or the stack is left, whichever is first."""
-    lock = stack.enter_context(open(folder / "lock", "w"))
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    stack.callback(os.close, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
