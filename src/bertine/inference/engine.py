@@ -125,7 +125,9 @@ class Engine:
                 arrays.append(pad([segments[index] for index in indices], chosen))
             self._check(indices, chosen, *arrays)
             sizes = torch.tensor(chosen)
-            mask = torch.arange(max(chosen))[None, :] < sizes[:, None]
+            # Longest first: where the last is as long, there is no padding.
+            ragged = chosen[-1] != chosen[0]
+            mask = torch.arange(chosen[0])[None, :] < sizes[:, None] if ragged else None
             inputs = [torch.from_numpy(array) for array in arrays]
             with torch.inference_mode(), using_threads(self.threads):
                 output = self.backbone(
