@@ -125,7 +125,9 @@ class Engine:
                 arrays.append(pad([segments[index] for index in indices], chosen))
             self._check(indices, chosen, *arrays)
             sizes = torch.tensor(chosen)
-            mask = torch.arange(max(chosen))[None, :] < sizes[:, None]
+            # Longest first: where the last is as long, there is no padding.
+            ragged = chosen[-1] != chosen[0]
+            mask = torch.arange(chosen[0])[None, :] < sizes[:, None] if ragged else None
             inputs = [torch.from_numpy(array) for array in arrays]
             with torch.inference_mode(), using_threads(self.threads):
                 output = self.backbone(
@@ -157,7 +159,7 @@ class Engine:
             ("token id", ids, config.vocab_size),
             ("token type", types, config.type_vocab_size),
         ):
-            if array is not None and not (0 <= array.min() and array.max() < size):
+            if array is not None and not (array.min() >= 0 and array.max() < size):
                 row = int(((array < 0) | (array >= size)).any(1).argmax())
                 raise BertineError(
                     f"sequence {indices[row]} has a {what} outside 0 to {size - 1}, which the "

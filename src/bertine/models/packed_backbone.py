@@ -5,6 +5,7 @@ Shape legend: B sequences, T tokens of the longest, H hidden size; N = B * T row
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -63,8 +64,7 @@ class PackedBackbone(nn.Module):
     """The embeddings and the pooler of `backbone`, fp32, and its layers packed.
 
     Args:
-        backbone: on the CPU. Embeddings and pooler are shared with it, the layers' weights are
-            copied.
+        backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
         dtype: of the layers, torch.float32 or torch.bfloat16; torch.int8 for 8-bit products.
         ranges: of the layers' activations, for torch.int8.
     """
@@ -78,7 +78,7 @@ class PackedBackbone(nn.Module):
         super().__init__()
         self.config = backbone.config
         self.dtype = dtype
-        self.pooler = backbone.pooler
+        self.pooler = copy.deepcopy(backbone.pooler)
         self.layers: list[FloatLayer] | list[Int8Layer]
         act = self.config.hidden_act
         first: Tensor | None = None
@@ -137,8 +137,8 @@ class PackedBackbone(nn.Module):
 
 
 class PackedModel(nn.Module):
-    """A packed backbone with the heads of `model`, which compute in fp32: what a task's
-    ``outputs`` takes in place of a :class:`bertine.models.model.Model`.
+    """A packed backbone with copies of the heads of `model`, which compute in fp32: what a task's
+    ``outputs`` takes in place of a :class:`bertine.models.model.Model`. Always in evaluation mode.
 
     Attributes:
         config, heads: of the model.
@@ -148,5 +148,6 @@ class PackedModel(nn.Module):
     def __init__(self, model: Model, backbone: PackedBackbone) -> None:
         super().__init__()
         self.config = model.config
-        self.heads = model.heads
+        self.heads = copy.deepcopy(model.heads)
         self.backbone = backbone
+        self.eval()
