@@ -12,6 +12,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.engine import Engine
+from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import load_model
@@ -125,7 +126,7 @@ class Embedder:
             prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
-                on a CPU ``"int8"``.
+                on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
 
         Raises:
             BertineError: not a model directory; modules that are not computed here, unless a
@@ -250,7 +251,11 @@ class Embedder:
             return self._by_model(features, self.precision, on_batch)
         with self._making:
             if self._engine is None:
-                self._engine = Engine(self.model.backbone, precision=self.precision)
+                # The same for all texts, so that a text's vector does not depend on others.
+                samples = sample_inputs(self.tokenizer, self.max_length)
+                self._engine = Engine(
+                    self.model.backbone, precision=self.precision, samples=samples
+                )
         return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
 
     def _by_model(
