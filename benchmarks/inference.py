@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import json
+import shutil
 import statistics
 import tempfile
 import time
@@ -186,9 +188,14 @@ def ctranslate2(folder: Path, work: Path, threads: int) -> Embed:
     import ctranslate2 as ct2
     from ctranslate2.converters import TransformersConverter
 
-    out = work / "ctranslate2"
+    out, source = work / "ctranslate2", work / "for-ctranslate2"
     if not out.exists():
-        TransformersConverter(str(folder)).convert(str(out))
+        # Its converter asks for a key that transformers no longer writes.
+        shutil.copytree(folder, source)
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        config["position_embedding_type"] = "absolute"
+        (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        TransformersConverter(str(source)).convert(str(out))
     encoder = ct2.Encoder(
         str(out), device="cpu", compute_type="int8", intra_threads=threads, inter_threads=1
     )

@@ -30,7 +30,8 @@ def predictor(classifier: Path) -> Predictor:
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(predict_module, "CHUNK_ROWS", 5)
     path = tmp_path / "in.csv"
-    rows = [f"{i},{text} {'very ' * (i % 3 * 15)}" for i, text in enumerate(random_texts(33))]
+    texts = [text.replace(",", ".") for text in random_texts(33)]
+    rows = [f"{i},{text} {'very ' * (i % 3 * 15)}" for i, text in enumerate(texts)]
     path.write_text("id,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
 

@@ -31,8 +31,8 @@ def _add_arguments(parser: Parser) -> None:
         "--out",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input (tags of plain text: jsonl); - is "
-        "standard output",
+        help="where the answers go, in the format of the input (tags of plain text: jsonl; named "
+        ".parquet: Parquet); - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +67,7 @@ class UnfinishedTable:
         self._handle.flush()
         os.fsync(self._handle.fileno())
         if self._told is None:
-            self._told = self._identity()
+            self._told = _as_json(self._identity())
         write_json(
             self._folder / "journal.json",
             {
@@ -115,7 +116,7 @@ def unfinished_table(
         journal = folder / "journal.json"
         left = read_json(journal) if resume and journal.exists() else None
         if left is not None:
-            _compare(output, left["of"], identity())
+            _compare(output, left["of"], _as_json(identity()))
         else:
             journal.unlink(missing_ok=True)
         handle = stack.enter_context(
@@ -174,6 +175,12 @@ def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
         raise BertineError(
             f"{output}: another process is writing it; wait for it, or choose another output"
         ) from error
+
+
+def _as_json(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is when it has been written and read: tuples are lists."""
+    read: dict[str, Any] = json.loads(json.dumps(value))
+    return read
 
 
 def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
