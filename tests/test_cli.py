@@ -40,6 +40,9 @@ ENOUGH = {
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
+    "embed": ["m", "--input", "-", "--output", "v.npy"],
+    "similar": ["a query", "--in", "t.txt", "--model", "m"],
+    "export": ["m", "--output", "o"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
 }
@@ -59,6 +62,9 @@ VERBS = {
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
+    "embed": "embed",
+    "similar": "similar",
+    "export": "export",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
 }

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
     from bertine.estimators import BertClassifier, BertRegressor
+    from bertine.inference.embed import embed
+    from bertine.inference.embedder import Embedder
+    from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor, evaluate
+    from bertine.inference.similar import similar
     from bertine.inspection import inspect
     from bertine.modeldir import load_model, save_model
     from bertine.models.config import BertConfig
@@ -44,10 +48,13 @@ _HOME = {
     "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.models.config",
     "BertRegressor": "bertine.estimators",
+    "Embedder": "bertine.inference.embedder",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "embed": "bertine.inference.embed",
     "evaluate": "bertine.inference.predictor",
+    "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetune",
@@ -63,6 +70,7 @@ _HOME = {
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
     "search": "bertine.training.search",
+    "similar": "bertine.inference.similar",
     "train_vocab": "bertine.text.vocab",
 }
 
@@ -71,11 +79,14 @@ __all__ = [
     "BertConfig",
     "BertRegressor",
     "BertineError",
+    "Embedder",
     "Predictor",
     "TokenStore",
     "Tokenizer",
     "__version__",
+    "embed",
     "evaluate",
+    "export",
     "feature_based",
     "fill_mask",
     "finetune",
@@ -91,6 +102,7 @@ __all__ = [
     "run_demo",
     "save_model",
     "search",
+    "similar",
     "train_vocab",
 ]
 

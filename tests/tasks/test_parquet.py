@@ -97,5 +97,5 @@ def test_predictions_of_parquet_are_json_lines(tmp_path: Path) -> None:
     assert report.rows == 2
     assert [(row["text"], row["number"]) for row in rows] == [("the cat", 1), ("soup", 2)]
     assert all(row["label"] in ("animal", "dish") for row in rows)
-    with pytest.raises(BertineError, match="answers are not written as Parquet"):
-        predict(model, path, tmp_path / "out.parquet", show_progress=False)
+    predict(model, path, tmp_path / "out.parquet", precision="fp32", show_progress=False)
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows

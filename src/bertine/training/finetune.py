@@ -276,6 +276,6 @@ def finetune(
             read=lambda: context.run(read_or_given, task, data, seed=seed, reading=reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             device=str(where),
-            precision=precision,
+            precision=config.precision,  # as it was judged: answering chooses 8 bits as well
         ),
     )

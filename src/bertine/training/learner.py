@@ -116,7 +116,7 @@ class Learner(FinetuneResult):
         examples = self._labelled.validation
         predictor = self.predictor
         return worst_examples(
-            predictor.model,
+            predictor.computing,
             predictor.task,
             examples,
             predictor.tokenizer,
