@@ -66,7 +66,10 @@ def test_a_finished_run_gives_the_same_learner(
 ) -> None:
     found = again(model, labelled, run)
     assert found.report is None
-    assert found.validate().to_dict() == learner.validate().to_dict()
+    # Answering computes with packed weights: the same up to rounding.
+    ours, theirs = found.validate().to_dict(), learner.validate().to_dict()
+    assert ours.pop("metrics") == pytest.approx(theirs.pop("metrics"), rel=1e-5)
+    assert ours == theirs
     assert [a.probabilities for a in found.predict(TEXTS)] == [
         a.probabilities for a in learner.predict(TEXTS)
     ]
