@@ -105,9 +105,9 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
         ]
         result = np.empty((len(texts), loaded.model.config.hidden_size), np.float32)
         for batch in engine.encode(ids):
-            longest = batch.last_hidden_state.shape[1]
-            mask = torch.arange(longest)[None] < batch.lengths[:, None]
-            result[batch.indices] = mean(batch.last_hidden_state.numpy(), mask.numpy())
+            hidden = batch.last_hidden_state
+            mask = torch.arange(hidden.shape[1])[None] < batch.lengths[:, None]
+            result[batch.indices] = mean(hidden.numpy(), mask.numpy())
         return result
 
     return embed
