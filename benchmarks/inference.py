@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import json
 import shutil
@@ -134,11 +135,10 @@ def transformers(folder: Path, work: Path, threads: int, bf16: bool, ordered: bo
 
 
 def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
-    from sentence_transformers import SentenceTransformer, models
-
-    words = models.Transformer(str(folder), max_seq_length=LONGEST)
-    pooling = models.Pooling(words.get_word_embedding_dimension())
-    model = SentenceTransformer(modules=[words, pooling], device="cpu")
+    package: Any = importlib.import_module("sentence_transformers")
+    words = package.models.Transformer(str(folder), max_seq_length=LONGEST)
+    pooling = package.models.Pooling(words.get_word_embedding_dimension())
+    model = package.SentenceTransformer(modules=[words, pooling], device="cpu")
     return lambda texts: np.asarray(
         model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
     )

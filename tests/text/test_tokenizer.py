@@ -339,7 +339,7 @@ def test_what_is_remembered_is_bounded(uncased: Tokenizer, monkeypatch: pytest.M
 
 
 def test_arrays_are_what_encodings_hold(uncased: Tokenizer) -> None:
-    texts = ["the cat sat on the mat , unbelievably", "", "[MASK] a b", "x " * 30, "日本 cafe\u0301"]
+    texts = ["the cat sat on the mat, unbelievably", "", "[MASK] a b", "x " * 30, "日本 cafe\u0301"]
     pairs = ["a dog", "", "two words", "the " * 25, "naive"]
     for seconds in (None, pairs):
         for limit in (None, 3, 4, 9, 20):
