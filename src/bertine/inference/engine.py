@@ -13,11 +13,12 @@ from bertine.data.batching import token_budget_batches
 from bertine.errors import BertineError
 from bertine.inference.choosing import choose, measured_threads, using_threads
 from bertine.models.bert import BertBackbone
+from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.packed_backbone import PackedModel, PackedOutput
 
 #: Tokens (with padding) in a batch: few enough that a layer's activations stay in the caches.
-BATCH_TOKENS = 1024
+BATCH_TOKENS = 768
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class EncodedBatch:
 class Engine:
     """A BERT on the CPU, its weights packed once, in the precision that a check found good.
 
-    May be shared by threads; each call computes with `threads` of its own.
+    May be shared by threads; each call computes with `threads` of its own. Making one also keeps
+    freed memory in the process (:mod:`bertine.models.memory`), which saves a tenth of the time.
 
     Args:
         model: a model or a backbone, on the CPU. It is not changed, and is needed no longer.
@@ -100,6 +102,7 @@ class Engine:
             raise BertineError("the engine computes on the CPU; move the model there first")
         if threads is not None and threads < 1:
             raise BertineError(f"threads is {threads}, but must be at least 1")
+        keep_freed_memory()
         self.config = backbone.config
         self.max_tokens = max_tokens
         self.backbone, self.check = choose(backbone, precision, samples)

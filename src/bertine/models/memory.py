@@ -1,0 +1,30 @@
+"""Keep freed memory in the process instead of giving it back to the kernel every step."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+
+# <malloc.h> of glibc
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to serve large blocks from the heap and never to trim it.
+
+    A training step, or a batch that is encoded, allocates and frees the same large tensors each
+    time. By default glibc maps and unmaps those from the kernel, which clears every page again:
+    about a third of a training step of a small model, a tenth of encoding. Peak memory is
+    unchanged; it is just not returned between steps.
+
+    Returns:
+        Whether it took effect (False where the C library is not glibc).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    return False
