@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import json
 import shutil
@@ -105,9 +106,9 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
         ]
         result = np.empty((len(texts), loaded.model.config.hidden_size), np.float32)
         for batch in engine.encode(ids):
-            longest = batch.last_hidden_state.shape[1]
-            mask = torch.arange(longest)[None] < batch.lengths[:, None]
-            result[batch.indices] = mean(batch.last_hidden_state.numpy(), mask.numpy())
+            hidden = batch.last_hidden_state
+            mask = torch.arange(hidden.shape[1])[None] < batch.lengths[:, None]
+            result[batch.indices] = mean(hidden.numpy(), mask.numpy())
         return result
 
     return embed
@@ -134,11 +135,10 @@ def transformers(folder: Path, work: Path, threads: int, bf16: bool, ordered: bo
 
 
 def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
-    from sentence_transformers import SentenceTransformer, models
-
-    words = models.Transformer(str(folder), max_seq_length=LONGEST)
-    pooling = models.Pooling(words.get_word_embedding_dimension())
-    model = SentenceTransformer(modules=[words, pooling], device="cpu")
+    package: Any = importlib.import_module("sentence_transformers")
+    words = package.models.Transformer(str(folder), max_seq_length=LONGEST)
+    pooling = package.models.Pooling(words.get_word_embedding_dimension())
+    model = package.SentenceTransformer(modules=[words, pooling], device="cpu")
     return lambda texts: np.asarray(
         model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
     )

@@ -40,12 +40,12 @@ from shapes import SEED, Shape, make_batch, make_model
 
 from bertine.data.checks import check_batch
 from bertine.data.micro import split
+from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
 from bertine.training.ceiling import step_products, time_products
 from bertine.training.fit import CPU_MICRO_BATCH, accumulate
-from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]

@@ -281,3 +281,21 @@ def test_kills_ends_with_the_same_bits(store: Path) -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_store(tmp_path_factory.mktemp("kills") / "store")
+
+
+@pytest.mark.slow
+def test_inference_compares_equal_outputs(tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    systems = ["bertine fp32", "bertine bf16", "transformers fp32"]
+    printed = run(
+        "inference.py",
+        *("--shapes", "tiny", "--texts", "40", "--turns", "1", "--cpu-time"),
+        *("--systems", *systems, "--json", saved),
+    )
+    result = json.loads(saved.read_text(encoding="utf-8"))["shapes"]["tiny"]
+    assert list(result) == systems
+    assert result["bertine fp32"]["difference"] < 1e-4
+    assert 1e-4 < result["bertine bf16"]["difference"] < 0.1
+    assert result["bertine bf16"]["cosine"] > 0.999
+    rates = [result[name]["texts_per_second"] for name in ("bertine fp32", "transformers fp32")]
+    assert f"{rates[0] / rates[1]:.2f}x" in printed

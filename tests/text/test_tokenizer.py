@@ -336,3 +336,21 @@ def test_what_is_remembered_is_bounded(uncased: Tokenizer, monkeypatch: pytest.M
     assert "often" in uncased._remembered
     assert "v0x1" not in uncased._remembered
     assert uncased.encode_plain(["often v0x1"]) == [uncased.encode("often v0x1").input_ids[1:-1]]
+
+
+def test_arrays_are_what_encodings_hold(uncased: Tokenizer) -> None:
+    texts = ["the cat sat on the mat, unbelievably", "", "[MASK] a b", "x " * 30, "日本 cafe\u0301"]
+    pairs = ["a dog", "", "two words", "the " * 25, "naive"]
+    for seconds in (None, pairs):
+        for limit in (None, 3, 4, 9, 20):
+            expected = uncased.encode_batch(texts, seconds, max_length=limit)
+            found = uncased.encode_arrays(texts, seconds, max_length=limit)
+            for encoding, (ids, types, cut) in zip(expected, found, strict=True):
+                assert ids.tolist() == encoding.input_ids
+                assert types.tolist() == encoding.token_type_ids
+                assert cut == encoding.num_truncated
+    assert uncased.encode_arrays([]) == []
+    with pytest.raises(BertineError, match="no room"):
+        uncased.encode_arrays(["a"], max_length=1)
+    with pytest.raises(ValueError, match="1 texts, but 2 pairs"):
+        uncased.encode_arrays(["a"], ["b", "c"])

@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from bertine.errors import BertineError
+from bertine.models.memory import keep_freed_memory
 from bertine.training.fit import FitConfig
-from bertine.training.memory import keep_freed_memory
 from bertine.training.schedule import (
     SCHEDULES,
     WARMUP_RATIO,

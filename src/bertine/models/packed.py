@@ -33,6 +33,11 @@ FUSED_ACTIVATIONS = {
 _BLOCKED_FROM = 384
 
 
+#: Up to so many rows the two products run in fp32, over numbers rounded to the type that they have
+#: in larger batches: a product in bf16 takes 14 microseconds there before it begins, one in fp32 5.
+_FEW_ROWS = 64
+
+
 @dataclass(frozen=True)
 class Rows:
     """How N = B * T rows are B sequences.
@@ -77,12 +82,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rows: Rows) -> Tensor:
     if t >= _BLOCKED_FROM and queries > 1:
         mask = None if rows.bias is None else rows.bias[:, None].to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    dtype = q.dtype
     q, k, v = (x.reshape(b * a, x.shape[2], d) for x in (q, k, v))
-    scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(d**-0.5)
+    few = b * t <= _FEW_ROWS
+    if few:
+        q, k, v = q.float(), k.float(), v.float()
+    scores = torch.bmm(q, k.transpose(1, 2)).to(dtype).float().mul_(d**-0.5)
     if rows.bias is not None:
         scores.view(b, a, queries, t).add_(rows.bias[:, None])
-    probs = torch.softmax(scores, -1).to(v.dtype)
-    return torch.bmm(probs, v).view(b, a, queries, d)
+    probs = torch.softmax(scores, -1).to(dtype)
+    return torch.bmm(probs.float() if few else probs, v).to(dtype).view(b, a, queries, d)
 
 
 class FloatLayer:

@@ -51,6 +51,7 @@ class PackedOutput:
         """fp32 [B, H], the last layer's state of each sequence's first token."""
         if self._last is not None:
             return self._last[:, 0]
+        # Nothing is overwritten there, so the others can still be asked for.
         return self._backbone.layers[-1].first_token(self._before_last, self._rows).float()
 
     @property

@@ -11,7 +11,7 @@ the rest would make the steps of that scale too wide, so
   themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but told
   beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
 
-The residual stream is fp32, the attention of all but the smallest batches bf16.
+The residual stream is fp32, the attention bf16.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from bertine.models.packed import FUSED_ACTIVATIONS, Rows, attend, norm_of
 _MARGIN = 1.1
 #: How much of the difference between channels goes into the weights: SmoothQuant's alpha.
 _ALPHA = 0.65
-#: Up to so many rows the attention is fp32: its products take no time then, and conversions do.
-_FEW_ROWS = 64
 #: Neurons of a feed-forward part that are computed in fp32.
 _APART = 8
 
@@ -250,8 +248,7 @@ class Int8Layer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
         b, t, a = rows.sequences, rows.length, self.heads
-        dtype = torch.float32 if b * t <= _FEW_ROWS else torch.bfloat16
-        qkv = self._qkv(self._input.round(x), dtype).view(b, t, 3, a, -1)
+        qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
         mixed = attend(q, k, v, rows).transpose(1, 2)
         return self._rest(x.mul_(self.divisor), mixed)
@@ -261,9 +258,8 @@ class Int8Layer:
         b, t, a = rows.sequences, rows.length, self.heads
         rounded = self._input.round(x)
         first = rounded.view(b, t, -1)[:, 0].contiguous()
-        dtype = torch.float32 if b * t <= _FEW_ROWS else torch.bfloat16
-        q = self._q(first, dtype).view(b, 1, a, -1).transpose(1, 2)
-        k, v = self._kv(rounded, dtype).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
+        q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
+        k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
         mixed = attend(q, k, v, rows).transpose(1, 2)
         return self._rest(x.view(b, t, -1)[:, 0] * self.divisor, mixed)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.tasks.base import Features
@@ -74,16 +72,13 @@ def encode(
                     f"{examples.source}:{example.line}: {len(example.texts)} texts, but the "
                     f"model takes {width} ({', '.join(text_columns)})"
                 )
-        encodings = tokenizer.encode_batch(
+        encodings = tokenizer.encode_arrays(
             [example.texts[0] for example in part],
             [example.texts[1] for example in part] if width == 2 else None,
             max_length=max_length if long_text == "head" else None,
         )
-        for at, (example, encoding) in enumerate(zip(part, encodings, strict=True)):
-            ids = np.asarray(encoding.input_ids, dtype=np.int32)
-            types = np.asarray(encoding.token_type_ids, dtype=np.int8)
+        for at, (example, (ids, types, cut)) in enumerate(zip(part, encodings, strict=True)):
             label = target(example.label, example.line)
-            cut = encoding.num_truncated
             inputs = [ids] if long_text == "head" else parts_of(ids, max_length, long_text)
             if len(inputs) == 1:
                 cut += len(ids) - len(inputs[0])

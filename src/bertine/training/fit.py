@@ -24,6 +24,7 @@ from bertine.data.micro import split
 from bertine.errors import BertineError
 from bertine.models.compiled import compile_parts
 from bertine.models.dropout import stream
+from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_precision
 from bertine.objectives.base import Objective, Term
@@ -33,7 +34,6 @@ from bertine.training.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.device import Norms, send, wait_for
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
-from bertine.training.memory import keep_freed_memory
 from bertine.training.meter import Meter
 from bertine.training.optim import AdamW, row_gradients
 from bertine.training.parallel import Team

@@ -22,6 +22,7 @@ from bertine.data.checks import check_batch
 from bertine.data.micro import split
 from bertine.errors import BertineError
 from bertine.launch import launched
+from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.reports.rate_page import rate_text
 from bertine.tasks.options import TableOptions
@@ -33,7 +34,6 @@ from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
 from bertine.training.freezing import frozen
 from bertine.training.lr_curve import RateCurve, bracket_of
 from bertine.training.lr_report import LrFindReport, next_command
-from bertine.training.memory import keep_freed_memory
 from bertine.training.meter import Meter
 from bertine.training.optim import AdamW, row_gradients
 

@@ -14,11 +14,11 @@ from bertine.data.batch import Batch
 from bertine.data.loader import batches_ahead
 from bertine.data.micro import split
 from bertine.models.compiled import compile_parts
+from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
 from bertine.training.device import wait_for
 from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
-from bertine.training.memory import keep_freed_memory
 from bertine.training.optim import AdamW, row_gradients
 from bertine.training.parallel import Team
 from bertine.training.world import World
