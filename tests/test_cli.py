@@ -38,6 +38,7 @@ ENOUGH = {
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
+    "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
 }
@@ -55,6 +56,7 @@ VERBS = {
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
+    "serve": "serve",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
 }

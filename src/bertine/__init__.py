@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bertine.models.config import BertConfig
     from bertine.presets import preset
     from bertine.reports.run_page import report
+    from bertine.serving.serve import serve
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
     from bertine.training.feature_based import feature_based
@@ -56,6 +57,7 @@ _HOME = {
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
+    "serve": "bertine.serving.serve",
     "train_vocab": "bertine.text.vocab",
 }
 
@@ -80,6 +82,7 @@ __all__ = [
     "report",
     "run_demo",
     "save_model",
+    "serve",
     "train_vocab",
 ]
 

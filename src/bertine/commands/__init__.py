@@ -13,6 +13,7 @@ from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
 from bertine.commands.report import REPORT
+from bertine.commands.serve import SERVE
 from bertine.commands.vocab import VOCAB
 
 COMMANDS: dict[str, Command] = {
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Command] = {
         EVALUATE,
         PREDICT,
         FILL_MASK,
+        SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,
     )
