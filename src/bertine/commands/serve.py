@@ -20,9 +20,7 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--host", metavar="ADDRESS", default="127.0.0.1", help="0.0.0.0: every one of the machine"
     )
-    parser.add_argument(
-        "--port", metavar="N", type=whole(), default=8000, help="0: a free one"
-    )
+    parser.add_argument("--port", metavar="N", type=whole(), default=8000, help="0: a free one")
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",

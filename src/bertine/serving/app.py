@@ -43,8 +43,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     408: {"model": schemas.Error, "description": "The request came too slowly"},
     413: {"model": schemas.Error, "description": "The body is too large"},
     415: {"model": schemas.Error, "description": "The body is not said to be JSON"},
-    422: {"model": schemas.Error, "description": "Not what this path takes; the message says why"},
-    429: {"model": schemas.Error, "description": "The queue is full; Retry-After says for how long"},
+    422: {"model": schemas.Error, "description": "Not what this path takes"},
+    429: {
+        "model": schemas.Error,
+        "description": "The queue is full; see Retry-After",
+    },
     503: {"model": schemas.Error, "description": "The server is ending, or has no connection left"},
     504: {"model": schemas.Error, "description": "No answer in time"},
 }
@@ -107,20 +110,24 @@ class Engine:
         return all(batcher.alive for batcher in self.batchers.values())
 
     def model(self, name: str | None, operation: str) -> Served:
-        """The model that a request means.
+        """The model that a request means; without a name the first that does this.
 
         Raises:
             ApiError: there is none of this name (404), or it does not do this (422).
         """
+        able = [each for each in self.models.values() if operation in each.operations]
+        if name is None and able:
+            return able[0]
         served = self.models.get(self.first if name is None else name)
         if served is None:
             known = ", ".join(list(self.models)[:20])
             raise ApiError(404, f"there is no model {name!r} here; there is {known}")
         if operation not in served.operations:
-            able = [each.name for each in self.models.values() if operation in each.operations]
-            hint = f"; {', '.join(able[:20])} does" if able else ""
+            others = ", ".join(each.name for each in able[:20])
             raise ApiError(
-                422, f"the model {served.name!r} is for {served.task!r} and does no {operation}{hint}"
+                422,
+                f"the model {served.name!r} is for {served.task!r} and has no {operation}"
+                + (f"; ask {others}" if able else ""),
             )
         return served
 
@@ -276,7 +283,9 @@ def _add_answers(app: FastAPI, engine: Engine) -> None:
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answers for texts, by a fine-tuned model."""
         served = engine.model(body.model, "predict")
-        size = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts)
+        size = sum(
+            len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts
+        )
         prepared = await engine.aside(size, served.prepare, body.texts)
         outputs = await engine.compute(served, "predict", prepared.features, prepared.costs)
         details = body.all_probabilities

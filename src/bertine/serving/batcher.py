@@ -159,9 +159,7 @@ class Batcher:
             return []
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         size = len(inputs)
-        job = _Job(
-            operation, inputs, costs, future, time.monotonic(), [None] * size, left=size
-        )
+        job = _Job(operation, inputs, costs, future, time.monotonic(), [None] * size, left=size)
         with self._changed:
             if self._closed:
                 raise Closed

@@ -144,7 +144,7 @@ class Explainer:
         handle = self.model.backbone.embeddings.register_forward_hook(keep)
         try:
             with torch.enable_grad():
-                name, score = self._score(batch, encoding)
+                name, score = self._score(batch, encoding, item)
                 (gradient,) = torch.autograd.grad(score, kept)  # [T, H]
         finally:
             handle.remove()
@@ -159,9 +159,11 @@ class Explainer:
         else:
             pair = False
         if (item.pair is not None) != pair:
-            raise BertineError("this model takes two texts" if pair else "this model takes one text")
+            raise BertineError(
+                "this model takes two texts" if pair else "this model takes one text"
+            )
 
-    def _score(self, batch: Batch, encoding: Encoding) -> tuple[str, Tensor]:
+    def _score(self, batch: Batch, encoding: Encoding, item: Explainable) -> tuple[str, Tensor]:
         """The answer, and the number that speaks for it."""
         task = self.task
         if task is None:
@@ -170,7 +172,7 @@ class Explainer:
         if isinstance(task, TextRegression | MultipleChoice):
             return "score", outputs
         if isinstance(task, SpanExtraction):
-            return _span(outputs, encoding)
+            return _span(outputs, encoding, item.pair or "")
         if isinstance(task, Tagging):
             return _tags(outputs, encoding, task.labels)
         assert isinstance(task, TextClassification | MultiLabel)
@@ -192,8 +194,8 @@ class Explainer:
         return self.tokenizer.id_to_token(best), logits[best]
 
 
-def _span(logits: Tensor, encoding: Encoding) -> tuple[str, Tensor]:
-    """The best span of the second text; logits [T, 2]."""
+def _span(logits: Tensor, encoding: Encoding, context: str) -> tuple[str, Tensor]:
+    """The best span of the second text, `context`; logits [T, 2]."""
     inside = [
         at
         for at, (part, special) in enumerate(
@@ -208,9 +210,8 @@ def _span(logits: Tensor, encoding: Encoding) -> tuple[str, Tensor]:
     allowed = torch.ones_like(table, dtype=torch.bool).triu().tril(_SPAN - 1)
     best = int(table.masked_fill(~allowed, -torch.inf).argmax())
     start, end = divmod(best, size)
-    # Characters of the context; the caller has the text.
     begin, stop = encoding.offsets[first + start][0], encoding.offsets[first + end][1]
-    return f"{begin}:{stop}", table[start, end]
+    return context[begin:stop], table[start, end]
 
 
 def _tags(logits: Tensor, encoding: Encoding, labels: tuple[str, ...]) -> tuple[str, Tensor]:

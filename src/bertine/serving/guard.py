@@ -56,9 +56,7 @@ class Guard:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
         self._key = None if api_key is None else _digest(api_key.encode())
 
-    async def __call__(
-        self, scope: MutableMapping[str, Any], receive: Receive, send: Send
-    ) -> None:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -236,7 +236,7 @@ def request_schemas(limits: Limits) -> Requests:
     Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts)]
     Parts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_characters)]
     Model = Annotated[
-        str | None, Field(max_length=256, description="null: the first that is served")
+        str | None, Field(max_length=256, description="null: the first that does this")
     ]
 
     class PredictRequest(Strict):
