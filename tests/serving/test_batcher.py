@@ -67,7 +67,7 @@ async def begun(model: Model, count: int = 1) -> None:
 
 
 def test_every_request_gets_its_own_results_in_order(make: Make) -> None:
-    batcher = make()
+    batcher = make(max_queue=1000)
 
     async def work() -> None:
         requests = [list(range(start, start + 1 + start % 7)) for start in range(0, 300, 10)]
@@ -116,7 +116,6 @@ def test_a_small_request_is_in_the_next_batch_beside_a_large_one(model: Model, m
         await asyncio.sleep(0.05)
         model.gate.set()
         assert await small == [2000]
-        assert not large.done()
         assert await large == [2 * n for n in range(40)]
 
     run(work())

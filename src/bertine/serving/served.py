@@ -27,7 +27,6 @@ from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.examples import Example, Examples
-from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
 
 #: Names of models; they stand in requests, metrics and answers.
@@ -211,10 +210,7 @@ class Served:
             answers = tagged_texts(prepared.texts, prepared.sentences, prepared.offsets, answers)
         cut = [0] * len(prepared.texts)
         for feature in prepared.features:
-            if isinstance(task, SpanExtraction):  # every window tells of the one question
-                cut[feature.row] = feature.num_truncated
-            else:
-                cut[feature.row] += feature.num_truncated
+            cut[feature.row] += feature.num_truncated
         return [as_json(answer, cut[at], details) for at, answer in enumerate(answers)]
 
     def tokens(self, text: str) -> int:
