@@ -10,9 +10,10 @@ import random
 
 import pytest
 
-schemathesis = pytest.importorskip("schemathesis")
+pytest.importorskip("schemathesis")
 
-from hypothesis import HealthCheck, settings
+import schemathesis
+from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -29,25 +30,36 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
+PATHS = {
+    **dict.fromkeys(("/health", "/ready", "/metrics", "/v1/models"), "GET"),
+    **dict.fromkeys(("/predict", "/fill-mask", "/embed", "/v1/embeddings"), "POST"),
+    **dict.fromkeys(("/explain", "/attention"), "POST"),
+}
 
 
-@pytest.fixture
-def api(ask: Client) -> object:
-    return schemathesis.openapi.from_url(f"http://127.0.0.1:{ask.port}/openapi.json")
+@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
+@pytest.mark.parametrize("path", PATHS)
+def test_requests_made_of_the_openapi(
+    path: str, mode: schemathesis.GenerationMode, ask: Client
+) -> None:
+    """Those that keep to it and those that do not."""
+    if PATHS[path] == "GET" and mode is schemathesis.GenerationMode.NEGATIVE:
+        pytest.skip("takes nothing that could be wrong")
+    api = schemathesis.openapi.from_url(f"http://127.0.0.1:{ask.port}/openapi.json")
 
+    @given(case=api[path][PATHS[path]].as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=EXAMPLES < 100,
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate(checks=CHECKS, timeout=40)
 
-schema = schemathesis.pytest.from_fixture("api")
-
-
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 100,
-    suppress_health_check=list(HealthCheck),
-)
-def test_requests_made_of_the_openapi(case: schemathesis.Case) -> None:
-    case.call_and_validate(checks=CHECKS, timeout=40)
+    check()
+    assert ask("/predict", {"texts": ["the cat"]}).status == 200
 
 
 def test_bytes_that_are_no_http(ask: Client) -> None:

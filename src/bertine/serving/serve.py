@@ -35,6 +35,8 @@ except ModuleNotFoundError as error:
 API_KEY = "BERTINE_API_KEY"
 #: Seconds between two requests after which a connection is closed.
 _KEEP_ALIVE = 15
+#: Connections that wait to be accepted.
+_BACKLOG = 2048
 
 
 @dataclass
@@ -132,6 +134,7 @@ def serve(
                     f"there can ask; set {API_KEY}"
                 )
             server = Server(engine, key)
+            listener.listen(_BACKLOG)  # from here on nobody is turned away
             say(
                 f"serving {', '.join(paths)} at http://{shown}:{number}/ (page), /docs (what there "
                 "is to ask); Ctrl-C ends it"
@@ -217,11 +220,13 @@ def bound_socket(host: str, port: int) -> socket.socket:
     Raises:
         BertineError: no such address on this machine, or the port is taken or not allowed.
     """
+    if not 0 <= port < 1 << 16:
+        raise BertineError(f"{host}:{port}: ports are 0 to 65535; choose another with --port")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise BertineError(f"{host}:{port}: {_reason(error)}; choose another address") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
