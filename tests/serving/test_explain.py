@@ -114,11 +114,12 @@ def test_the_answer_is_that_of_predict(ask: Client) -> None:
 
 
 def test_long_texts_are_cut_and_counted(ask: Client) -> None:
-    # The model has 40 positions, two of them for [CLS] and [SEP].
+    # As the answer: two tokens are [CLS] and [SEP].
     for path in ("/explain", "/attention"):
-        found = ask(path, {"text": "cat " * 100, "model": "text"}).json
-        assert len(found["tokens"]) == 40
-        assert found["pieces_cut"] == 62
+        for model, longest in (("text", 16), ("fill-mask", 40)):
+            found = ask(path, {"text": "[MASK] " + "cat " * 99, "model": model}).json
+            assert len(found["tokens"]) == longest
+            assert found["pieces_cut"] == 102 - longest
 
 
 def test_looking_leaves_the_model_as_it_was(ask: Client) -> None:

@@ -57,14 +57,15 @@ class Explainer:
         model: in fp32, in evaluation mode.
         tokenizer: of the model.
         task: of the model; None: one that fills masks, or only gives vectors.
-        max_tokens: more are cut off.
+        max_tokens: more are cut off, as is what the task itself cuts off.
     """
 
     def __init__(
         self, model: Model, tokenizer: Tokenizer, task: Task[Any] | None, max_tokens: int
     ) -> None:
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        self.max_tokens = min(max_tokens, model.config.max_position_embeddings)
+        longest = model.config.max_position_embeddings if task is None else task.max_length
+        self.max_tokens = min(max_tokens, longest)
 
     @property
     def answers(self) -> bool:

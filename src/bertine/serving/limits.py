@@ -41,7 +41,7 @@ class Limits:
     request_timeout: float = 30.0
     read_timeout: float = 10.0
     explain_characters: int = 2000
-    explain_tokens: int = 96
+    explain_tokens: int = 128
     max_masks: int = 16
     max_top_k: int = 50
 
