@@ -15,7 +15,7 @@ import pytest
 
 import toys
 
-from .conftest import Client, running
+from .conftest import Client, eventually, running
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -157,7 +157,7 @@ def test_looking_inside(page: Any) -> None:
     page.wait_for_selector("#attention svg")
     assert page.locator(".attention .from button").all_inner_texts() == tokens
     before = page.inner_html("#attention svg")
-    page.select_option("#head", "1")
+    page.select_option("#head", index=1)
     page.wait_for_function(
         "h => document.querySelector('#attention svg').innerHTML !== h", arg=before
     )
