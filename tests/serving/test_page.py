@@ -15,7 +15,7 @@ import pytest
 
 import toys
 
-from .conftest import Client, eventually, running
+from .conftest import Client, running
 
 playwright = pytest.importorskip("playwright.sync_api")
 
