@@ -5,7 +5,8 @@ errors, memory.
 as it is answered) ask it one text at a time, for a bounded time. Before and after, the same texts
 go through the same model in this process in one call, sorted by length: the offline figure. Both
 use the same number of threads; the clients and HTTP have to share the machine with the model, as
-they would on a laptop.
+they would on a laptop. "By processor" is the same ratio in the processor time of the process, which
+other work on the machine hardly moves: what the server spends on all but the model.
 
     python benchmarks/serve.py                        BERT-base with random weights
     python benchmarks/serve.py --size mini            a small model: mostly HTTP is measured
@@ -71,13 +72,14 @@ def write_model(folder: Path, size: str) -> Path:
     return folder
 
 
-def offline(predictor: Predictor, texts: Sequence[str], seconds: float) -> float:
-    """Texts a second in calls with all of `texts`, repeated for about this time."""
-    done, began = 0, time.perf_counter()
+def offline(predictor: Predictor, texts: Sequence[str], seconds: float) -> tuple[float, float]:
+    """Texts a second, and processor seconds a text, in calls with all of `texts`, repeated for
+    about this time."""
+    done, began, used = 0, time.perf_counter(), time.process_time()
     while not done or time.perf_counter() - began < seconds:
         predictor.predict(texts)
         done += len(texts)
-    return done / (time.perf_counter() - began)
+    return done / (time.perf_counter() - began), (time.process_time() - used) / done
 
 
 @contextlib.contextmanager
@@ -184,6 +186,12 @@ def resident(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def processor_seconds(pid: int) -> float:
+    """That a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     return float(np.quantile(values, share)) if values else float("nan")
 
@@ -224,7 +232,7 @@ def measure(
     with server(model, given.threads, options) as (port, pid):
         asyncio.run(drive(port, texts, 8, given.seconds / 4))  # warm
         for clients in given.clients:
-            at_begin = resident(pid)
+            at_begin, used = resident(pid), processor_seconds(pid)
             load, seconds = asyncio.run(drive(port, texts, clients, given.seconds))
             loads.append(
                 {
@@ -233,19 +241,25 @@ def measure(
                     "p50": percentile(load.seconds, 0.5),
                     "p99": percentile(load.seconds, 0.99),
                     "codes": dict(load.codes),
+                    "processor": (processor_seconds(pid) - used) / max(1, load.codes[200]),
                     "memory": [at_begin, resident(pid)],
                 }
             )
     after = offline(predictor, texts, given.seconds / 2)
-    figure = statistics.mean([before, after])
+    figure = statistics.mean([before[0], after[0]])
+    used = statistics.mean([before[1], after[1]])
     name = given.model or f"bert-{given.size}, random weights"
     print(f"{name}; {len(texts)} texts, {given.threads} threads, {str(predictor.dtype)[6:]}")
-    print(f"offline: {before:.1f} texts/s before, {after:.1f} after; {figure:.1f}")
+    print(
+        f"offline: {before[0]:.1f} texts/s before, {after[0]:.1f} after, mean {figure:.1f}; "
+        f"{1000 * used:.2f} ms of processor time a text"
+    )
     rows = [
         [
             str(load["clients"]),
             f"{load['texts_per_second']:.1f}",
             f"{load['texts_per_second'] / figure:.0%}",
+            f"{used / load['processor']:.0%}",
             f"{1000 * load['p50']:.1f}",
             f"{1000 * load['p99']:.1f}",
             " ".join(f"{code}:{count}" for code, count in sorted(load["codes"].items())),
@@ -254,7 +268,8 @@ def measure(
         for load in loads
     ]
     print_table(
-        ["clients", "texts/s", "of offline", "p50 ms", "p99 ms", "answers", "server MB"], rows
+        ["clients", "texts/s", "of offline", "by processor", "p50 ms", "p99 ms", "answers", "MB"],
+        rows,
     )
     return {"offline": [before, after], "loads": loads, "load_average": os.getloadavg()[0]}
 
