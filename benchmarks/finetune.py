@@ -78,9 +78,10 @@ def read(data: Path) -> tuple[Examples, Examples]:
 def bertine_job(turn: Turn, setting: Setting, out: Path) -> None:
     """Our side. The evaluation after an epoch, which the clock does not see, ends the turn."""
     import bertine.training.finetune as finetuning
+    import bertine.training.finetune_run as running
 
     console.quiet = True
-    evaluate = finetuning.evaluate_examples
+    evaluate = running.evaluate_examples
 
     def evaluate_and_wait(*args: Any, **kwargs: Any) -> Any:
         # fit has written the epoch's last line when it asks for an evaluation.
@@ -90,7 +91,7 @@ def bertine_job(turn: Turn, setting: Setting, out: Path) -> None:
         turn.end({"elapsed": elapsed[-1], "accuracy": accuracy, "peak": peak_memory()})
         return report
 
-    finetuning.evaluate_examples = evaluate_and_wait
+    running.evaluate_examples = evaluate_and_wait
     reset_peak_memory()
     turn.end({})
     result = finetuning.finetune(

@@ -78,8 +78,8 @@ print(json.dumps(gpu.measure(shape, torch.device("cpu"), steps=1, warm_up=1)))
     assert 0 < share < 1
 
 
-@pytest.mark.slow
-def test_finetune_prints_ratio_and_accuracies(tmp_path: Path) -> None:
+def toy_model(folder: Path) -> Path:
+    """A model of one layer that knows four words, random."""
     tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "good", "bad", "film", "very"])
     config = BertConfig(
         vocab_size=tokenizer.vocab_size,
@@ -93,7 +93,13 @@ def test_finetune_prints_ratio_and_accuracies(tmp_path: Path) -> None:
     model = Model(config, {})
     # Large enough that two words make a difference from the start.
     init_weights(model, 0.3)
-    save_model(tmp_path / "model", model, tokenizer)
+    save_model(folder, model, tokenizer)
+    return folder
+
+
+@pytest.mark.slow
+def test_finetune_prints_ratio_and_accuracies(tmp_path: Path) -> None:
+    toy_model(tmp_path / "model")
     data = tmp_path / "data"
     data.mkdir()
     rows = [("very good film", "positive"), ("very bad film", "negative")] * 20
@@ -130,6 +136,111 @@ def test_finetune_asks_for_data_that_is_not_there(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--data" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def toy_tasks(folder: Path) -> Path:
+    """Three tasks of the table in their own formats: is it good, which ending is, where is it."""
+    kinds = [("good", "positive"), ("bad", "negative")]
+    emotion = ["text;label_name", *(f"very {word} film;{name}" for word, name in kinds * 20)]
+    head = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
+    codah = [f"{head},ending0,ending1,ending2,ending3,label"]
+    wnut = []
+    for at in range(40):
+        endings = ["good" if place == at % 4 else "bad" for place in range(4)]
+        codah.append(f"{at},v,{at},film very,film,very,gold,{','.join(endings)},{at % 4}")
+        wnut += ["very\tO", "good\tB-person" if at % 2 else "bad\tO", "film\tO", ""]
+    for task, suffix, train, held, lines in (
+        ("emotion", "txt", "train", "val", emotion),
+        ("swag-format-codah", "csv", "train", "val", codah),
+        ("wnut17", "conll", "train", "dev", wnut),
+    ):
+        (folder / task).mkdir(parents=True)
+        for part in (train, held):
+            path = folder / task / f"{part}.{suffix}"
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_tasks_judges_both_sides_and_goes_on_with_its_file(tmp_path: Path) -> None:
+    saved = tmp_path / "results.json"
+    where = ["--data", toy_tasks(tmp_path / "data"), "--model", toy_model(tmp_path / "model")]
+    common = [*where, "--resume", saved, "--seeds", "0", "--learning-rate", "1e-2"]
+    common += ["--max-length", "24", "--batch-size", "4", "--epochs", "4"]
+    run("tasks.py", *common, "--tasks", "CODAH", "WNUT-17", "--rounds", "0")
+    speed = ["--rounds", "1", "--speed-examples", "8", "--default-steps", "1"]
+    run("tasks.py", *common, "--tasks", "emotion", *speed)
+    before = saved.read_bytes()
+    # All is there: nothing is measured, the table is printed.
+    printed = run("tasks.py", *common, "--tasks", "emotion", "CODAH", "WNUT-17", "--rounds", "0")
+    assert saved.read_bytes() == before
+    tasks = json.loads(before)["tasks"]
+    for name, metric in (("emotion", "accuracy"), ("CODAH", "accuracy"), ("WNUT-17", "f1")):
+        for system in ("bertine", "best"):
+            result = tasks[name]["runs"]["0"][system]
+            # One word decides: a side that gets its inputs or labels wrong cannot learn it.
+            assert result["scores"][metric] == 1.0, (name, system)
+            assert result["elapsed"] > 0
+        assert re.search(rf"^{name} +{metric} +100.00 +100.00 ", printed, re.MULTILINE)
+    speed_of = tasks["emotion"]["speed"]
+    ratios = [speed_of[name][0] / speed_of["bertine"][0] for name in ("default", "best")]
+    assert re.search(rf"^emotion .* {ratios[0]:.2f}x +{ratios[1]:.2f}x +\d", printed, re.MULTILINE)
+
+
+def test_tasks_refuses_to_go_on_with_other_settings(tmp_path: Path) -> None:
+    saved = tmp_path / "results.json"
+    data, model = toy_tasks(tmp_path / "data"), toy_model(tmp_path / "model")
+    saved.write_text('{"tasks": {"emotion": {"settings": {"epochs": 7}, "speed": {}, "runs": {}}}}')
+    command = [sys.executable, ROOT / "benchmarks" / "tasks.py", "--data", data, "--model", model]
+    done = subprocess.run(
+        [*command, "--tasks", "emotion", "--resume", saved, "--threads", "1"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode != 0
+    assert "epochs 7" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_loops_spans_are_read_back_from_their_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows, targets and answers of the other side in SQuAD's format."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import numpy as np
+    from sides.settings import TASKS, Setting
+    from sides.span_inputs import span_answers, span_inputs
+    from transformers import AutoTokenizer
+
+    model = toy_model(tmp_path / "model")
+    context = "film film bad film " * 6 + "Good Film bad bad"
+    begin = context.index("Good Film")
+    questions: list[dict[str, Any]] = [
+        {"id": "there", "question": "very good", "answers": []},
+        {"id": "none", "question": "very bad", "answers": [], "is_impossible": True},
+    ]
+    questions[0]["answers"] = [{"text": "Good Film", "answer_start": begin}]
+    paragraphs = [{"context": context, "qas": questions}]
+    path = tmp_path / "dev-v2.0.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    inputs, windows = span_inputs(path, tokenizer, 16, 4, targets=True)
+    assert len(windows) > 4  # 28 words in inputs of 11
+    assert [item["start_positions"] > 0 for item in inputs].count(True) == 1
+    outputs = []
+    for item in inputs:
+        logits = np.zeros((len(item["input_ids"]) + 3, 2), np.float32)
+        logits[-3:] = 99.0  # what stands at padding has no meaning
+        logits[item["start_positions"], 0] = logits[item["end_positions"], 1] = 9.0
+        outputs.append(logits)
+    setting = Setting(TASKS["SQuAD-v2.0"], model, tmp_path, tmp_path, 1, 4, 1e-3, 16)
+    found = span_answers(windows, outputs, setting)
+    (text, odds), (_, odds_none) = found["there"], found["none"]
+    assert text == "Good Film"
+    assert odds is not None
+    assert odds_none is not None
+    assert odds < 0 < odds_none
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
     "serving": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
     "demo": {*BASE, "text", "data", *MODEL, "tasks", "inference", "training", "reports"},
+    "estimators": {*BASE, *MODEL, "tasks", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
     "commands": {"errors", "console"},
     "config_file": {"errors", "files", "commands"},

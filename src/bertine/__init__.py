@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertine.data.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
+    from bertine.estimators import BertClassifier, BertRegressor
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
     from bertine.text.vocab import train_vocab
     from bertine.training.feature_based import feature_based
     from bertine.training.finetune import finetune
+    from bertine.training.lr_find import lr_find
     from bertine.training.pretrain import pretrain
 
 __version__ = "0.1.0"
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
+    "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.models.config",
+    "BertRegressor": "bertine.estimators",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
@@ -50,6 +54,7 @@ _HOME = {
     "glue_submission": "bertine.inference.glue",
     "inspect": "bertine.inspection",
     "load_model": "bertine.modeldir",
+    "lr_find": "bertine.training.lr_find",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.data.prepare",
     "preset": "bertine.presets",
@@ -62,7 +67,9 @@ _HOME = {
 }
 
 __all__ = [
+    "BertClassifier",
     "BertConfig",
+    "BertRegressor",
     "BertineError",
     "Predictor",
     "TokenStore",
@@ -75,6 +82,7 @@ __all__ = [
     "glue_submission",
     "inspect",
     "load_model",
+    "lr_find",
     "predict",
     "prepare",
     "preset",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,8 +25,23 @@ from bertine import launch
 console = Console(stderr=True, highlight=False, quiet=not launch.is_main())
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quietly(quiet: bool = True) -> Iterator[None]:
+    """Without notes and progress, if `quiet`; warnings are printed all the same."""
+    token = _quiet.set(quiet)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 def say(message: str) -> None:
     """Print one note to stderr (rich markup is not interpreted)."""
+    if _quiet.get():
+        return
     console.print(message, markup=False, soft_wrap=True)
 
 
@@ -48,6 +67,7 @@ def progress(*columns: str) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=False,
+        disable=_quiet.get(),
         # Results on stdout stay on stdout, also while a display is live on stderr.
         redirect_stdout=False,
     )

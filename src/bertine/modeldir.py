@@ -49,8 +49,6 @@ _POOLED = frozenset({"nsp", "classifier", "choice"})
 _UNPOOLED = frozenset({"token_classifier"})
 # Heads whose outputs have names, the task's labels.
 _NAMED = ("classifier", "token_classifier")
-# transformers' classes whose "classifier" is not the one over the pooled output's classes.
-_OTHER_CLASSIFIER = {}
 
 
 @dataclass
@@ -217,10 +215,7 @@ def load_model(
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    foreign = _OTHER_CLASSIFIER.get(settings.architecture)
     present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
-    if foreign:
-        present.discard("classifier")
     task = _task(folder, settings, present)
     if heads is None:
         heads = _heads_of_file(source, found, settings, present)
@@ -235,9 +230,7 @@ def load_model(
     with torch.device("meta"):
         model = Model(settings.config, heads, add_pooler=pooler)
     renew = {HEAD_PARTS[head] for head in fresh}
-    if foreign:
-        renew.add("classifier")
-    keep, report = _compare(source, found, model, renew, foreign)
+    keep, report = _compare(source, found, model, renew)
     _fill(model, keep, seed)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
@@ -348,7 +341,6 @@ def _compare(
     found: dict[str, Tensor],
     model: Model,
     renew: set[str],
-    foreign: str | None,
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Sort the tensors of a file by what becomes of them; `renew` are parts not to be loaded.
 
@@ -363,7 +355,7 @@ def _compare(
         if old is None:
             continue
         labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
-        report.notes[title] = (head == "classifier" and foreign) or f"{title} ({labels})"
+        report.notes[title] = f"{title} ({labels})"
         # Another number of classes over the same hidden size: a head for another task.
         if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
             renew = renew | ({title} if old.shape != now.shape else set())

@@ -19,6 +19,7 @@ from bertine.reports.html import (
     Figures,
     FilledMask,
     FilledMasks,
+    Heat,
     Note,
     Report,
     Section,
@@ -79,6 +80,7 @@ def whole_report(text: str = "some text") -> Report:
                 text,
                 [
                     Figures.of_curves(plots.training_curves(log, unigram_entropy=6.25)),
+                    Heat([text, "b"], [[1, 2], [0, 4]], text),
                     Figures([Figure(text, plots.confusion([text, "b"], [[1, 2], [3, 4]]), text)]),
                     Figures([Figure(text, plots.comparison([plots.Bar(text, 0.5)]), text, text)]),
                     Figures([Figure(text, PNG, text)]),

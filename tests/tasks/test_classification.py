@@ -20,6 +20,7 @@ from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.examples import Example, Examples
+from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["good", "bad", "film", "very", "a", "##s"]
@@ -268,3 +269,20 @@ def test_what_does_not_fit_the_model_names_its_row() -> None:
     batch.input_ids[1, 2] = 40000
     with pytest.raises(BertineError, match="row 1: token id 40000 is outside the vocabulary of 11"):
         check_batch(batch, CONFIG)
+
+
+def test_scores_of_each_label_are_scikit_learns() -> None:
+    names = ("a", "b", "c", "d")
+    draw = np.random.default_rng(0)
+    truth, guesses = draw.integers(0, 3, 200), draw.integers(0, 2, 200)  # c never found, no d
+    matrix = sk.confusion_matrix(truth, guesses, labels=range(4)).tolist()
+    report = ClassificationReport(names, {"accuracy": 0.5}, matrix)
+    expected = sk.precision_recall_fscore_support(truth, guesses, labels=range(4), zero_division=0)
+    keys = ("precision", "recall", "f1", "support")
+    for key, values in zip(keys, expected, strict=True):
+        assert [report.per_label[name][key] for name in names] == pytest.approx(values.tolist())
+    assert report.to_dict()["per_label"] == report.per_label
+    lines = report.lines()
+    at = next(row for row, line in enumerate(lines) if line.startswith("label  precision"))
+    assert sorted(line.split()[0] for line in lines[at + 1 : at + 5]) == list(names)
+    assert lines[at + 4].split() == ["d", "0.00%", "0.00%", "0.00%", "0"]

@@ -17,7 +17,7 @@ from bertine.tasks.glue_data import (
     read_glue_file,
     read_glue_test,
 )
-from bertine.tasks.labelled import read_labelled
+from bertine.tasks.labelled import Reading, read_labelled
 from glue_files import write_glue
 
 
@@ -198,6 +198,6 @@ def test_mnli_is_not_judged_on_half_of_its_dev_sets(tmp_path: Path) -> None:
     for name in ("MNLI", "RTE"):
         write_glue(tmp_path, name, but=without)
     with pytest.raises(BertineError, match=r"judged on dev_matched\.tsv and dev_mismatched\.tsv"):
-        read_labelled("glue", tmp_path, glue="MNLI", seed=0)
-    read = read_labelled("glue", tmp_path, glue="RTE", seed=0)
+        read_labelled("glue", tmp_path, seed=0, reading=Reading(glue_task="MNLI"))
+    read = read_labelled("glue", tmp_path, seed=0, reading=Reading(glue_task="RTE"))
     assert (len(read.train), len(read.validation)) == (22, 2)

@@ -95,6 +95,32 @@ def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPa
     assert gauge.facts(0) == {"share_of_ceiling": pytest.approx(operations / 0.1 / 1e9)}
 
 
+def test_longer_sequences_have_a_rate_of_their_own(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second phase of the paper, at length 512, has other matrix products."""
+    asked: list[int] = []
+
+    def rate(*_: object, length: int, **__: object) -> float:
+        asked.append(length)
+        return 1e9 / length
+
+    monkeypatch.setattr(ceiling, "matrix_rate", rate)
+    gauge = Gauge(toys.pretraining_model(), dtype=torch.float32, max_tokens=1000)
+    shares = []
+    for length in (16, 16, 32, 16):
+        batch = toys.pretraining_data(store, max_seq_length=length).batch(0)
+        gauge.add(batch, 1.0)
+        operations = useful_operations(
+            toys.pretraining_model().config,
+            batch.attention_mask.sum(1),
+            batch.targets["mlm_labels"].numel(),
+        )
+        shares.append(gauge.facts(10_000)["share_of_ceiling"] / operations * 1e9)
+    assert len(asked) == 2
+    assert shares == pytest.approx([asked[0], asked[0], asked[1], asked[0]])
+
+
 def test_a_long_run_logs_its_share_and_is_the_same_run(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

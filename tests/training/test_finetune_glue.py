@@ -18,7 +18,7 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.training.finetune import FinetuneResult
+from bertine.training.finetune_result import FinetuneResult
 from glue_files import write_glue
 
 QUICK: dict[str, Any] = {

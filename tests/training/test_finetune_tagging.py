@@ -22,7 +22,7 @@ from bertine.errors import BertineError
 from bertine.inference import tag_file
 from bertine.inference.tagging import Mention
 from bertine.modeldir import load_model
-from bertine.training.finetune import FinetuneResult
+from bertine.training.finetune_result import FinetuneResult
 
 QUICK: dict[str, Any] = {
     "epochs": 6,

@@ -9,6 +9,7 @@ from bertine.commands.fill_mask import FILL_MASK
 from bertine.commands.finetune import FINETUNE
 from bertine.commands.glue_submission import GLUE_SUBMISSION
 from bertine.commands.inspect import INSPECT
+from bertine.commands.lr_find import LR_FIND
 from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Command] = {
         PREPARE,
         INSPECT,
         PRETRAIN,
+        LR_FIND,
         FINETUNE,
         REPORT,
         EVALUATE,

@@ -165,3 +165,27 @@ class Parser(argparse.ArgumentParser):
             if is_option and name not in known:
                 hint = nearest(name, [option for option in known if option.startswith("--")])
                 self.error(f"unknown option '{name}'{hint}")
+
+
+def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> None:
+    """Declare the arguments of `other` in `parser` too, in their groups, but for the options
+    `without`: a command that prepares another one takes the same arguments.
+
+    Raises:
+        ValueError: `other` has no option that `without` names.
+    """
+    left_out = set(without)
+    for group in other._action_groups:
+        actions = [
+            action
+            for action in group._group_actions
+            if action.dest not in ("help", "config") and left_out.isdisjoint(action.option_strings)
+        ]
+        mine = next((g for g in parser._action_groups if g.title == group.title), None)
+        if mine is None and actions:
+            mine = parser.add_argument_group(group.title, group.description)
+        for action in actions:
+            assert mine is not None
+            mine._add_action(action)
+    if unknown := left_out - set(other._option_string_actions):
+        raise ValueError(f"not borrowed, but not there either: {', '.join(sorted(unknown))}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,20 @@ import torch
 from bertine.console import progress, say
 from bertine.data.store import is_store
 from bertine.errors import BertineError
+from bertine.files import check_replaceable
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
 from bertine.inference.tagging import sentences_of, tagged_texts
-from bertine.modeldir import load_model
+from bertine.modeldir import CONFIG, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.tasks.examples import Example, Examples, Splits, find_splits
-from bertine.tasks.glue import glue_task_of
-from bertine.tasks.glue_data import find_glue_labelled, read_glue_file
-from bertine.tasks.labelled import TaggedReading
-from bertine.tasks.own_data import read_for
-from bertine.tasks.span_data import read_span_evaluation
-from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.labelled import read_evaluation
+from bertine.tasks.readers import Sets
+from bertine.tasks.reading import Reading
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
 
@@ -46,6 +43,7 @@ class Predictor:
         dtype: the type it computes in, torch.float32 or torch.bfloat16.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
+        training: facts of the training that the model directory tells, for the reader.
     """
 
     def __init__(
@@ -59,6 +57,7 @@ class Predictor:
         self.model = model.eval()
         self.tokenizer, self.task, self.dtype = tokenizer, task, dtype
         self.load_lines: list[str] = []
+        self.training: dict[str, Any] = {}
 
     @classmethod
     def load(
@@ -93,6 +92,7 @@ class Predictor:
             )
         predictor = cls(loaded.model.to(where), loaded.tokenizer, task, dtype=dtype)
         predictor.load_lines = loaded.report.lines()
+        predictor.training = dict(loaded.task.training)
         return predictor
 
     @classmethod
@@ -104,6 +104,18 @@ class Predictor:
         for line in predictor.load_lines:
             say(line)
         return predictor
+
+    def save(self, model_dir: str | Path) -> None:
+        """Write model, tokenizer and task as a model directory, which :meth:`load` and
+        transformers read; a model directory that is there is replaced as a whole.
+
+        Raises:
+            BertineError: the folder holds something else, or cannot be written.
+        """
+        check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
+        save_model(
+            model_dir, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
+        )
 
     def __call__(self, texts: Sequence[Text]) -> list[Any]:
         """The same as :meth:`predict`."""
@@ -192,52 +204,31 @@ def evaluate(
             model, data, device=device, precision=precision, show_progress=show_progress
         )
     predictor = Predictor.opened(model, device, precision)
-    if not isinstance(predictor.task, Tagging):
-        TaggedReading(word_column, tag_column, tag_scheme).refuse(predictor.task.name)
-    named = [text_columns, label_column, format, quotes]
-    glue = glue_task_of(predictor.task.task_info().dataset)
-    official = find_glue_labelled(data, glue) if glue and named == [None] * len(named) else None
-    if official:
-        kind, files = official
-        sets: dict[str, Examples[Any]] = {
-            word: read_glue_file(path, kind, strict=strict) for word, path in files.items()
-        }
-    elif isinstance(predictor.task, SpanExtraction):
-        own = predictor.task.dataset is None  # SQuAD's columns are not those of a table
-        sets = {
-            "": read_span_evaluation(
-                data,
-                text_columns=text_columns or predictor.task.text_columns,
-                label_column=label_column or (predictor.task.label_column if own else None),
-                format=format,
-                quotes=quotes,
-                strict=strict,
-            )
-        }
-    elif isinstance(predictor.task, Tagging):
-        if quotes is not None:
-            raise BertineError("files of tagged words have no quotes; leave quotes out")
-        trained = Columns.trained_with(predictor.task.text_columns, predictor.task.label_column)
-        columns = named_columns(text_columns, label_column, word_column, tag_column)
-        sentences = read_sentences(
-            _labelled_file(data, find_tagged),
-            columns.merged(trained),
-            scheme=tag_scheme if predictor.task.has_entities else "plain",
-            format=format,
-            strict=strict,
-        )
-        sets = {"": sentences}
-    else:
-        examples = read_for(
-            predictor.task,
-            _labelled_file(data),
+    sets = read_evaluation(
+        predictor.task,
+        data,
+        Reading(
             text_columns=text_columns,
             label_column=label_column,
             format=format,
             quotes=quotes,
             strict=strict,
-        )
-        sets = {"": examples}
+            word_column=word_column,
+            tag_column=tag_column,
+            tag_scheme=tag_scheme,
+        ),
+    )
+    return evaluate_sets(predictor, sets, show_progress=show_progress)
+
+
+def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> Report:
+    """Score a fine-tuned model on the sets of examples that
+    :func:`~bertine.tasks.labelled.read_evaluation` has read: the report on the first, with the
+    metrics of the others.
+
+    Raises:
+        BertineError: a label that the model does not know, or no examples.
+    """
     made = {
         word: predictor.task.featurize(examples, predictor.tokenizer)
         for word, examples in sets.items()
@@ -261,17 +252,6 @@ def evaluate(
     for word, other in others:
         add_metrics(report, word, other)
     return report
-
-
-def _labelled_file(data: Path | str, find: Callable[[Path | str], Splits] = find_splits) -> Path:
-    """The file itself; in a folder the validation file, else the test file."""
-    splits = find(data)
-    path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
-    if path is None:
-        raise BertineError(
-            f"{data}: holds only training data; to evaluate on it, name the file itself"
-        )
-    return path
 
 
 def _numbered(items: Sequence[Example]) -> list[Example]:

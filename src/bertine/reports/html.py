@@ -109,6 +109,29 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Heat:
+    """A confusion matrix as a table: a row for each true label, a column for each predicted one,
+    counts in the cells, and each cell as strong as its share of its row.
+
+    `counts` is ``counts[true][predicted]``, [K][K] for K `labels`.
+    """
+
+    labels: Sequence[str]
+    counts: Sequence[Sequence[int]]
+    caption: str = ""
+    kind: Literal["heat"] = field(default="heat", init=False)
+
+    def __post_init__(self) -> None:
+        if any(len(part) != len(self.labels) for part in (self.counts, *self.counts)):
+            raise ValueError(f"{len(self.labels)} labels, but another number of rows or columns")
+
+    @property
+    def shares(self) -> list[list[float]]:
+        """Of each row, 0 to 1."""
+        return [[count / max(1, sum(row)) for count in row] for row in self.counts]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A token for a mask and its probability (0 to 1)."""
 
@@ -186,7 +209,7 @@ class ClassifiedTexts:
     kind: Literal["classified"] = field(default="classified", init=False)
 
 
-Block = Facts | Note | Figures | Table | FilledMasks | MaskHistories | ClassifiedTexts
+Block = Facts | Note | Figures | Table | Heat | FilledMasks | MaskHistories | ClassifiedTexts
 
 
 @dataclass(frozen=True)

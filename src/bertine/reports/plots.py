@@ -1,56 +1,35 @@
 """Plots as SVG, made to lie inside an HTML page: light or dark, at any width.
 
-Colours are written as CSS variables with a fallback (``var(--ink, #22262e)``), so a page that
-defines ``--ink``, ``--muted``, ``--grid``, ``--accent`` and ``--second`` themes the plots, and a
-plot opened on its own still looks right. Text stays text (searchable, in the page's font).
-Each plot is small, 300 to 350 units wide: a page sets several side by side, a phone one per row,
-and in neither is the lettering scaled out of reading size.
+Their look is that of :mod:`bertine.reports.plot_style`. Each plot is small, 300 to 350 units wide:
+a page sets several side by side, a phone one per row, and in neither is the lettering scaled out
+of reading size.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from bertine.reports.log import LogRow, series
+from bertine.reports.plot_style import ACCENT as _ACCENT
+from bertine.reports.plot_style import GRID as _GRID
+from bertine.reports.plot_style import INK as _INK
+from bertine.reports.plot_style import MUTED as _MUTED
+from bertine.reports.plot_style import SECOND as _SECOND
+from bertine.reports.plot_style import STYLE as _STYLE
+from bertine.reports.plot_style import blank_axes as _axes
+from bertine.reports.plot_style import number_text as _number
+from bertine.reports.plot_style import to_svg as _svg
 
-# Stand-ins that matplotlib draws with; `_svg` puts the CSS variables in their place.
-_INK, _MUTED, _GRID, _ACCENT, _SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
-_CSS = {
-    _INK: "var(--ink, #22262e)",
-    _MUTED: "var(--muted, #667085)",
-    _GRID: "var(--grid, #d9dde4)",
-    _ACCENT: "var(--accent, #2b62c4)",
-    _SECOND: "var(--second, #c2571a)",
-}
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 10.5,
-    "text.color": _INK,
-    "text.parse_math": False,  # a "$" in a label is a dollar sign
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": _GRID,
-    "ytick.color": _GRID,
-    "xtick.labelcolor": _MUTED,
-    "ytick.labelcolor": _MUTED,
-    "figure.constrained_layout.use": True,
-}
 _NARROW, _WIDE = 4.3, 4.9  # inches of 72 units
 #: With more points than this a curve is drawn faint, with its running mean over it.
 _SMOOTH_FROM = 30
@@ -291,6 +270,38 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
         return _svg(figure, salt=repr((labels, counts.tolist())))
 
 
+def scatter(points: Sequence[tuple[float, float]]) -> bytes:
+    """True scores to the right, predicted ones upwards, with the line where they are equal, as
+    SVG.
+
+    Args:
+        points: (true, predicted) of each example, finite.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _axes(_WIDE, _WIDE - 0.4)
+        if not points:
+            return _nothing(figure, axes)
+        table = np.asarray(points, dtype=np.float64)
+        low, high = float(table.min()), float(table.max())
+        room = 0.04 * (high - low) or 1.0
+        ends = (low - room, high + room)
+        axes.grid(color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.plot(ends, ends, color=_SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+        faint = 0.75 if len(points) <= 100 else 0.4
+        style = {"marker": "o", "markersize": 4.5, "linestyle": "none", "markeredgewidth": 0}
+        axes.plot(table[:, 0], table[:, 1], color=_ACCENT, alpha=faint, **style)
+        axes.set_xlim(ends)
+        axes.set_ylim(ends)
+        axes.set_aspect("equal")
+        axes.set_xlabel("true")
+        axes.set_ylabel("predicted")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+            axis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, False)))
+        return _svg(figure, salt=repr(table.tolist()))
+
+
 @dataclass(frozen=True)
 class Curve:
     """A plot of the training log with its caption."""
@@ -350,12 +361,6 @@ def training_curves(log: Sequence[LogRow], *, unigram_entropy: float | None) -> 
     return curves
 
 
-def _axes(width: float, height: float) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height))
-    FigureCanvasSVG(figure)
-    return figure, figure.subplots()
-
-
 def _nothing(figure: Figure, axes: Any) -> bytes:
     axes.set_axis_off()
     axes.text(0.5, 0.5, "nothing logged yet", ha="center", va="center", color=_MUTED)
@@ -389,20 +394,6 @@ def _thinned(
     return [steps[i] for i in order], [values[i] for i in order]
 
 
-def _number(value: float, percent: bool) -> str:
-    if percent:
-        share = 100 * value
-        return f"{share:.0f}%" if abs(share - round(share)) < 0.05 else f"{share:.1f}%"
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if size < 0.01:
-        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
-    if size >= 10_000:
-        return f"{value / 1000:.0f}k"
-    return f"{value:,.0f}" if size >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
-
-
 def _wrapped(label: str, width: int) -> str:
     """At most two lines of about `width` characters; what is longer ends with an ellipsis."""
     label = _printable(label)
@@ -416,25 +407,3 @@ def _wrapped(label: str, width: int) -> str:
 def _printable(text: str) -> str:
     """Without the characters that XML cannot hold."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)
-
-
-def _svg(figure: Figure, salt: str) -> bytes:
-    """The figure as SVG without prolog; the same figure gives the same bytes.
-
-    `salt` goes into the ids, so that several plots on one page do not share them.
-    """
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
-        # The letters are the page's business: only their width is guessed with this font.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(
-            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
-    text = buffer.getvalue().decode("utf-8")
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
-    for stand_in, variable in _CSS.items():
-        text = text.replace(stand_in, variable)
-    # Ids that matplotlib counts up in every figure ("axes_1") would repeat on the page.
-    text = re.sub(r' id="(?:figure|axes|patch|line2d|matplotlib|text|xtick|ytick)[\w.]*"', "", text)
-    return text.strip().encode("utf-8")

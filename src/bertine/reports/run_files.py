@@ -22,6 +22,7 @@ class RunFiles:
         log: of ``log.jsonl``, one line a step; empty before the first.
         samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
         scores: of ``scores.json``: ``final`` is the report of the last evaluation; else empty.
+        worst: of ``worst.json``: the examples that were predicted worst; else empty.
         finished: whether the model has been written.
     """
 
@@ -31,6 +32,7 @@ class RunFiles:
     log: list[LogRow]
     samples: list[LogRow]
     scores: dict[str, Any]
+    worst: dict[str, Any]
     finished: bool
 
     @classmethod
@@ -59,6 +61,9 @@ class RunFiles:
         scores = _optional(folder / "scores.json", read_json, {})
         if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
             raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
+        worst = _optional(folder / "worst.json", read_json, {})
+        if not isinstance(worst, dict):
+            raise BertineError(f"{folder / 'worst.json'}: damaged; remove it or train again")
         log = _optional(folder / "log.jsonl", read_log, [])
         samples = _optional(folder / "samples.jsonl", read_log, [])
         finished = (folder / "model").is_dir()
@@ -69,6 +74,7 @@ class RunFiles:
             log if "task" in settings else pretraining_names(log),
             samples,
             scores,
+            worst,
             finished,
         )
 

@@ -1,7 +1,8 @@
 """``report``: one HTML page for the folder of a training run, finished, running or killed.
 
 Made from what the run leaves to read: ``run.json`` (settings, versions), ``log.jsonl`` (losses and
-speeds), ``samples.jsonl`` (masks filled along the way) and ``scores.json`` (of fine-tuning).
+speeds), ``samples.jsonl`` (masks filled along the way), and of fine-tuning
+``scores.json`` and ``worst.json`` (the examples that were predicted worst).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import bertine
 from bertine.console import human_count, human_time
 from bertine.errors import BertineError
-from bertine.reports import html
+from bertine.reports import html, run_scores
 from bertine.reports import run_sections as sections_of
 from bertine.reports.diagnosis import diagnose
 from bertine.reports.html import Fact, Figures, Note, Section
@@ -77,7 +78,8 @@ def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
     drawn = curves(files.log, files.facts())
     sections = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
-        sections += sections_of.validation(files)
+        sections += run_scores.validation(files)
+        sections += run_scores.worst(files)
     training: list[html.Block] = [Figures.of_curves(drawn)] if drawn else []
     sections.append(
         Section(

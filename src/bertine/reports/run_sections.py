@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from bertine.errors import BertineError
 from bertine.reports import html
-from bertine.reports.html import Fact, Facts, Figure, Figures, Note, Section, Table
+from bertine.reports.html import Fact, Facts, Note, Section, Table
 from bertine.reports.log import LogRow
-from bertine.reports.plots import confusion
 from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
 from bertine.reports.seen import Finding
 
-#: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
-_MATRIX_LIMIT = 25
-_WORST = 20
 #: Rows of a table of evaluations, about.
 _ROWS = 12
 #: How the names of counts end, which are the same at every evaluation.
@@ -32,7 +27,7 @@ _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
 
 
 def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
-    notes = [Note(_sentence(finding.text), _MOODS[finding.severity]) for finding in findings]
+    notes = [Note(sentence(finding.text), _MOODS[finding.severity]) for finding in findings]
     if not notes and len(files.log) < 2:
         notes = [Note("Too little has been logged to say anything.")]
     elif not notes:
@@ -40,7 +35,8 @@ def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
     return Section("Diagnosis", notes)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """`text` with a capital and a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
@@ -72,14 +68,14 @@ def held_out(files: RunFiles) -> list[Section]:
     return [
         Section(
             "On held-out text",
-            [_scores_table(shown, {})],
+            [scores_table(shown, {})],
             lead="Documents that the model is not trained on, the same instances and masks every "
             "time" + (f": {', '.join(counted)}." if counted else "."),
         )
     ]
 
 
-def _scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]) -> Table:
+def scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]) -> Table:
     """A row for each evaluation; of very many, every so many, and the last."""
     names = list(dict.fromkeys(name for _, scores in evaluations for name in scores))
     every = -(-len(evaluations) // _ROWS)
@@ -98,90 +94,6 @@ def _scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[
 def _spread(length: int, every: int) -> list[int]:
     """Every so many of ``range(length)``, counted back from the last."""
     return list(range(length - 1, -1, -every))[::-1]
-
-
-def validation(files: RunFiles) -> list[Section]:
-    """Scores per epoch, the confusion matrix."""
-    evaluations = evaluations_of(files.log)
-    final = files.scores.get("final", {})
-    blocks: list[html.Block] = []
-    labels, matrix = final.get("labels"), final.get("confusion")
-    if labels and matrix and len(labels) == len(matrix):
-        blocks += _confusion([str(label) for label in labels], matrix)
-    types = final.get("types")
-    if isinstance(types, Mapping) and types:
-        blocks.append(_types(types))
-    if evaluations:
-        epochs = files.settings.get("epochs")
-        total = files.total_steps
-        numbers = {}
-        if isinstance(epochs, int) and total and epochs and total % epochs == 0:
-            size = total // epochs
-            numbers = {step: step // size for step, _ in evaluations if step % size == 0}
-        blocks.append(_scores_table(evaluations, numbers))
-    notes = final.get("notes")
-    blocks += [Note(_sentence(str(note)), "warning") for note in notes or ()]
-    if not blocks:
-        return []
-    count = final.get("num_examples")
-    source = f" of {Path(final['source']).name}" if final.get("source") else ""
-    return [
-        Section(
-            "On the validation examples",
-            blocks,
-            lead=f"{count:,} examples{source}, after each epoch." if count else "",
-        )
-    ]
-
-
-def _types(types: Mapping[str, Mapping[str, float]]) -> html.Block:
-    """The scores of each type of entity, or each tag, of a tagger."""
-    rows = [
-        [
-            name or "(no type)",
-            *(f"{float(counts[key]):.2%}" for key in ("precision", "recall", "f1")),
-            *(f"{int(counts[key]):,}" for key in ("true", "predicted")),
-        ]
-        for name, counts in types.items()
-    ]
-    return Table(
-        ["type", "precision", "recall", "F1", "true", "found"],
-        rows,
-        numeric=[1, 2, 3, 4, 5],
-        caption="By type, of the last evaluation.",
-    )
-
-
-def _confusion(labels: list[str], matrix: list[list[int]]) -> list[html.Block]:
-    if len(labels) <= _MATRIX_LIMIT:
-        right = sum(matrix[i][i] for i in range(len(labels)))
-        total = sum(map(sum, matrix))
-        return [
-            Figures(
-                [
-                    Figure(
-                        "Confusion matrix",
-                        confusion(labels, matrix),
-                        f"Confusion matrix: {right} of {total} examples right",
-                        "A row for each true class, of the last evaluation. On the diagonal: "
-                        "right.",
-                    )
-                ],
-                columns=2,
-            )
-        ]
-    wrong = sorted(
-        (
-            (count, true, guess)
-            for true, row in zip(labels, matrix, strict=True)
-            for guess, count in zip(labels, row, strict=True)
-            if true != guess and count
-        ),
-        key=lambda cell: -cell[0],
-    )
-    rows = [[true, guess, f"{count:,}"] for count, true, guess in wrong[:_WORST]]
-    caption = f"{len(labels)} classes; what was confused most often."
-    return [Table(["true", "predicted", "examples"], rows, numeric=[2], caption=caption)]
 
 
 def samples(files: RunFiles) -> list[Section]:

@@ -146,12 +146,36 @@ class Task(Protocol[Prediction]):
         """One fp32 output for each feature → predictions, one an example, in their order."""
         ...
 
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """One fp32 output for each feature → the loss of each example, in their order: what
+        `terms` has without dropout and weights, the mean over the example's targets. nan where
+        its label is not known."""
+        ...
+
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
         """Scores by name; `primary_metric` is among them. `labels` are those of the examples."""
         ...
 
     def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> Report:
         """The metrics and what helps to understand them."""
+        ...
+
+    def reuses(self, info: TaskInfo) -> bool:
+        """Whether a head that was trained for `info` answers what this task asks; else it is made
+        anew, even where it has the right shape."""
+        ...
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What a run's folder is to hold besides of `sets`, the training and the validation
+        examples with their features: JSON values by the name of the file; empty ones are left
+        out."""
+        ...
+
+    def finished(self, model: Model, report: Report | None) -> Task[Prediction]:
+        """The task as it is saved with the trained `model`, of which `report` is the evaluation
+        (None: it was not judged); may change the weights of its heads."""
         ...
 
     def output_columns(self, details: bool) -> list[str]:
@@ -161,6 +185,25 @@ class Task(Protocol[Prediction]):
     def output_values(self, prediction: Prediction, details: bool) -> list[Any]:
         """The values of `output_columns` for one prediction."""
         ...
+
+
+class TaskDefaults:
+    """What is the same for most tasks; a base of their classes."""
+
+    def reuses(self: Task[Any], info: TaskInfo) -> bool:
+        """A head for the same task with the same labels."""
+        wanted = self.task_info()
+        return (info.name, info.labels) == (wanted.name, wanted.labels)
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """None."""
+        return {}
+
+    def finished(self: Task[Prediction], model: Model, report: Report | None) -> Task[Prediction]:
+        """As it was trained."""
+        return self
 
 
 #: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is
@@ -207,3 +250,9 @@ def truncation_note(features: Sequence[Features], max_length: int) -> str | None
         f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
         f"{sum(long)} windows"
     )
+
+
+def cut_notes(features: Sequence[Features], max_length: int) -> list[str]:
+    """:func:`truncation_note` as a task's :meth:`~Task.notes`: one line or none."""
+    note = truncation_note(features, max_length)
+    return [note] if note else []

@@ -26,9 +26,10 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
+from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
 
@@ -53,7 +54,7 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class MultipleChoice:
+class MultipleChoice(TaskDefaults):
     """Which of two or more choices goes with a text; an example may have fewer than another.
 
     Attributes:
@@ -238,6 +239,10 @@ class MultipleChoice:
             )
         return features
 
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """How many texts were cut, if any was."""
+        return cut_notes(features, self.max_length)
+
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,
         and, when every feature has a label, ``targets["labels"]`` int64 [B] is 1 for the right
@@ -285,6 +290,20 @@ class MultipleChoice:
             scores = np.array([float(output) for output, _ in pairs], dtype=np.float64)
             exp = np.exp(scores - scores.max())
             found.append(ChoicePrediction(int(scores.argmax()), tuple((exp / exp.sum()).tolist())))
+        return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of the softmax over each example's choices."""
+        found = []
+        scored = zip(outputs, features, strict=True)
+        for _, group in groupby(scored, key=lambda pair: pair[1].row):
+            pairs = list(group)
+            marks = [feature.label for _, feature in pairs]
+            if 1.0 not in marks:
+                found.append(NONE)
+                continue
+            scores = np.array([float(output) for output, _ in pairs])
+            found.append(cross_entropy(scores, marks.index(1.0)))
         return found
 
     def _truth(self, labels: Sequence[str]) -> list[int]:

@@ -23,10 +23,11 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features, truncation_note
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
 from bertine.tasks.report import ClassificationReport
 from bertine.text.tokenizer import Tokenizer
@@ -49,7 +50,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class TextClassification:
+class TextClassification(TaskDefaults):
     """Which of two or more classes a text, or a pair of texts, belongs to.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
@@ -204,8 +205,7 @@ class TextClassification:
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """How many texts were cut, if any was."""
-        cut = truncation_note(features, self.max_length)
-        return [cut] if cut else []
+        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""
@@ -247,6 +247,14 @@ class TextClassification:
             Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each example, the mean over its windows."""
+        found = [
+            NONE if feature.label is None else cross_entropy(output, int(feature.label))
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
         """accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two labels

@@ -69,7 +69,7 @@ def read_label_sets(
         texts = resolve_text_columns(table, text_columns)
         if each:
             require_columns(table.name, table.columns, each)
-            examples = Examples(table.name, texts, None)
+            examples: Examples = Examples(table.name, texts, None)
             for row in table:
                 names = [column for column in each if _present(table, row, column)]
                 examples.items.append(

@@ -27,11 +27,12 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
 from bertine.text.tokenizer import Tokenizer
 
@@ -54,7 +55,7 @@ class SetFeatures(Features):
 
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(TaskDefaults):
     """Which labels, none to all of them, a text or a pair of texts has.
 
     Attributes:
@@ -227,6 +228,10 @@ class MultiLabel:
             for each in plain
         ]
 
+    def notes(self, features: Sequence[Any]) -> list[str]:
+        """How many texts were cut, if any was."""
+        return cut_notes(features, self.max_length)
+
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B, K] when every feature has its labels."""
         batch = pad_features(features, pad_id, self.max_length)
@@ -268,6 +273,16 @@ class MultiLabel:
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             found.append(LabelSet(chosen, probabilities))
         return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """Binary cross-entropy of each example, the mean over labels and windows."""
+        found = [
+            NONE
+            if feature.chosen is None
+            else float(binary_cross_entropies(output, feature.chosen).mean())
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(found, features)
 
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """fp32 [N, K] of the labels of N examples."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-#: Labels in the terminal: the rarest scores of more are in the JSON.
-_SHOWN = 20
+from bertine.tasks.report import label_lines
 
 
 def multi_label_scores(
@@ -103,18 +102,7 @@ class MultiLabelReport:
                 "more epochs, a lower threshold or --class-weights balanced"
             )
         lines.extend(self.notes)
-        order = sorted(self.labels, key=lambda label: -self.per_label[label]["support"])
-        width = max(map(len, [*order[:_SHOWN], "label"]))
-        lines.append(f"{'label'.ljust(width)}  precision  recall      f1  support")
-        for label in order[:_SHOWN]:
-            row = self.per_label[label]
-            lines.append(
-                f"{label.ljust(width)}  {row['precision']:9.2%}  {row['recall']:6.2%}  "
-                f"{row['f1']:6.2%}  {row['support']:7.0f}"
-            )
-        if len(order) > _SHOWN:
-            lines.append(f"and {len(order) - _SHOWN} labels more")
-        return lines
+        return lines + label_lines(self.per_label)
 
     def to_dict(self) -> dict[str, Any]:
         return {

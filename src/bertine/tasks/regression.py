@@ -21,15 +21,18 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features, truncation_note
+from bertine.tasks.base import Features, Report, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
+from bertine.tasks.losses import NONE, of_examples
 from bertine.tasks.metrics import regression_scores
 from bertine.text.tokenizer import Tokenizer
 
 #: Standard deviation of the predictions over that of the true scores: a collapse below it.
 _COLLAPSED = 0.01
+#: Points that a report keeps to be drawn.
+_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class RegressionReport:
         variance: of the true scores: the mean squared error of always answering their mean.
         collapsed: whether the predictions vary by less than a hundredth of what the true scores
             do: practically one number.
+        points: (true, predicted) scores of the examples; of more than 1000, about so many of them,
+            evenly spaced in the order of the true scores.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
     """
@@ -59,6 +64,7 @@ class RegressionReport:
     mean: float
     variance: float
     collapsed: bool
+    points: list[tuple[float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
 
@@ -86,12 +92,13 @@ class RegressionReport:
             "mean": self.mean,
             "variance": self.variance,
             "collapsed": self.collapsed,
+            "points": [list(point) for point in self.points],
             "notes": self.notes,
         }
 
 
 @dataclass(frozen=True)
-class TextRegression:
+class TextRegression(TaskDefaults):
     """The score of a text, or of a pair of texts: one output on the pooled one, mean squared error.
 
     The head is that of classification with one output, as in ``BertForSequenceClassification``
@@ -109,6 +116,8 @@ class TextRegression:
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "glue/STS-B"; None for one's own.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
+        deviation: the standard deviation of the training scores where `scale` is in the head, so
+            that losses mean then what they meant in training; else 1.
 
     Raises:
         BertineError: not one or two text columns, or a maximum length that leaves no room for
@@ -127,6 +136,7 @@ class TextRegression:
     metric_names: tuple[str, ...] = ("pearson", "spearman")
     dataset: str | None = None
     long_text: str = "head"
+    deviation: float = 1.0
 
     def __post_init__(self) -> None:
         check_inputs("regression", self.text_columns, self.max_length, self.long_text)
@@ -169,6 +179,7 @@ class TextRegression:
             metric_names=info.metrics or ("pearson", "spearman"),
             dataset=info.dataset,
             long_text=str(info.settings.get("long_text", "head")),
+            deviation=_deviation(info.settings.get("deviation", 1.0)),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -179,7 +190,10 @@ class TextRegression:
             max_length=self.max_length,
             metrics=self.metric_names,
             dataset=self.dataset,
-            settings={} if self.long_text == "head" else {"long_text": self.long_text},
+            settings={
+                **({} if self.long_text == "head" else {"long_text": self.long_text}),
+                **({} if self.deviation == 1.0 else {"deviation": self.deviation}),
+            },
             training=training or {},
         )
 
@@ -192,6 +206,15 @@ class TextRegression:
         require_positions(self.max_length, config)
         return {self.head: ClassificationHead(config, 1)}
 
+    def reuses(self, info: TaskInfo) -> bool:
+        """Never: the head learns standardized scores, and is saved with their mean and scale in
+        it."""
+        return False
+
+    def finished(self, model: Model, report: Report | None) -> TextRegression:
+        """What :meth:`unscaled` makes of it."""
+        return self.unscaled(model)
+
     def unscaled(self, model: Model) -> TextRegression:
         """Move `mean` and `scale` into the head of `model`, in place; the task of the result.
 
@@ -202,7 +225,7 @@ class TextRegression:
         with torch.no_grad():
             out.weight.mul_(self.scale)
             out.bias.mul_(self.scale).add_(self.mean)
-        return replace(self, mean=0.0, scale=1.0)
+        return replace(self, mean=0.0, scale=1.0, deviation=self.scale * self.deviation)
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first.
@@ -220,8 +243,7 @@ class TextRegression:
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """How many texts were cut, if any was."""
-        cut = truncation_note(features, self.max_length)
-        return [cut] if cut else []
+        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B], standardized, when every feature has a score."""
@@ -253,6 +275,17 @@ class TextRegression:
             Score(float(output) * self.scale + self.mean) for output in pooled(outputs, features)
         ]
 
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Squared error of each example in standardized units, the mean over its windows."""
+        found = []
+        for output, feature in zip(outputs, features, strict=True):
+            if feature.label is None:
+                found.append(NONE)
+                continue
+            wanted = (feature.label - self.mean) / self.scale
+            found.append(((float(output) - wanted) / self.deviation) ** 2)
+        return of_examples(found, features)
+
     def metrics(self, predictions: Sequence[Score], labels: Sequence[str]) -> dict[str, float]:
         """pearson, spearman, mean_squared_error, mean_absolute_error."""
         truth = [_number(label, "labels", row) for row, label in enumerate(labels, 1)]
@@ -274,6 +307,7 @@ class TextRegression:
             float(truth.mean()),
             float(truth.var()),
             collapsed=bool(guesses.std() < _COLLAPSED * truth.std()),
+            points=_points(truth, guesses),
         )
 
     def output_columns(self, details: bool) -> list[str]:
@@ -282,6 +316,25 @@ class TextRegression:
 
     def output_values(self, prediction: Score, details: bool) -> list[Any]:
         return [round(prediction.score, 6)]
+
+
+def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]:
+    """(true, predicted), to six digits; of very many examples some of all sizes."""
+    order = np.argsort(truth, kind="stable")
+    order = np.sort(order[:: -(-len(order) // _POINTS)])
+    pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
+    return [(float(f"{true:.6g}"), float(f"{guess:.6g}")) for true, guess in pairs]
+
+
+def _deviation(value: Any) -> float:
+    """The setting of a model directory.
+
+    Raises:
+        BertineError: it is not a number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise BertineError(f"bertine.json: deviation is {value!r}, but must be a number above 0")
+    return float(value)
 
 
 def _number(label: str | None, source: str, line: int) -> float:

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
 _WORST = 10
+
+#: Labels in the terminal: the rarer ones of more are in the JSON and in the report of a run.
+_SHOWN = 20
+
+
+def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A table of labels with their scores, the most frequent first."""
+    order = sorted(per_label, key=lambda label: -per_label[label]["support"])
+    width = max(map(len, [*order[:_SHOWN], "label"]))
+    lines = [f"{'label'.ljust(width)}  precision  recall      f1  support"]
+    for label in order[:_SHOWN]:
+        row = per_label[label]
+        lines.append(
+            f"{label.ljust(width)}  {row['precision']:9.2%}  {row['recall']:6.2%}  "
+            f"{row['f1']:6.2%}  {row['support']:7.0f}"
+        )
+    if len(order) > _SHOWN:
+        lines.append(f"and {len(order) - _SHOWN} labels more")
+    return lines
 
 
 @dataclass
@@ -49,8 +69,26 @@ class ClassificationReport:
         predicted = sum(any(column) for column in zip(*self.confusion, strict=True))
         return predicted == 1 and sum(any(row) for row in self.confusion) > 1
 
+    @property
+    def per_label(self) -> dict[str, dict[str, float]]:
+        """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
+        nothing found), how often it is there (``support``) and was given (``predicted``)."""
+        found = [sum(column) for column in zip(*self.confusion, strict=True)]
+        table = {}
+        for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):
+            right, support, predicted = row[index], sum(row), found[index]
+            table[label] = {
+                "precision": right / predicted if predicted else 0.0,
+                "recall": right / support if support else 0.0,
+                "f1": 2 * right / (support + predicted) if support + predicted else 0.0,
+                "support": support,
+                "predicted": predicted,
+            }
+        return table
+
     def lines(self) -> list[str]:
-        """Scores beside the majority class, the warning of a collapse, the confusion matrix."""
+        """Scores beside the majority class, the warning of a collapse, the scores of each label,
+        the confusion matrix."""
         scores = [
             f"{name} {value:.4f}" if name in ("loss", "matthews") else f"{name} {value:.2%}"
             for name, value in self.metrics.items()
@@ -73,7 +111,7 @@ class ClassificationReport:
                 "learning rate or more epochs"
             )
         lines.extend(self.notes)
-        return lines + self._confusion_lines()
+        return lines + label_lines(self.per_label) + self._confusion_lines()
 
     def _confusion_lines(self) -> list[str]:
         if len(self.labels) > _MATRIX_LIMIT:
@@ -112,6 +150,7 @@ class ClassificationReport:
             "majority_share": self.majority_share,
             "collapsed": self.collapsed,
             "labels": list(self.labels),
+            "per_label": self.per_label,
             "confusion": self.confusion,
             "notes": self.notes,
         }

@@ -29,6 +29,11 @@ class Sentence:
     document: int | None = None
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The words as one text, with spaces between them."""
+        return (" ".join(self.words),)
+
+    @property
     def label(self) -> tuple[str, ...] | None:
         """The tags: what a prediction is compared with."""
         return self.tags

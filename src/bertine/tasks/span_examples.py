@@ -29,6 +29,10 @@ class Gold:
     span: tuple[int, int] | None = None
     v2: bool = False
 
+    def __str__(self) -> str:
+        """The different answers, with a bar between them."""
+        return " | ".join(dict.fromkeys(self.answers))
+
     @property
     def answerable(self) -> bool:
         """As the official scorer of v2.0 has it: whether there are answers."""

@@ -26,13 +26,14 @@ from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import pad_features
+from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.span_report import SpanReport, span_report
-from bertine.tasks.span_windows import SpanFeatures, encode_spans
+from bertine.tasks.span_windows import SpanFeatures, encode_spans, unaligned_answers
 from bertine.text.tokenizer import Tokenizer
 
 #: How many answers are listed, as in the published code.
@@ -63,7 +64,7 @@ class SpanLimits:
 
 
 @dataclass(frozen=True)
-class SpanExtraction:
+class SpanExtraction(TaskDefaults):
     """Which part of a context answers a question, or (SQuAD v2.0) that none does.
 
     The head is a linear layer with two outputs on every token, the scores as start and as end;
@@ -209,6 +210,17 @@ class SpanExtraction:
         require_positions(self.max_length, config)
         return {self.head: SpanHead(config)}
 
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """``not_aligned.json``: the gold answers that are not at their place."""
+        found = [unaligned_answers(examples, features) for examples, features in sets]
+        return {"not_aligned.json": [each for answers in found for each in answers]}
+
+    def finished(self, model: Model, report: Report | None) -> SpanExtraction:
+        """With the null threshold that was tuned for `report`."""
+        return self.tuned(report) if isinstance(report, SpanReport) else self
+
     def tuned(self, report: SpanReport) -> SpanExtraction:
         """The task with the null threshold that was tuned for `report`."""
         if not report.tuned:
@@ -314,6 +326,24 @@ class SpanExtraction:
             begin += len(windows)
         return predictions
 
+    def losses(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[float]:
+        """The mean of the cross-entropies of start and end of each question: the smallest over
+        the windows that hold the answer, where it may be found in any of them; the mean over all
+        windows where none does, as then each has to say so."""
+        found = []
+        begin = 0
+        for _, windows in _by_row(features):
+            each = [
+                (window.span, _span_loss(output, window))
+                for output, window in zip(outputs[begin:], windows, strict=False)
+            ]
+            holding = [loss for span, loss in each if span not in (None, (0, 0))]
+            found.append(min(holding) if holding else float(np.mean([loss for _, loss in each])))
+            begin += len(windows)
+        return found
+
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
@@ -371,6 +401,14 @@ class _JsonList(list[Any]):
 
     def __str__(self) -> str:
         return json.dumps(self, ensure_ascii=False)
+
+
+def _span_loss(output: np.ndarray, window: SpanFeatures) -> float:
+    """Of logits [T, 2] of a window, over its real tokens."""
+    if window.span is None:
+        return NONE
+    real = output[: len(window.input_ids)]
+    return float(cross_entropies(real.T, np.array(window.span)).mean())
 
 
 def _by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:

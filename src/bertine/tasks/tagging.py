@@ -27,10 +27,11 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
+from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
 from bertine.tasks.windows import Window, cover
@@ -72,7 +73,7 @@ class Tags:
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(TaskDefaults):
     """Which tag each word of a sentence has.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the
@@ -307,6 +308,10 @@ class Tagging:
             num_words=len(item.words),
         )
 
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """How many texts were cut, if any was."""
+        return cut_notes(features, self.max_length)
+
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when
         every feature has tags."""
@@ -361,6 +366,20 @@ class Tagging:
                     tuple(np.flatnonzero(ids < 0).tolist()),
                 )
             )
+        return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each sentence, the mean over the words that are predicted; nan where
+        there are none."""
+        found = []
+        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
+        for _, group in groupby(both, key=lambda pair: pair[1].row):
+            each = [
+                cross_entropies(logits[window.positions], window.tags)
+                for logits, window in group
+                if window.tags is not None and len(window.tags)
+            ]
+            found.append(float(np.concatenate(each).mean()) if each else NONE)
         return found
 
     def metrics(

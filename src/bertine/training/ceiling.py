@@ -202,7 +202,9 @@ class Gauge:
         self._processes = processes
         self._device = next(model.parameters()).device
         self._has_mlm = "mlm" in model.heads
-        self._rate: float | None = None
+        # By the number of bits of the length: a second phase has other shapes, and the lengths of
+        # fine-tuning's batches differ, but not each of them is worth a measurement.
+        self._rates: dict[int, float] = {}
         self._operations, self._seconds, self._steps = 0, 0.0, 0
         self._batch: Batch | None = None
 
@@ -219,12 +221,13 @@ class Gauge:
         for a run that is not worth the measurement."""
         if self._batch is None or self._seconds <= 0.0:
             return {}
-        if self._rate is None:
+        sequences, length = self._batch.input_ids.shape
+        bits = length.bit_length()
+        if bits not in self._rates:
             if self._seconds / self._steps * steps_left < _WORTH:
                 return self._reset({})
-            sequences, length = self._batch.input_ids.shape
             part = max(1, min(sequences // self._processes, self._max_tokens // length))
-            self._rate = matrix_rate(
+            self._rates[bits] = matrix_rate(
                 self._config,
                 sequences=part,
                 length=length,
@@ -232,7 +235,7 @@ class Gauge:
                 dtype=self._dtype,
                 device=self._device,
             )
-        ceiling = self._rate * self._processes
+        ceiling = self._rates[bits] * self._processes
         return self._reset({"share_of_ceiling": self._operations / self._seconds / ceiling})
 
     def _targets(self, batch: Batch) -> int:

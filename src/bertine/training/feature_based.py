@@ -28,7 +28,8 @@ from bertine.launch import launched
 from bertine.modeldir import load_config, load_model
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.tasks.conll import Columns, find_tagged, read_sentences
-from bertine.tasks.labelled import TaggedReading, read_labelled
+from bertine.tasks.labelled import read_labelled
+from bertine.tasks.reading import Reading
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging
 from bertine.training.bilstm_training import Part, Recipe, train_row
@@ -110,13 +111,17 @@ def feature_based(
     labelled = read_labelled(
         Tagging.name,
         data,
-        glue=None,
         seed=seed,
-        text_columns=text_columns,
-        label_column=label_column,
-        format=format,
-        strict=strict,
-        tagging=TaggedReading(word_column, tag_column, tag_scheme, document_context),
+        reading=Reading(
+            text_columns=text_columns,
+            label_column=label_column,
+            format=format,
+            strict=strict,
+            word_column=word_column,
+            tag_column=tag_column,
+            tag_scheme=tag_scheme,
+            document_context=document_context,
+        ),
     )
     train, validation = labelled.train, labelled.validation
     assert isinstance(train, Sentences)

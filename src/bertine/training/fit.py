@@ -203,6 +203,8 @@ def fit(
     keep_freed_memory()
     team: Team | None = None
     if world.size > 1:
+        sample = batch(0)
+        check_batch(sample, model.config)
         team = Team(
             model,
             objective,
@@ -210,7 +212,7 @@ def fit(
             max_tokens=limit,
             dtype=dtype,
             shard=shard,
-            sample=batch(0),
+            sample=sample,
         )
     trained = model if team is None else team.model
     if config.compile and device.type == "cuda" and not (team and shard):

@@ -12,7 +12,8 @@ from bertine.files import read_json, write_json
 from bertine.launch import launched
 from bertine.tasks.glue import AVERAGED
 from bertine.tasks.glue_data import glue_tasks_in
-from bertine.training.finetune import FinetuneResult, finetune
+from bertine.training.finetune import finetune
+from bertine.training.learner import Learner
 from bertine.training.run import Run
 
 #: The table, in the folder of the runs.
@@ -65,7 +66,7 @@ class GlueReport:
         }
 
 
-def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
+def finetune_all(arguments: dict[str, Any]) -> Learner:
     """Fine-tune each task that the data has; `arguments` are those of
     :func:`~bertine.training.finetune.finetune`.
 
@@ -83,7 +84,7 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
         raise BertineError(f"{out}: holds a run; choose another folder for the runs of GLUE")
     for task in tasks:
         Run.check(out / task.name, arguments["resume"])
-    results: dict[str, FinetuneResult] = {}
+    results: dict[str, Learner] = {}
     for number, task in enumerate(tasks, 1):
         say(f"{task.name} ({number} of {len(tasks)})")
         results[task.name] = finetune(
@@ -106,4 +107,4 @@ def finetune_all(arguments: dict[str, Any]) -> FinetuneResult:
     report = GlueReport(scores, notes, str(data))
     write_json(out / TABLE, report.to_dict())
     elapsed = sum(result.elapsed for result in results.values())
-    return FinetuneResult(out, [], report, elapsed, ("average",), results)
+    return Learner(out, [], report, elapsed, ("average",), results)

@@ -1,0 +1,73 @@
+"""The results so far, in a file that a later run goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.files import read_json, write_json
+
+
+@dataclass
+class Record:
+    """What has been measured.
+
+    Attributes:
+        path: written after each result; None: nowhere.
+        tasks: of each task its ``settings``; its ``speed``, lists of seconds by system; and its
+            ``runs``, by seed and system.
+        machines: that had a part in it.
+    """
+
+    path: Path | None
+    tasks: dict[str, dict[str, Any]]
+    machines: list[dict[str, Any]]
+
+    @classmethod
+    def open(cls, path: Path | None, machine: dict[str, Any]) -> Record:
+        """The record in `path`, empty where there is no such file."""
+        found: dict[str, Any] = read_json(path) if path and path.exists() else {}
+        try:
+            machines = [*found.get("machines", []), machine]
+            return cls(path, dict(found.get("tasks", {})), machines)
+        except (AttributeError, TypeError, ValueError):
+            raise SystemExit(f"{path}: holds no results of this benchmark") from None
+
+    def check(self, task: str, settings: dict[str, Any]) -> None:
+        """Whether what is there of `task` was measured with these settings; SystemExit if not."""
+        there = self.tasks.setdefault(task, {"settings": settings, "speed": {}, "runs": {}})
+        for name, value in settings.items():
+            if there["settings"].get(name) != value:
+                raise SystemExit(
+                    f"{self.path}: {task} was measured with {name} "
+                    f"{there['settings'].get(name)!r}, and this run has {value!r}; name another "
+                    "file with --resume"
+                )
+
+    def speed(self, task: str) -> dict[str, Any]:
+        """The seconds by system; empty where they have not been measured."""
+        found: dict[str, Any] = self.tasks[task]["speed"]
+        return found
+
+    def run(self, task: str, seed: int, system: str) -> dict[str, Any] | None:
+        """A finished run of `system`."""
+        found: dict[str, Any] | None = self.tasks[task]["runs"].get(str(seed), {}).get(system)
+        return found
+
+    def add_speed(self, task: str, seconds: dict[str, Any]) -> None:
+        self.tasks[task]["speed"] = seconds
+        self._write()
+
+    def add_run(self, task: str, seed: int, system: str, result: dict[str, Any]) -> None:
+        self.tasks[task]["runs"].setdefault(str(seed), {})[system] = result
+        self._write()
+
+    def runs(self, task: str, system: str, seeds: list[int]) -> list[dict[str, Any]]:
+        """The finished runs of `system` over those seeds of which both systems' are there."""
+        each: dict[str, Any] = self.tasks[task]["runs"]
+        return [each[str(s)][system] for s in seeds if len(each.get(str(s), {})) == 2]
+
+    def _write(self) -> None:
+        if self.path is not None:
+            write_json(self.path, {"machines": self.machines, "tasks": self.tasks})

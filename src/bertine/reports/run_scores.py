@@ -1,0 +1,206 @@
+"""What a run's page says of the validation examples: scores by epoch and by label, what was taken
+for what, and the examples that were predicted worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.reports import html
+from bertine.reports.html import Figure, Figures, Heat, Note, Section, Table
+from bertine.reports.plots import scatter
+from bertine.reports.run_files import RunFiles
+from bertine.reports.run_sections import evaluations_of, scores_table, sentence
+
+#: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
+_MATRIX_LIMIT = 30
+_WORST = 30
+#: More labels than that are told by the most frequent ones.
+_MOST_LABELS = 200
+#: The columns of a table of labels: what the report calls them, and what people do.
+_LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
+_LABEL_COUNTS = {"support": "examples", "true": "true", "predicted": "found"}
+
+
+def validation(files: RunFiles) -> list[Section]:
+    """The scores of each epoch, and those of each label after the last one."""
+    evaluations = evaluations_of(files.log)
+    final = files.scores.get("final", {})
+    blocks: list[html.Block] = []
+    try:
+        blocks += _details(final)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BertineError(
+            f"{files.folder / 'scores.json'}: damaged ({error!r}); remove it or train again"
+        ) from error
+    if evaluations:
+        epochs = files.settings.get("epochs")
+        total = files.total_steps
+        numbers = {}
+        if isinstance(epochs, int) and total and epochs and total % epochs == 0:
+            size = total // epochs
+            numbers = {step: step // size for step, _ in evaluations if step % size == 0}
+        blocks.append(scores_table(evaluations, numbers))
+    notes = final.get("notes")
+    blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
+    if not blocks:
+        return []
+    count = final.get("num_examples")
+    source = f" of {Path(final['source']).name}" if final.get("source") else ""
+    return [
+        Section(
+            "On the validation examples",
+            blocks,
+            lead=f"{count:,} examples{source}, after each epoch." if count else "",
+        )
+    ]
+
+
+def worst(files: RunFiles) -> list[Section]:
+    """The examples with the highest loss."""
+    if not files.worst:
+        return []
+    try:
+        examples = [
+            [
+                " / ".join(map(str, one["texts"])),
+                str(one["label"]),
+                str(one["answer"]),
+                f"{one['loss']:.3f}",
+            ]
+            for one in files.worst["examples"]
+        ]
+        mean, count = float(files.worst["mean_loss"]), int(files.worst["num_examples"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BertineError(
+            f"{files.folder / 'worst.json'}: damaged ({error!r}); remove it or train again"
+        ) from error
+    return [
+        Section(
+            "Predicted worst",
+            [Table(["text", "true", "predicted", "loss"], examples, numeric=[3])],
+            lead=f"The {len(examples)} of {count:,} validation examples with the highest loss "
+            f"(the mean of all is {mean:.3f}): what was not learned, and often a wrong label.",
+        )
+    ]
+
+
+def _details(final: Mapping[str, Any]) -> list[html.Block]:
+    """What the last evaluation says beyond its scores, as far as the task has it."""
+    blocks: list[html.Block] = []
+    labels, matrix = final.get("labels"), final.get("confusion")
+    if labels and matrix and len(labels) == len(matrix):
+        blocks.append(_confusion([str(label) for label in labels], matrix))
+    for key in ("per_label", "types"):
+        if final.get(key):
+            blocks.append(_labels(final[key]))
+    blocks += _answerable(final)
+    points = final.get("points")
+    if points:
+        blocks.append(_points(points, int(final["num_examples"])))
+    return blocks
+
+
+def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
+    """Precision, recall and F1 of each label, type of entity or tag."""
+    first = next(iter(table.values()))
+    counts = {key: name for key, name in _LABEL_COUNTS.items() if key in first}
+    kept = list(table)
+    if len(kept) > _MOST_LABELS:
+        support = next(key for key in counts if key != "predicted")
+        kept.sort(key=lambda name: -table[name][support])
+        kept = kept[:_MOST_LABELS]
+    rows = [
+        [
+            name or "(no type)",
+            *(f"{float(table[name][key]):.2%}" for key in _LABEL_SCORES),
+            *(f"{int(table[name][key]):,}" for key in counts),
+        ]
+        for name in kept
+    ]
+    columns = ["label", *_LABEL_SCORES.values(), *counts.values()]
+    shown = "By label" if "support" in first else "By type"
+    more = f"; the {len(kept)} most frequent of {len(table):,}" if len(kept) < len(table) else ""
+    return Table(
+        columns,
+        rows,
+        numeric=range(1, len(columns)),
+        caption=f"{shown}, of the last evaluation{more}.",
+    )
+
+
+def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
+    if len(labels) <= _MATRIX_LIMIT:
+        right = sum(matrix[i][i] for i in range(len(labels)))
+        total = sum(map(sum, matrix))
+        return Heat(
+            labels,
+            matrix,
+            caption=f"Confusion matrix of the last evaluation: {right:,} of {total:,} examples "
+            "right. A row for each true class, a column for each predicted one; the stronger the "
+            "colour, the larger the cell's share of its row.",
+        )
+    wrong = sorted(
+        (
+            (count, sum(row), true, guess)
+            for true, row in zip(labels, matrix, strict=True)
+            for guess, count in zip(labels, row, strict=True)
+            if true != guess and count
+        ),
+        key=lambda cell: -cell[0],
+    )
+    rows = [
+        [true, guess, f"{count:,}", f"{count / total:.1%}"]
+        for count, total, true, guess in wrong[:_WORST]
+    ]
+    return Table(
+        ["true", "predicted", "examples", "of the true class"],
+        rows,
+        numeric=[2, 3],
+        caption=f"{len(labels)} classes; what was confused most often.",
+    )
+
+
+def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
+    """The scores of questions with an answer and of those without, apart."""
+    metrics, answerable = final.get("metrics", {}), final.get("num_answerable")
+    if answerable is None or not {"has_answer_f1", "no_answer_f1"} & set(metrics):
+        return []
+    count = int(final["num_examples"])
+    kinds = {
+        "all": ("", count),
+        "with an answer": ("has_answer_", int(answerable)),
+        "without": ("no_answer_", count - int(answerable)),
+    }
+    rows = [
+        [name, *(f"{metrics[prefix + key]:.2%}" for key in ("exact_match", "f1")), f"{number:,}"]
+        for name, (prefix, number) in kinds.items()
+        if prefix + "f1" in metrics
+    ]
+    return [
+        Table(
+            ["questions", "exact match", "F1", "number"],
+            rows,
+            numeric=[1, 2, 3],
+            caption="With and without an answer, of the last evaluation.",
+        )
+    ]
+
+
+def _points(points: Sequence[Sequence[float]], count: int) -> html.Block:
+    """Predicted against true scores."""
+    pairs = [(float(true), float(guess)) for true, guess in points]
+    part = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
+    return Figures(
+        [
+            Figure(
+                "Predicted and true scores",
+                scatter(pairs),
+                f"Predicted against true scores of {part} examples",
+                f"A point for each of {part} examples; on the line the two are equal.",
+            )
+        ],
+        columns=2,
+    )

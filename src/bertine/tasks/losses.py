@@ -1,0 +1,52 @@
+"""The loss of each example, of a model's outputs: what a log's mean loss is the mean of.
+
+In fp64, and in nats where it is a cross-entropy. An example without a target (its label is not
+known) has none: nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from bertine.tasks.base import Features
+
+#: What an example without a target has for a loss.
+NONE = float("nan")
+
+
+def cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """``-log softmax(logits)[target]`` of each row: fp64 [n].
+
+    Args:
+        logits: [n, K]; -inf for what cannot be.
+        targets: int [n].
+    """
+    table = np.asarray(logits, dtype=np.float64)
+    top = table.max(-1, keepdims=True)
+    whole = top[:, 0] + np.log(np.exp(table - top).sum(-1))
+    rows = np.arange(len(table))
+    return np.asarray(whole - table[rows, np.asarray(targets, dtype=np.int64)])
+
+
+def cross_entropy(logits: np.ndarray, target: int) -> float:
+    """Of one row of logits [K]."""
+    return float(cross_entropies(logits[None], np.array([target]))[0])
+
+
+def binary_cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Of the sigmoid of each logit against its target, 0 or 1: fp64, in the shape of both."""
+    table = np.asarray(logits, dtype=np.float64)
+    wanted = np.asarray(targets, dtype=np.float64)
+    return np.asarray(np.logaddexp(0.0, table) - wanted * table)
+
+
+def of_examples(losses: Sequence[float], features: Sequence[Features]) -> list[float]:
+    """The losses of features → one for each example: the mean over its windows."""
+    both = zip(losses, features, strict=True)
+    return [
+        float(np.mean([loss for loss, _ in windows]))
+        for _, windows in groupby(both, key=lambda pair: pair[1].row)
+    ]

@@ -1,0 +1,221 @@
+"""One reader for each kind of data: to train on, and to judge a trained model on.
+
+Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged words, GLUE's files.
+:mod:`bertine.tasks.labelled` says which one a task takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertine.errors import BertineError
+from bertine.tasks import task_class
+from bertine.tasks.base import Task
+from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
+from bertine.tasks.examples import Examples, Splits, find_splits
+from bertine.tasks.glue import glue_task, glue_task_of
+from bertine.tasks.glue_data import find_glue_labelled, glue_built, read_glue, read_glue_file
+from bertine.tasks.own_data import HOLD_OUT, read_for, read_own
+from bertine.tasks.reading import Labelled, Reading
+from bertine.tasks.span_data import read_span_evaluation, read_span_splits
+from bertine.tasks.spans import MAX_LENGTH, SpanExtraction
+from bertine.tasks.tagging import Tagging
+
+#: Labelled sets, by the word before the names of their metrics; "" is before those of the first.
+Sets = dict[str, Examples[Any]]
+
+
+class Reader(Protocol):
+    """One kind of data."""
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        """The examples to train `task` on; `seed` decides what is held out where there is no
+        validation file.
+
+        Raises:
+            BertineError: there is no training file; something is given that the files do not
+                take; what reading them raises.
+        """
+        ...
+
+    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+        """The examples to judge a trained `task` on: of a file, or of the validation (else the
+        test) file of a folder. Columns that are not named are those of its training.
+
+        Raises:
+            BertineError: there is no such file; what reading it raises.
+        """
+        ...
+
+
+class TableReader:
+    """Tables of one's own, a row for each example."""
+
+    swag = False
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        splits = find_splits(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
+        train, validation, build = read_own(
+            task_class("choice" if self.swag else task),
+            splits,
+            seed=seed,
+            options=reading.options,
+            swag=self.swag,
+            **reading.table,
+        )
+        return Labelled(build, train, validation)
+
+    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+        return {"": read_for(task, _labelled_file(data), **reading.table)}
+
+
+class SwagReader(TableReader):
+    """SWAG's csv, whose columns are known."""
+
+    swag = True
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        if reading.text_columns or reading.label_column or reading.options.choice_columns:
+            raise BertineError(
+                "the columns of SWAG are known; leave them out, or fine-tune on the file as your "
+                "own data (bertine finetune choice)"
+            )
+        return super().training(task, data, seed, reading)
+
+
+class SpanReader:
+    """Questions about contexts: a table's, or SQuAD's in their JSON.
+
+    Args:
+        official: only in SQuAD's format.
+    """
+
+    def __init__(self, *, official: bool) -> None:
+        self._official = official
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        questions, held = read_span_splits(
+            data, official=self._official, seed=seed, **reading.table
+        )
+        return Labelled(
+            lambda longest: SpanExtraction.from_examples(
+                questions, max_length=longest, limits=reading.limits
+            ),
+            questions,
+            held,
+            max_length=MAX_LENGTH,
+        )
+
+    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+        own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
+        named = {
+            **reading.table,
+            "text_columns": reading.text_columns or task.text_columns,
+            "label_column": reading.label_column or (task.label_column if own else None),
+        }
+        return {"": read_span_evaluation(data, **named)}
+
+
+class TaggedReader:
+    """Words with their tags: column files, or JSON lines."""
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        columns = self._columns(reading)
+        splits = find_tagged(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no training file (train.conll, .txt, .jsonl, …)")
+        how: dict[str, Any] = {
+            "scheme": reading.tag_scheme,
+            "format": reading.format,
+            "strict": reading.strict,
+        }
+        train = read_sentences(splits.train, columns, **how)
+        if splits.validation is None:
+            train, validation = train.hold_out(HOLD_OUT, seed)
+        else:
+            own = Columns.trained_with(train.text_columns, train.label_column)
+            if train.scheme == "plain":
+                how["scheme"] = "plain"
+            validation = read_sentences(splits.validation, columns.merged(own), **how)
+        return Labelled(
+            lambda max_length: Tagging.from_examples(
+                train, max_length=max_length, document_context=reading.document_context
+            ),
+            train,
+            validation,
+        )
+
+    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+        assert isinstance(task, Tagging)
+        columns = self._columns(reading)
+        trained = Columns.trained_with(task.text_columns, task.label_column)
+        sentences = read_sentences(
+            _labelled_file(data, find_tagged),
+            columns.merged(trained),
+            scheme=reading.tag_scheme if task.has_entities else "plain",
+            format=reading.format,
+            strict=reading.strict,
+        )
+        return {"": sentences}
+
+    @staticmethod
+    def _columns(reading: Reading) -> Columns:
+        if reading.quotes is not None:
+            raise BertineError("files of tagged words have no quotes; leave quotes out")
+        return named_columns(
+            reading.text_columns, reading.label_column, reading.word_column, reading.tag_column
+        )
+
+
+class GlueReader:
+    """GLUE's official files."""
+
+    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+        if reading.glue_task is None:
+            raise BertineError(
+                "which task of GLUE? name it with glue_task (--task CoLA), or take all there are "
+                "(--all)"
+            )
+        if reading.named:
+            raise BertineError(
+                "the columns and the format of GLUE's files are known; leave them out, or "
+                "fine-tune on the file as your own data (bertine finetune text)"
+            )
+        kind = glue_task(reading.glue_task)
+        read = read_glue(data, kind, strict=reading.strict)
+        train, validation = read.train, read.validation
+        if validation is None:
+            if len(kind.validation) > 1:
+                wanted = " and ".join(kind.validation.values())
+                raise BertineError(
+                    f"{data}: {kind.name} is judged on {wanted}, which are not there"
+                )
+            train, validation = train.hold_out(HOLD_OUT, seed, stratify=not kind.regression)
+        return Labelled(
+            lambda max_length: glue_built(kind, train, max_length), train, validation, read.others
+        )
+
+    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+        kind = glue_task_of(task.task_info().dataset)
+        found = find_glue_labelled(data, kind) if kind and not reading.named else None
+        if found is None:  # a table of one's own, for a model of GLUE
+            return TableReader().evaluation(task, data, reading)
+        kind, files = found
+        return {
+            word: read_glue_file(path, kind, strict=reading.strict) for word, path in files.items()
+        }
+
+
+def _labelled_file(data: Path | str, find: Callable[[Path | str], Splits] = find_splits) -> Path:
+    """The file itself; in a folder the validation file, else the test file."""
+    splits = find(data)
+    path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
+    if path is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    return path

@@ -1,0 +1,111 @@
+"""How labelled data are read, and what is read: what every kind of data has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.tasks.base import Task
+from bertine.tasks.choice_data import SWAG
+from bertine.tasks.examples import Examples
+from bertine.tasks.options import TableOptions
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a run is trained and judged on.
+
+    Attributes:
+        build: (the longest input) → the task that the training examples describe.
+        train: the training examples.
+        validation: what the model is judged on after each epoch; of none it is not judged.
+        others: further validation sets, by the word before the names of their metrics.
+        max_length: the longest input, in pieces, where nobody says.
+    """
+
+    build: Callable[[int], Task[Any]]
+    train: Examples[Any]
+    validation: Examples[Any]
+    others: dict[str, Examples[Any]] = field(default_factory=dict)
+    max_length: int = 128
+
+
+#: What only tagged words have.
+_TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How data are read; see :func:`bertine.training.finetune.finetune`, whose arguments the
+    attributes are: `options` those of own tables, `limits` those of questions and contexts."""
+
+    glue_task: str | None = None
+    text_columns: Sequence[str] | str | None = None
+    label_column: str | None = None
+    format: str | None = None
+    quotes: bool | None = None
+    strict: bool = False
+    word_column: int | None = None
+    tag_column: int | None = None
+    tag_scheme: str | None = None
+    document_context: bool = False
+    options: TableOptions = field(default_factory=TableOptions)
+    limits: SpanLimits | None = None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What is said of a table: columns, format, quotes, strictness, by name."""
+        return {
+            "text_columns": self.text_columns,
+            "label_column": self.label_column,
+            "format": self.format,
+            "quotes": self.quotes,
+            "strict": self.strict,
+        }
+
+    @property
+    def named(self) -> bool:
+        """Whether columns, format or quotes are said, which the official files have of their
+        own."""
+        return any(value is not None for name, value in self.table.items() if name != "strict")
+
+    def refuse(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for other tasks."""
+        if self.limits is not None and task not in ("squad", SpanExtraction.name):
+            raise BertineError(
+                "doc_stride, max_question_length and max_answer_length are for spans, but the "
+                f"task is {task!r}"
+            )
+        self.refuse_tagging(task)
+        self.options.refuse("choice" if task == SWAG else task)
+
+    def refuse_tagging(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for tagging, which `task` is
+        not."""
+        for name in _TAGGED:
+            value = getattr(self, name)
+            if task != Tagging.name and value is not None and value is not False:
+                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+
+    def refuse_all(self) -> None:
+        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
+        already, and describe their task."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "options":
+                for option in fields(value):
+                    if getattr(value, option.name) != option.default:
+                        raise _read_already(option.name)
+            elif value != each.default:
+                raise _read_already("doc_stride" if each.name == "limits" else each.name)
+
+
+def _read_already(name: str) -> BertineError:
+    return BertineError(
+        f"{name} is given, but the data are examples that are read already; leave it out, or give "
+        "a file or a folder"
+    )

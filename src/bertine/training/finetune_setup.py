@@ -1,0 +1,198 @@
+"""What a fine-tuning run starts from: the model, the labelled examples, their batches.
+
+Finding a learning rate (:mod:`bertine.training.lr_find`) starts from the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine import rng
+from bertine.console import say, warn
+from bertine.data.batching import FeatureBatches
+from bertine.errors import BertineError
+from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.tasks.base import Features, Task
+from bertine.tasks.examples import Examples
+from bertine.tasks.labelled import read_labelled
+from bertine.tasks.reading import Labelled, Reading
+from bertine.training.freezing import check_freezing
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that training begins with, and which of them it leaves as they are; see
+    :func:`bertine.training.finetune.finetune`."""
+
+    model: Path | str
+    fresh_weights: bool = False
+    dropout: float | None = None
+    freeze_layers: int = 0
+    freeze_embeddings: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Examples, and the features that were made of them."""
+
+    examples: Examples[Any]
+    features: Sequence[Features]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a run needs before its first step.
+
+    Attributes:
+        task: that the training examples describe.
+        loaded: the model with the task's heads, on its device, and its tokenizer.
+        start: what it was made from.
+        train: the training examples.
+        validation: those that it is judged on.
+        others: further ones, by the word before the names of their metrics.
+        batches: of the training examples.
+        data_path: where they were read.
+    """
+
+    task: Task[Any]
+    loaded: LoadedModel
+    start: Start
+    train: Part
+    validation: Part
+    others: dict[str, Part] = field(default_factory=dict)
+    batches: FeatureBatches[Features] = field(kw_only=True)
+    data_path: str = field(kw_only=True)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics by which the task is judged."""
+        return self.task.task_info().metrics or (self.task.primary_metric,)
+
+
+def read_or_given(
+    task: str, data: Path | str | Labelled, *, seed: int, reading: Reading
+) -> Labelled:
+    """The examples of `data`, or those that `data` are.
+
+    Raises:
+        BertineError: it is said how to read what is read already; what reading raises.
+    """
+    if isinstance(data, Labelled):
+        reading.refuse_all()
+        return data
+    return read_labelled(task, data, seed=seed, reading=reading)
+
+
+def prepare(
+    task: str,
+    data: Path | str | Labelled,
+    *,
+    start: Start,
+    reading: Reading,
+    batch_size: int,
+    max_length: int | None,
+    seed: int,
+    where: torch.device,
+) -> Prepared:
+    """Read data and model, and make features and batches of them; says what was found. The
+    arguments are those of :func:`bertine.training.finetune.finetune`.
+
+    Raises:
+        BertineError: what reading the model and the data raises; a label of the validation
+            examples that the training examples lack; examples for another task.
+    """
+    config = load_config(start.model, dropout=start.dropout)
+    labelled = read_or_given(task, data, seed=seed, reading=reading)
+    train, validation = labelled.train, labelled.validation
+    if max_length is None:
+        max_length = labelled.max_length
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{start.model}: has {max_length} positions, so max_length is {max_length}")
+    built = labelled.build(max_length)
+    if isinstance(data, Labelled) and task != built.name:
+        raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
+    loaded = _loaded(start, built, config, seed)
+    check_freezing(loaded.model, start.freeze_layers)
+    loaded.model.to(where)
+    features = built.featurize(train, loaded.tokenizer)
+    held = built.featurize(validation, loaded.tokenizer)
+    others = {
+        word: Part(examples, built.featurize(examples, loaded.tokenizer))
+        for word, examples in labelled.others.items()
+    }
+    _say_what(loaded, train, validation, built.notes(features))
+    batches = FeatureBatches(
+        features,
+        lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
+        batch_size=batch_size,
+        seed=seed,
+    )
+    return Prepared(
+        built,
+        loaded,
+        start,
+        Part(train, features),
+        Part(validation, held),
+        others,
+        batches=batches,
+        data_path=train.source if isinstance(data, Labelled) else str(data),
+    )
+
+
+def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> LoadedModel:
+    """The model with the heads of `built`: those that it has, if they answer the same."""
+    heads = built.heads(config)
+    loaded = load_model(start.model, heads=heads, seed=seed, dropout=start.dropout)
+    if loaded.task is None or not built.reuses(loaded.task):
+        # A head for other labels is of no use, even where it has the right shape.
+        loaded = load_model(
+            start.model,
+            heads=built.heads(config),
+            fresh=list(heads),
+            seed=seed,
+            dropout=start.dropout,
+        )
+    return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
+
+
+def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
+    """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
+    with."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+        pooler = loaded.model.backbone.pooler is not None
+        model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
+    say("fresh weights: of the model only the architecture and the vocabulary are taken")
+    report = dataclasses.replace(
+        loaded.report,
+        loaded=[],
+        new=[*loaded.report.loaded, *loaded.report.new],
+        dropped=[*loaded.report.loaded, *loaded.report.dropped],
+    )
+    return dataclasses.replace(loaded, model=model.eval(), report=report)
+
+
+def _say_what(
+    loaded: LoadedModel,
+    train: Examples[Any],
+    validation: Examples[Any],
+    notes: Sequence[str],
+) -> None:
+    for line in loaded.report.lines():
+        say(line)
+    columns = " + ".join(train.text_columns)
+    say(
+        f"{len(train)} training and {len(validation)} validation examples; "
+        f"text: {columns}; label: {train.label_column}"
+    )
+    for note in [*train.notes, *validation.notes, *(f"{train.source}: {note}" for note in notes)]:
+        warn(note)

@@ -1,0 +1,156 @@
+"""A fine-tuned model in the hand of whoever trained it: validate, look, predict, keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertine.errors import BertineError
+from bertine.inference.predictor import Predictor, Text, evaluate, evaluate_sets
+from bertine.tasks.base import Report
+from bertine.tasks.reading import Labelled
+from bertine.training.finetune_result import FinetuneResult
+
+if TYPE_CHECKING:
+    from bertine.inference.losses import WorstExample
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a run's examples can be read again, and where its model computes.
+
+    Attributes:
+        read: reads them as the run did.
+        fingerprint: of the validation examples that it was judged on.
+        device: as PyTorch calls it.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+    """
+
+    read: Callable[[], Labelled]
+    fingerprint: str
+    device: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Learner(FinetuneResult):
+    """What a fine-tuning run ended with, and what is done with it next.
+
+    A learner is light: the model is loaded from its directory, and the validation examples are
+    read again, when they are first asked for. It is therefore the same whether the run has just
+    ended, was resumed, or was found to be finished.
+
+    Attributes:
+        origin: of all of GLUE None: each task's learner is in `runs`.
+    """
+
+    runs: Mapping[str, Learner] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model, ready to answer: ``learner.predictor.save("my-model")`` keeps it elsewhere.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the model directory is no longer there.
+        """
+        origin = self._one()
+        return Predictor.load(self.model, origin.device, origin.precision)
+
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """Answers for texts; see :meth:`Predictor.predict`."""
+        return self.predictor.predict(texts)
+
+    def validate(
+        self,
+        data: Path | str | None = None,
+        *,
+        text_columns: Sequence[str] | str | None = None,
+        label_column: str | None = None,
+        format: str | None = None,
+        quotes: bool | None = None,
+        strict: bool = False,
+        word_column: int | None = None,
+        tag_column: int | None = None,
+        tag_scheme: str | None = None,
+    ) -> Report:
+        """The report of the model on labelled examples.
+
+        Args:
+            data: a file or a folder, as for :func:`~bertine.inference.predictor.evaluate`, whose
+                arguments the others are; None: the validation examples of the run. Whoever chose
+                by them (a rate, an epoch) should judge by others.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the examples of the run have changed
+                since; what `evaluate` raises.
+        """
+        if data is None:
+            return self._validation_report
+        return evaluate(
+            self.predictor,
+            data,
+            text_columns=text_columns,
+            label_column=label_column,
+            format=format,
+            quotes=quotes,
+            strict=strict,
+            word_column=word_column,
+            tag_column=tag_column,
+            tag_scheme=tag_scheme,
+            show_progress=False,
+        )
+
+    def top_losses(self, n: int = 10) -> list[WorstExample]:
+        """The `n` worst predicted of the validation examples, highest loss first: what the model
+        has not learned, and often a wrong label. Each has ``index`` (among the validation
+        examples, from 0 on), ``texts``, ``label``, ``answer`` and ``loss``.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the examples of the run have changed
+                since; `n` is below 1.
+        """
+        from bertine.inference.losses import worst_examples
+
+        if n < 1:
+            raise BertineError(f"n is {n}, but must be at least 1")
+        examples = self._labelled.validation
+        predictor = self.predictor
+        return worst_examples(
+            predictor.model,
+            predictor.task,
+            examples,
+            predictor.tokenizer,
+            n,
+            dtype=predictor.dtype,
+        )
+
+    def _one(self) -> Origin:
+        if self.origin is None:
+            names = ", ".join(self.runs)
+            raise BertineError(
+                f"{self.model}: holds a run for each task of GLUE; take the learner of one, "
+                f"runs[NAME] ({names})"
+            )
+        return self.origin
+
+    @cached_property
+    def _labelled(self) -> Labelled:
+        origin = self._one()
+        labelled = origin.read()
+        if labelled.validation.fingerprint() != origin.fingerprint:
+            raise BertineError(
+                f"{labelled.validation.source}: the validation examples have changed since the "
+                "run; give the data to judge on"
+            )
+        return labelled
+
+    @cached_property
+    def _validation_report(self) -> Report:
+        if self.report is not None:
+            return self.report
+        sets = {"": self._labelled.validation, **self._labelled.others}
+        return evaluate_sets(self.predictor, sets, show_progress=False)

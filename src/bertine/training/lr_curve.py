@@ -1,0 +1,168 @@
+"""What a learning-rate range test says: the smoothed curve, and the bracket read off it.
+
+The test (Smith 2015, "Cyclical Learning Rates for Training Neural Networks"): the rate rises
+exponentially, step by step, and the loss is watched: flat, then falling, then rising again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: The rates that the paper tries for fine-tuning (Devlin et al. 2018, section A.3).
+PAPER_RATES = (5e-5, 4e-5, 3e-5, 2e-5)
+#: Share that the average of the losses keeps from step to step: it spans about ten steps.
+SMOOTHING = 0.9
+#: The test is over when the smoothed loss is so many times the lowest one.
+DIVERGED = 4.0
+#: The slope at a rate is that of the points within this factor below and above it, half a decade.
+_HALF_WINDOW = 10**0.25
+#: Steps whose mean loss is that before there is anything to be seen.
+_FIRST = 10
+#: A fall is clear from so many times on what losses differ by from batch to batch: with losses that
+#: do nothing but differ, the lowest of the smoothed ones is half as far down.
+_CLEAR = 1.25
+
+
+@dataclass
+class RateCurve:
+    """The losses of a range test, smoothed as they come.
+
+    The smoothed loss is the exponential moving average with its bias corrected. It lags behind,
+    so it is set at the rate that is averaged in the same way (of logarithms): where the losses
+    lay on a straight line over the logarithm of the rate, the smoothed ones lie on that line.
+
+    Attributes:
+        warmup: steps at the beginning in which the rate stays at its lowest. They count in the
+            averages, and are no points of the curve.
+        rates: of each step.
+        losses: of each step, before its update.
+        at: the averaged rates.
+        smoothed: the averaged losses.
+        diverged: whether the loss was not finite, or the smoothed one more than four times the
+            lowest; the test ended there.
+    """
+
+    warmup: int = 0
+    rates: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    smoothed: list[float] = field(default_factory=list)
+    diverged: bool = False
+    _sums: tuple[float, float] = (0.0, 0.0)
+
+    def add(self, rate: float, loss: float) -> bool:
+        """Add a step; whether the test goes on."""
+        if not math.isfinite(loss):
+            self.diverged = True
+            return False
+        by_rate, by_loss = self._sums
+        by_rate = SMOOTHING * by_rate + (1 - SMOOTHING) * math.log(rate)
+        by_loss = SMOOTHING * by_loss + (1 - SMOOTHING) * loss
+        self._sums = by_rate, by_loss
+        share = 1 - SMOOTHING ** (len(self.losses) + 1)
+        self.rates.append(rate)
+        self.losses.append(loss)
+        self.at.append(math.exp(by_rate / share))
+        self.smoothed.append(by_loss / share)
+        if len(self.losses) > self.warmup:
+            self.diverged = self.smoothed[-1] > DIVERGED * min(self.smoothed[self.warmup :])
+        return not self.diverged
+
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rates and smoothed losses of the test proper, fp64 [n] each, the rates ascending."""
+        return np.array(self.at[self.warmup :]), np.array(self.smoothed[self.warmup :])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file, as JSON values."""
+        return {
+            "warmup_steps": self.warmup,
+            "rates": self.rates,
+            "losses": self.losses,
+            "smoothed_at": self.at,
+            "smoothed": self.smoothed,
+            "diverged": self.diverged,
+        }
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Between which rates to train.
+
+    Attributes:
+        steepest: the rate at which the smoothed loss falls fastest over the logarithm of the rate.
+        lowest: the rate of the lowest smoothed loss.
+    """
+
+    steepest: float
+    lowest: float
+
+    @property
+    def low(self) -> float:
+        """The lower one of `steepest` and a tenth of `lowest`."""
+        return min(self.steepest, self.lowest / 10)
+
+    @property
+    def high(self) -> float:
+        """The higher one of them."""
+        return max(self.steepest, self.lowest / 10)
+
+    @property
+    def middle(self) -> float:
+        """The geometric mean of both ends, with one significant digit."""
+        return float(f"{math.sqrt(self.low * self.high):.0e}")
+
+    def says_of(self, rate: float, reached: float) -> str:
+        """What the curve, which ends at the rate `reached`, says of a `rate`."""
+        if rate > reached:
+            return "not reached by the test"
+        if rate >= self.lowest:
+            return "too high: the loss rises from here on"
+        if rate > self.high * 1.001:
+            return "above the bracket: it learns, but is near the rate at which the loss rises"
+        if rate >= self.low / 1.001:
+            return "in the bracket"
+        return "below the bracket: safe, but learns more slowly than it could"
+
+
+def bracket_of(curve: RateCurve) -> Bracket | None:
+    """The bracket of a curve; None where it does not fall: where its lowest smoothed loss is not
+    below the mean loss of the warm-up and the first ten steps by clearly more than losses differ
+    from batch to batch anyway."""
+    rates, smoothed = curve.points()
+    if len(rates) < 2 * _FIRST:
+        return None
+    first = curve.warmup + _FIRST
+    # Smoothed losses of so few steps that one of them decides are no minimum.
+    end = _FIRST + int(smoothed[_FIRST:].argmin())
+    until = curve.warmup + max(end, len(rates) // 2)
+    noise = float(np.std(np.diff(curve.losses[: until + 1]))) / math.sqrt(2)
+    fall = float(np.mean(curve.losses[:first])) - float(smoothed[end])
+    if fall <= max(_CLEAR * noise, 1e-9):
+        return None
+    x = np.log10(rates)
+    # To the lowest point, not beyond: what falls again after a rise has been thrown about.
+    slopes = [_slope(x, smoothed, middle) for middle in x[: end + 1]]
+    return Bracket(float(rates[int(np.argmin(slopes))]), float(rates[end]))
+
+
+def loss_at(curve: RateCurve, rate: float) -> float | None:
+    """The smoothed loss at a rate, between the points; None outside of them."""
+    rates, smoothed = curve.points()
+    if not len(rates) or not rates[0] <= rate <= rates[-1]:
+        return None
+    return float(np.interp(math.log(rate), np.log(rates), smoothed))
+
+
+def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:
+    """Of the straight line through the points about `middle`, by least squares; 0 where they are
+    fewer than three."""
+    near = np.abs(x - middle) <= math.log10(_HALF_WINDOW)
+    if near.sum() < 3:
+        return 0.0
+    apart = x[near] - x[near].mean()
+    spread = float((apart**2).sum())
+    return float((apart * y[near]).sum()) / spread if spread > 0 else 0.0

@@ -1,0 +1,234 @@
+"""What a learning-rate range test has found: lines, files, and the command to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bertine
+from bertine.console import human_time
+from bertine.files import write_json, write_text
+from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
+from bertine.training.lr_curve import PAPER_RATES, Bracket, RateCurve, bracket_of, loss_at
+
+#: The files in the folder of a test.
+CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
+#: Arguments that `finetune` has not, or that mean something else there.
+_OWN = ("task", "out", "min_rate", "max_rate", "steps", "warmup_steps")
+_HOW = (
+    "Each step has a higher rate than the one before, by the same factor; its loss is that of its "
+    "batch before the update. The smoothed loss is their exponential moving average with its bias "
+    "corrected, set at the rate that is averaged in the same way, so that it does not lag.",
+    "The bracket lies between the rate at which the smoothed loss falls fastest (the steepest "
+    "straight line through half a decade of the curve, left of the lowest point) and a tenth of "
+    "the rate at which it is lowest: near that one a run is already about to diverge.",
+    "The rates are those of a warmed-up run: the climb itself is a warm-up, and Adam's moments are "
+    "filled at the lowest rate before it. Keep a warm-up when you train (one cycle has one); "
+    "without it take the lower end.",
+    "A test sees a hundred steps with a fresh head, not a whole run. The paper's grid, chosen by "
+    "the dev set, is the check.",
+)
+
+
+@dataclass(frozen=True)
+class LrFindReport:
+    """What a range test found.
+
+    Attributes:
+        curve: the losses.
+        bracket: between which rates to train; None where the loss did not fall.
+        grid: of each of the paper's rates the smoothed loss there (None: not reached) and what
+            the curve says of it.
+        command: what to run next: one cycle at the middle of the bracket.
+        out: the folder of the files: ``lr-find.json``, ``.svg``, ``.html``.
+        notes: what stands out.
+        passes: over the training examples.
+        seconds: of wall time.
+    """
+
+    curve: RateCurve
+    bracket: Bracket | None
+    grid: list[tuple[float, float | None, str]]
+    command: str
+    out: Path
+    notes: list[str] = field(default_factory=list)
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def lead(self) -> str:
+        """The result in a sentence."""
+        if self.bracket is None:
+            return "No bracket: the loss did not fall clearly at any rate."
+        return (
+            f"Train between {rate_text(self.bracket.low)} and {rate_text(self.bracket.high)}: the "
+            f"loss falls fastest at {rate_text(self.bracket.steepest)}, and is lowest at "
+            f"{rate_text(self.bracket.lowest)}, a tenth of which is the other end."
+        )
+
+    def lines(self) -> list[str]:
+        """The bracket, the paper's grid beside it, what stands out, the files, what to run next."""
+        width = max(len(rate_text(rate)) for rate, _, _ in self.grid)
+        rows = [
+            f"  {rate_text(rate).ljust(width)}  "
+            f"{'      ' if loss is None else f'{loss:.4f}'}  {said}"
+            for rate, loss, said in self.grid
+        ]
+        return [
+            self.lead(),
+            "the paper's rates, the smoothed loss there, and what the curve says of them:",
+            *rows,
+            *self.notes,
+            f"{len(self.curve.losses)} steps, {self.passes:.2g} passes over the training examples, "
+            f"in {human_time(self.seconds)}; the weights on disk are as they were",
+            f"curve: {self.out / PAGE}",
+            f"next: {self.command}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a program reads; only JSON types."""
+        found = self.bracket
+        return {
+            "bracket": None
+            if found is None
+            else {
+                "low": found.low,
+                "high": found.high,
+                "middle": found.middle,
+                "steepest": found.steepest,
+                "lowest": found.lowest,
+            },
+            "paper_grid": [
+                {"rate": rate, "smoothed_loss": loss, "says": said}
+                for rate, loss, said in self.grid
+            ],
+            "next": self.command,
+            "notes": self.notes,
+            "passes": self.passes,
+            "curve": self.curve.to_dict(),
+        }
+
+    @classmethod
+    def of(
+        cls,
+        curve: RateCurve,
+        *,
+        out: Path,
+        command: str,
+        passes: float,
+        num_examples: int,
+        seconds: float,
+    ) -> LrFindReport:
+        """The report on a curve of `passes` over `num_examples` training examples."""
+        found, reached = bracket_of(curve), curve.at[-1]
+        grid = [
+            (
+                rate,
+                loss_at(curve, rate),
+                found.says_of(rate, reached) if found else "nothing: there is no bracket",
+            )
+            for rate in PAPER_RATES
+        ]
+        notes = _notes(curve, found, passes, num_examples)
+        return cls(curve, found, grid, command, out, notes, passes, seconds)
+
+    def write(self, settings: Mapping[str, Any]) -> None:
+        """Write the three files; `settings` are shown in them.
+
+        Raises:
+            BertineError: they cannot be written.
+        """
+        curve, found = self.curve, self.bracket
+        at, smoothed = curve.points()
+        test = RateTest(
+            curve.rates[curve.warmup :],
+            curve.losses[curve.warmup :],
+            at.tolist(),
+            smoothed.tolist(),
+            None if found is None else (found.low, found.high),
+            None if found is None else found.lowest,
+            self.grid,
+        )
+        plot = rate_plot(test)
+        shown = {name: _json(value) for name, value in settings.items() if value is not None}
+        write_json(self.out / CURVE, {**self.to_dict(), "settings": shown})
+        write_text(self.out / PLOT, plot.decode("utf-8") + "\n")
+        facts = []
+        if found is not None:
+            facts = [
+                ("Bracket", f"{rate_text(found.low)} to {rate_text(found.high)}", "learning rate"),
+                ("Steepest", rate_text(found.steepest), "the loss falls fastest"),
+                ("Lowest", rate_text(found.lowest), "beyond it the loss rises"),
+            ]
+        write_rate_page(
+            self.out / PAGE,
+            test,
+            plot,
+            title=f"Learning rate: {settings['task']}",
+            lead=self.lead(),
+            facts=facts,
+            notes=self.notes,
+            how=_HOW,
+            command=self.command,
+            settings=[(name, str(value)) for name, value in shown.items()],
+            footer=f"Made by bertine {bertine.__version__} with 'bertine lr-find'.",
+        )
+
+
+def _notes(curve: RateCurve, found: Bracket | None, passes: float, num_examples: int) -> list[str]:
+    notes = []
+    if found is None:
+        notes.append(
+            "the loss did not fall by clearly more than it differs from batch to batch: take "
+            "larger batches (--batch-size) or more steps (--steps), and look whether the labels "
+            "fit the texts; until then the paper's rates are the best guess"
+        )
+    elif not curve.diverged and found.lowest >= curve.points()[0][-1] * 0.999:
+        notes.append(
+            "the loss was still falling at the highest rate: raise --max-rate to see where it rises"
+        )
+    if passes > 1:
+        notes.append(
+            f"the test passed {passes:.1f} times over the {num_examples} training examples: late "
+            "losses are of examples seen before, so the bracket may be a little high"
+        )
+    return notes
+
+
+def next_command(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], found: Bracket | None
+) -> str:
+    """What to run next: one cycle at the middle of the bracket (or at one of the paper's rates),
+    with the arguments that were `given` and are not the `defaults`."""
+    rate = PAPER_RATES[2] if found is None else found.middle
+    if not isinstance(given["data"], str | Path):  # examples in memory
+        return (
+            f'bertine.finetune({given["task"]!r}, …, schedule="one-cycle", '
+            f"learning_rate={rate_text(rate)})"
+        )
+    words = ["bertine", "finetune", given["task"]]
+    for name, value in given.items():
+        if name in _OWN or value == defaults.get(name):
+            continue
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif value is False:
+            words.append("--no-" + option.removeprefix("--"))
+        elif isinstance(value, list | tuple):
+            words += [option, *map(str, value)]
+        else:
+            words += [option, str(value)]
+    words += ["--schedule", "one-cycle", "--learning-rate", rate_text(rate)]
+    name = given["glue_task"] or Path(given["data"]).resolve().name.split(".")[0]
+    words += ["--out", f"{name}-model"]
+    return shlex.join(words)
+
+
+def _json(value: Any) -> Any:
+    """A setting as a JSON value."""
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    return value if isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,54 @@
+"""The plot of a range test."""
+
+from __future__ import annotations
+
+import dataclasses
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bertine.reports.rate_page import RateTest, rate_plot, rate_text
+
+RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
+TEST = RateTest(
+    RATES,
+    [1.0 + 0.01 * (number % 3) for number in range(90)] + [50.0] * 10,
+    RATES,
+    [1.0] * 90 + [20.0] * 10,
+    (1e-5, 1e-4),
+    1e-3,
+    [(5e-5, 1.0, "in the bracket"), (2e-5, None, "not reached by the test")],
+)
+
+
+def test_it_is_svg_that_names_what_it_shows_and_takes_the_pages_colours() -> None:
+    plot = rate_plot(TEST).decode()
+    ElementTree.fromstring(plot)
+    for name in ("bracket", "the paper's rates", "smoothed", "lowest", "learning rate", "1e-5"):
+        assert name in plot
+    for variable in ("var(--accent", "var(--second", "var(--muted"):
+        assert variable in plot
+    assert rate_plot(TEST) == rate_plot(TEST)
+
+
+def test_the_flight_at_the_end_does_not_press_the_rest_flat() -> None:
+    """The axis is lettered near 1, where the curve is read, not up to 50."""
+    plot = rate_plot(TEST).decode()
+    assert ">1.0" in plot or ">1<" in plot
+    assert ">20<" not in plot
+    assert ">50<" not in plot
+
+
+def test_without_a_bracket_none_is_drawn() -> None:
+    plot = rate_plot(dataclasses.replace(TEST, bracket=None, lowest=None)).decode()
+    assert "bracket" not in plot
+    assert "lowest" not in plot
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(3e-5, "3e-5"), (2.44e-5, "2.4e-5"), (0.01, "1e-2"), (1.0, "1e0")]
+)
+def test_rates_are_short(rate: float, text: str) -> None:
+    assert rate_text(rate) == text
+    assert float(text) == pytest.approx(rate, rel=0.05)

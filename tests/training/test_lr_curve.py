@@ -1,0 +1,141 @@
+"""What is read off the curve of a range test."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bertine.training.lr_curve import DIVERGED, Bracket, RateCurve, bracket_of, loss_at
+
+RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
+
+
+def curve_of(losses: list[float], warmup: int = 0) -> RateCurve:
+    curve = RateCurve(warmup)
+    for rate, loss in zip([RATES[0]] * warmup + RATES, losses, strict=True):
+        if not curve.add(rate, loss):
+            break
+    return curve
+
+
+def valley(rate: float) -> float:
+    """Falls fastest at 3.2e-5, is lowest at 1e-3, then rises."""
+    at = math.log10(rate)
+    return 2.0 - 1.0 / (1.0 + math.exp(-6 * (at + 4.5))) + math.exp(6 * (at + 1.5))
+
+
+def test_the_smoothed_curve_does_not_lag() -> None:
+    """Losses that lie on a line over the logarithm of the rate stay on it, also after a warm-up;
+    a plain moving average would stand nine steps behind."""
+    losses = [5.0 - 0.3 * math.log(rate) for rate in RATES]
+    for warmup in (0, 10):
+        curve = curve_of([losses[0]] * warmup + losses, warmup)
+        at, smoothed = curve.points()
+        assert len(at) == len(RATES)
+        np.testing.assert_allclose(smoothed, 5.0 - 0.3 * np.log(at), rtol=1e-9)
+        assert np.all(np.diff(at) > 0)
+
+
+def test_the_bias_of_the_average_is_corrected() -> None:
+    curve = curve_of([3.0] * 100)
+    np.testing.assert_allclose(curve.smoothed, 3.0)
+
+
+def test_the_bracket_lies_where_the_loss_falls() -> None:
+    found = bracket_of(curve_of([valley(rate) for rate in RATES]))
+    assert found is not None
+    assert 1.6e-5 < found.steepest < 6.4e-5
+    assert 5e-4 < found.lowest < 2e-3
+    assert (found.low, found.high) == (found.steepest, found.lowest / 10)
+    assert found.low < found.middle < found.high
+
+
+def test_noise_moves_the_bracket_little() -> None:
+    exact = bracket_of(curve_of([valley(rate) for rate in RATES]))
+    draw = np.random.default_rng(0)
+    noisy = bracket_of(curve_of([valley(r) + 0.1 * draw.standard_normal() for r in RATES]))
+    assert exact is not None
+    assert noisy is not None
+    assert abs(math.log10(noisy.middle / exact.middle)) < 0.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_gives_no_bracket(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    losses = (1.0 + 0.2 * draw.standard_normal(110)).tolist()
+    assert bracket_of(curve_of(losses, warmup=10)) is None
+
+
+def test_too_few_steps_give_no_bracket() -> None:
+    curve = RateCurve()
+    for number, rate in enumerate(RATES[:19]):
+        curve.add(rate, 5.0 - 0.2 * number)
+    assert bracket_of(curve) is None
+    curve.add(RATES[19], 1.0)
+    assert bracket_of(curve) is not None
+
+
+def test_a_loss_that_only_rises_gives_no_bracket() -> None:
+    assert bracket_of(curve_of([1.0 + 10 * rate for rate in RATES])) is None
+
+
+def test_what_falls_after_a_rise_is_not_taken_for_learning() -> None:
+    """At rates that throw the weights about, the loss may fall steeply from where it was thrown."""
+    losses = [valley(rate) for rate in RATES]
+    for number in range(85, 100):
+        losses[number] = 4.0 - 0.1 * (number - 85)
+    found = bracket_of(curve_of(losses))
+    assert found is not None
+    assert found.steepest < 1e-4
+
+
+def test_the_end_of_the_bracket_is_the_steepest_where_that_is_higher() -> None:
+    found = Bracket(steepest=2e-4, lowest=3e-4)
+    assert (found.low, found.high) == pytest.approx((3e-5, 2e-4))
+    assert found.middle == pytest.approx(8e-5)
+
+
+# The end of a test
+
+
+def test_it_ends_where_the_smoothed_loss_is_four_times_the_lowest() -> None:
+    losses = [1.0] * 60 + [100.0] * 40
+    curve = curve_of(losses)
+    assert curve.diverged
+    assert len(curve.losses) == 61
+    assert curve.smoothed[-1] > DIVERGED
+    # A single loss that is as high is no divergence: batches differ.
+    assert not curve_of([1.0] * 60 + [20.0] + [1.0] * 39).diverged
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_it_and_is_no_point(loss: float) -> None:
+    curve = curve_of([1.0] * 50 + [loss] * 50)
+    assert curve.diverged
+    assert len(curve.points()[0]) == 50
+    assert all(map(math.isfinite, curve.smoothed))
+
+
+# The paper's rates beside it
+
+
+def test_what_is_said_of_a_rate() -> None:
+    found = Bracket(steepest=3e-5, lowest=1e-3)
+
+    def said(rate: float) -> str:
+        return found.says_of(rate, 5e-3).split(":")[0]
+
+    assert said(1e-5) == "below the bracket"
+    assert said(3e-5) == said(5e-5) == said(1e-4) == "in the bracket"
+    assert said(2e-4) == "above the bracket"
+    assert said(2e-3) == "too high"
+    assert said(6e-3) == "not reached by the test"
+
+
+def test_the_loss_at_a_rate_lies_between_its_neighbours() -> None:
+    curve = curve_of([5.0 - 0.3 * math.log(rate) for rate in RATES])
+    assert loss_at(curve, 3e-5) == pytest.approx(5.0 - 0.3 * math.log(3e-5))
+    assert loss_at(curve, 1e-8) is None
+    assert loss_at(curve, 1.0) is None

@@ -1,0 +1,206 @@
+"""Finding a learning rate: a toy that can be learned, its curve, its files, what to run next."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertine
+import toys
+from bertine.cli import main, parse_arguments
+from bertine.commands import COMMANDS
+from bertine.errors import BertineError
+from bertine.tasks.labelled import read_labelled
+from bertine.training.lr_find import LrFindReport
+
+SETTINGS: dict[str, Any] = {
+    "batch_size": 16,
+    "max_length": 16,
+    "min_rate": 1e-5,
+    "max_rate": 1.0,
+    "steps": 80,
+    "precision": "fp32",
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lr-find")
+
+
+@pytest.fixture(scope="module")
+def report(model: Path, labelled: Path, folder: Path) -> LrFindReport:
+    return bertine.lr_find("text", model=model, data=labelled, out=folder, **SETTINGS)
+
+
+def test_the_rates_rise_by_one_factor_after_the_warm_up(report: LrFindReport) -> None:
+    rates = report.curve.rates
+    assert rates[:11] == [1e-5] * 11
+    factors = [after / before for before, after in itertools.pairwise(rates[10:])]
+    assert factors == pytest.approx([(1.0 / 1e-5) ** (1 / 79)] * len(factors))
+    # The toy does not learn at the lowest rate: the warm-up changes nothing.
+    assert report.curve.losses[0] == pytest.approx(report.curve.losses[10], abs=0.15)
+
+
+def test_the_bracket_trains_and_what_is_far_above_does_not(
+    report: LrFindReport, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    assert report.bracket is not None
+    recipe = {
+        **{name: SETTINGS[name] for name in ("batch_size", "max_length", "precision", "device")},
+        "schedule": "one-cycle",
+        "epochs": 4,
+    }
+    accuracy = {}
+    for name, rate in (("middle", report.bracket.middle), ("above", report.bracket.lowest * 100)):
+        out = tmp_path / name
+        learner = bertine.finetune(
+            "text", model=model, data=labelled, out=out, learning_rate=rate, **recipe
+        )
+        accuracy[name] = learner.metrics["accuracy"]
+    assert accuracy["middle"] > 0.9
+    assert accuracy["above"] < 0.7
+
+
+def test_it_is_the_same_each_time_and_no_weights_are_touched(
+    report: LrFindReport, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    before = toys.tree(model)
+    again = bertine.lr_find("text", model=model, data=labelled, out=tmp_path / "o", **SETTINGS)
+    assert again.curve.losses == report.curve.losses
+    assert toys.tree(model) == before
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == [
+        "lr-find.html",
+        "lr-find.json",
+        "lr-find.svg",
+    ]
+
+
+def test_its_first_losses_are_those_of_finetune(
+    report: LrFindReport, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """The same batches in the same order, with the same dropout, from the same new head."""
+    bertine.finetune(
+        "text",
+        model=model,
+        data=labelled,
+        out=tmp_path / "run",
+        epochs=1,
+        log_every=1,
+        learning_rate=SETTINGS["min_rate"],
+        schedule="constant",
+        warmup_steps=0,
+        **{name: SETTINGS[name] for name in ("batch_size", "max_length", "precision", "device")},
+    )
+    losses = [line["loss"] for line in toys.log(tmp_path / "run") if "loss" in line]
+    assert report.curve.losses[: len(losses)] == losses
+
+
+def test_the_files_hold_what_was_found(report: LrFindReport, folder: Path) -> None:
+    assert report.bracket is not None
+    found = json.loads((folder / "lr-find.json").read_text())
+    assert found["bracket"]["low"] == report.bracket.low
+    assert found["curve"]["losses"] == report.curve.losses
+    assert [row["rate"] for row in found["paper_grid"]] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert found["settings"]["steps"] == 80
+    assert found["next"] == report.command
+    plot = (folder / "lr-find.svg").read_text()
+    page = (folder / "lr-find.html").read_text()
+    assert plot.startswith("<svg")
+    for text in ("bracket", "the paper&#x27;s rates", "smoothed", "learning rate"):
+        assert text.replace("&#x27;", "'") in plot.replace("&#x27;", "'")
+    assert "3e-5" in page
+    assert "--schedule one-cycle" in page
+
+
+def test_few_examples_are_passed_over_again_and_that_is_said(report: LrFindReport) -> None:
+    """120 examples in batches of 16 are 8 steps."""
+    assert report.passes > 5
+    assert any("times over the 120 training examples" in note for note in report.notes)
+    assert any("times over the 120" in line for line in report.lines())
+
+
+def test_the_command_to_run_next_is_one_that_runs(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = toys.write_labelled(tmp_path / "my posts.csv", rows=48)
+    data.write_text(data.read_text().replace("text,label", "post,kind"))
+    typed = [
+        *("lr-find", "text", "--model", str(model), "--data", str(data)),
+        *("--out", str(tmp_path / "rate"), "--text-column", "post", "--label-column", "kind"),
+        *("--steps", "20", "--batch-size", "8", "--max-length", "16", "--no-bias-correction"),
+        *("--freeze-embeddings", "--precision", "fp32", "--device", "cpu"),
+    ]
+    assert main(typed) == 0
+    lines = capsys.readouterr().out.splitlines()
+    words = shlex.split(lines[-1].removeprefix("next: "))
+    assert words[:2] == ["bertine", "finetune"]
+    values = parse_arguments(COMMANDS["finetune"], words[2:])
+    assert values["data"] == data
+    assert values["text_columns"] == ["post"]
+    assert values["label_column"] == "kind"
+    assert values["batch_size"] == 8
+    assert values["bias_correction"] is False
+    assert values["freeze_embeddings"] is True
+    assert values["schedule"] == "one-cycle"
+    assert 1e-7 < values["learning_rate"] < 1e-2
+    assert values["epochs"] == 3
+    assert values["out"] == Path("my posts-model")
+
+
+def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:
+    read = read_labelled("text", labelled, seed=0)
+    settings = {**SETTINGS, "steps": 20, "freeze_layers": 2, "freeze_embeddings": True}
+    found = bertine.lr_find("text", model=model, data=read, out=tmp_path / "o", **settings)
+    assert "bertine.finetune('text', …" in found.command
+    assert json.loads((tmp_path / "o/lr-find.json").read_text())["settings"]["data"].endswith(
+        "train.csv"
+    )
+
+
+def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> None:
+    """Any task has a curve: its loss is what it is trained by."""
+    questions = tmp_path / "questions.csv"
+    rows = [
+        f"the {topic},{toys.sentence(topic, 'old')},{place}"
+        for topic, (_, place) in toys.TOPICS.items()
+    ]
+    questions.write_text("\n".join(["question,context,answer", *rows * 4]) + "\n")
+    found = bertine.lr_find(
+        "spans",
+        model=model,
+        data=questions,
+        out=tmp_path / "o",
+        **{**SETTINGS, "steps": 30, "max_length": 32, "max_question_length": 8},
+    )
+    assert min(found.curve.smoothed) < found.curve.smoothed[0]
+    assert all(map(torch.isfinite, torch.tensor(found.curve.losses)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"min_rate": 1e-2, "max_rate": 1e-3}, "min_rate is 0.01 and max_rate is 0.001"),
+        ({"min_rate": 0.0}, "must be above 0"),
+        ({"steps": 19}, "steps is 19, but must be at least 20"),
+        ({"warmup_steps": -1}, "warmup_steps is -1"),
+        ({"layer_decay": 0.0}, "layer_decay is 0"),
+        ({"freeze_layers": 3}, "the model has 2 layers"),
+        ({"doc_stride": 8}, "are for spans"),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_written(
+    wrong: dict[str, Any], message: str, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match=message):
+        bertine.lr_find(
+            "text", model=model, data=labelled, out=tmp_path / "o", **{**SETTINGS, **wrong}
+        )
+    assert not (tmp_path / "o").exists()
