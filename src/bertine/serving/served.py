@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertine.console import say
 from bertine.errors import BertineError
@@ -16,13 +17,13 @@ from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
-from bertine.modeldir import LoadedModel, LoadReport, load_model
+from bertine.modeldir import LoadedModel, load_model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
 from bertine.serving.explain import Explainer
 from bertine.serving.limits import Limits
-from bertine.serving.vectors import MeanPooled, Vectors
+from bertine.serving.vectors import Late, MeanPooled, Vectors, open_vectors
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
@@ -98,27 +99,27 @@ class Served:
             BertineError: not a model directory; an unknown device or precision.
         """
         loaded = load_model(path)
+        say(f"{name}: {path}")
         predictor = None
         if loaded.task is not None and loaded.task.name in TASKS:
-            predictor = Predictor.load(path, device, precision)
+            predictor = Predictor.opened(path, device, precision)
             loaded = LoadedModel(
                 predictor.model, loaded.config, predictor.tokenizer, loaded.task, loaded.report
             )
             dtype = predictor.dtype
         else:
+            for line in loaded.report.lines():
+                say(line)
             where = resolve_device(device)
             dtype = resolve_precision(precision, where)
             loaded.model.to(where)
         longest = loaded.config.max_position_embeddings
-        served = cls(
-            name,
-            loaded,
-            predictor,
-            MeanPooled(loaded.model, loaded.tokenizer, dtype, longest),
-            limits,
-        )
-        can = ", ".join(served.operations)
-        say(f"{name}: {path}; {_parts(loaded.report)}; computes in {str(dtype)[6:]}; {can}")
+        # Types that only a packed model has are none that it computes in itself.
+        plain = dtype if dtype.is_floating_point else torch.float32
+        means = MeanPooled(loaded.model, loaded.tokenizer, plain, longest)
+        vectors = Late(lambda: open_vectors(path, means, device=device, precision=precision))
+        served = cls(name, loaded, predictor, vectors, limits)
+        say(f"{name}: does {', '.join(sorted(served.operations))}; computes in {str(dtype)[6:]}")
         return served
 
     @property
@@ -241,8 +242,10 @@ class Served:
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         predictor = self.predictor
         assert predictor is not None
+        # What computes is the model itself, or weights that were packed for answering.
+        computing: Any = getattr(predictor, "computing", predictor.model)
         return run_features(
-            predictor.model,
+            computing,
             predictor.task,
             features,
             pad_id=predictor.tokenizer.pad_token_id,
@@ -257,12 +260,6 @@ class Served:
 
     def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.explainer(item) for item in inputs]
-
-
-def _parts(report: LoadReport) -> str:
-    """ "loaded 197 tensors", and what is new, in a few words."""
-    new = f", {len(report.new)} new at random" if report.new else ""
-    return f"loaded {len(report.loaded)} tensors{new}"
 
 
 def named_models(models: Sequence[str | Path]) -> dict[str, Path]:

@@ -1,8 +1,12 @@
-"""Vectors of texts, for models that say nothing of how theirs are made."""
+"""Vectors of texts: by the package's embedder where it is there, else means of the last layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +26,46 @@ class Vectors(Protocol):
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """fp32 [N, H] of N texts, in their order."""
         ...
+
+
+#: Where the embedder is, which honours the modules of sentence-transformers' directories.
+_EMBEDDER = "bertine.inference.embedder"
+
+
+class Late:
+    """Vectors whose maker is opened when they are first asked for: not everybody who serves a
+    classifier wants them, and they may take the weights once more.
+
+    Args:
+        open: makes them; what it raises is raised at every call until it succeeds.
+    """
+
+    def __init__(self, open: Callable[[], Vectors]) -> None:
+        self._open = open
+        self._opened: Vectors | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """fp32 [N, H] of N texts, in their order."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            opened = self._opened
+        return opened(texts)
+
+
+def open_vectors(path: Path, fallback: Vectors, *, device: str | None, precision: str) -> Vectors:
+    """Vectors of the model directory at `path`, as the command ``embed`` makes them; `fallback`
+    where the package has no embedder.
+
+    Raises:
+        BertineError: the directory asks for vectors that are not computed here.
+    """
+    if importlib.util.find_spec(_EMBEDDER) is None:
+        return fallback
+    embedder = importlib.import_module(_EMBEDDER).Embedder
+    opened: Vectors = embedder.load(path, device=device, precision=precision)
+    return opened
 
 
 class MeanPooled:
