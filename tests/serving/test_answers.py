@@ -123,7 +123,8 @@ def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
     loaded = load_model(folder)
     rows = []
     for text in texts:
-        ids = loaded.tokenizer.encode(text, max_length=40).input_ids
+        longest = (loaded.task and loaded.task.max_length) or 40
+        ids = loaded.tokenizer.encode(text, max_length=longest).input_ids
         with torch.no_grad():
             rows.append(loaded.model.backbone(torch.tensor([ids])).last_hidden_state[0].mean(0))
     return torch.stack(rows).numpy()

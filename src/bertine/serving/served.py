@@ -113,10 +113,9 @@ class Served:
             where = resolve_device(device)
             dtype = resolve_precision(precision, where)
             loaded.model.to(where)
-        longest = loaded.config.max_position_embeddings
         # Types that only a packed model has are none that it computes in itself.
         plain = dtype if dtype.is_floating_point else torch.float32
-        means = MeanPooled(loaded.model, loaded.tokenizer, plain, longest)
+        means = MeanPooled(loaded.model, loaded.tokenizer, plain, _longest(loaded))
         vectors = Late(lambda: open_vectors(path, means, device=device, precision=precision))
         served = cls(name, loaded, predictor, vectors, limits)
         say(f"{name}: does {', '.join(sorted(served.operations))}; computes in {str(dtype)[6:]}")
@@ -221,9 +220,8 @@ class Served:
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """How many tokens are computed for the vectors of `texts`."""
-        longest = self.model.config.max_position_embeddings
         _, lengths = self.model.tokenizer.encode_flat(texts)
-        return int(np.minimum(lengths + 2, longest).sum())
+        return int(np.minimum(lengths + 2, _longest(self.model)).sum())
 
     def check_masks(self, texts: Sequence[str]) -> None:
         """Refuse texts without a mask, or with too many.
@@ -260,6 +258,13 @@ class Served:
 
     def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.explainer(item) for item in inputs]
+
+
+def _longest(loaded: LoadedModel) -> int:
+    """Tokens of a text that vectors are made of: what the model was fine-tuned on, else as many as
+    it has positions for."""
+    positions = loaded.config.max_position_embeddings
+    return min((loaded.task and loaded.task.max_length) or positions, positions)
 
 
 def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
