@@ -281,3 +281,18 @@ def test_kills_ends_with_the_same_bits(store: Path) -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_store(tmp_path_factory.mktemp("kills") / "store")
+
+
+@pytest.mark.slow
+def test_serve_prints_its_share_of_the_offline_figure(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    saved = tmp_path / "result.json"
+    load = ["--size", "tiny", "--seconds", "1", "--texts", "64", "--clients", "1", "12"]
+    printed = run("serve.py", *load, "--json", saved, "--server", "--max-texts", "1")
+    rows = [line for line in printed.splitlines() if re.match(r"(1|12) +\d", line)]
+    assert len(rows) == 2
+    assert all(re.search(r"\d+% +\d+% +[\d.]+ +[\d.]+ +200:\d+", row) for row in rows)
+    loads = json.loads(saved.read_text(encoding="utf-8"))["loads"]
+    for load_of in loads:
+        assert set(load_of["codes"]) == {"200"}
+        assert 0 < load_of["p50"] <= load_of["p99"]

@@ -122,6 +122,15 @@ def test_choices_are_checked(texts: Any, said: str, ask: Client) -> None:
     assert said in answer.message
 
 
+def test_windows_count_as_inputs(ask: Client) -> None:
+    texts = [["the cat", "the small dog barks . " * 200]] * 20
+    answer = ask("/predict", {"texts": texts, "model": "spans"})
+    assert answer.status == 422
+    assert "inputs, but at most 512 are taken at a time" in answer.message
+    one = ask("/predict", {"texts": texts[:1], "model": "spans"})
+    assert one.status == 200
+
+
 @pytest.mark.parametrize(
     "body",
     [

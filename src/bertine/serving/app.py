@@ -140,11 +140,12 @@ class Engine:
             ApiError: too many inputs (422), a full queue (429), the server is ending (503), what
                 the model finds wrong with them (422).
         """
-        if len(inputs) > self.limits.max_queue:
+        most = max(self.limits.max_texts, self.limits.max_queue // 2)
+        if len(inputs) > most:  # one request is not to fill the queue
             raise ApiError(
                 422,
-                f"the texts make {len(inputs)} inputs, but at most {self.limits.max_queue} are "
-                "taken at a time; send fewer or shorter texts",
+                f"the texts make {len(inputs)} inputs, but at most {most} are taken at a time; "
+                "send fewer or shorter texts",
             )
         try:
             return await self.batchers[served.name].submit(operation, inputs, costs)
@@ -288,9 +289,14 @@ def _add_answers(app: FastAPI, engine: Engine) -> None:
         )
         prepared = await engine.aside(size, served.prepare, body.texts)
         outputs = await engine.compute(served, "predict", prepared.features, prepared.costs)
-        details = body.all_probabilities
-        answers = await engine.aside(size, served.finish, prepared, outputs, details)
-        return _json({"model": served.name, "task": served.task, "predictions": answers})
+
+        def written() -> bytes:
+            answers = served.finish(prepared, outputs, body.all_probabilities)
+            found = {"model": served.name, "task": served.task, "predictions": answers}
+            return to_json(found)
+
+        content = await engine.aside(size, written)
+        return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
         """The most probable pieces for each [MASK]."""
@@ -300,22 +306,11 @@ def _add_answers(app: FastAPI, engine: Engine) -> None:
         costs = [served.tokens(text) for text in body.texts]
         found = await engine.compute(served, "fill-mask", inputs, costs)
         filled = [
-            {
-                "text": each.text,
-                "masks": [
-                    {
-                        "begin": mask.start,
-                        "candidates": [
-                            {"token": c.token, "probability": round(c.probability, 6)}
-                            for c in mask.candidates
-                        ],
-                    }
-                    for mask in each.masks
-                ],
-            }
-            for each in found
+            {"text": text, "masks": masks} for text, masks in zip(body.texts, found, strict=True)
         ]
-        return _json({"model": served.name, "filled": filled})
+        size = sum(len(masks) * body.top_k for masks in found)
+        content = await engine.aside(size, to_json, {"model": served.name, "filled": filled})
+        return Response(content, media_type="application/json")
 
     _post(app, "/predict", predict, schemas.Predictions, "answers")
     _post(app, "/fill-mask", fill_mask, schemas.FilledMasks, "answers")

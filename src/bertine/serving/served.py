@@ -253,11 +253,25 @@ class Served:
     def _embed(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
         return list(self.vectors(texts))
 
-    def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[FilledMasks]:
-        return [fill_mask(self.model, text, top_k=top_k) for text, top_k in inputs]
+    def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
+        # As JSON at once: every candidate of a mask holds the whole text, filled.
+        return [_masks(fill_mask(self.model, text, top_k=top_k)) for text, top_k in inputs]
 
     def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.explainer(item) for item in inputs]
+
+
+def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
+    return [
+        {
+            "begin": mask.start,
+            "candidates": [
+                {"token": candidate.token, "probability": round(candidate.probability, 6)}
+                for candidate in mask.candidates
+            ],
+        }
+        for mask in filled
+    ]
 
 
 def _longest(loaded: LoadedModel) -> int:
