@@ -99,10 +99,30 @@ def test_what_waits_is_computed_together_up_to_the_budget(model: Model, make: Ma
     assert [(done.requests, done.tokens) for done in seen] == [(1, 3), (2, 6), (1, 3)]
 
 
+def test_like_lengths_are_computed_together_and_the_oldest_is_among_them(
+    model: Model, make: Make
+) -> None:
+    batcher = make(max_tokens=300)
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [0], [1]))
+        await begun(model)
+        costs = {1: 20, 2: 100, 3: 24, 4: 90, 5: 96, 6: 18}
+        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in costs]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    # Three of 100 tokens are 300; 20, 24 and 18 are alike.
+    assert [sorted(batch) for batch in model.batches] == [[0], [1, 3, 6], [2, 4, 5]]
+
+
 def test_an_input_above_the_budget_is_a_batch_of_its_own(model: Model, make: Make) -> None:
     batcher = make()
     assert run(batcher.submit("double", [1, 2, 3], [50, 1, 50])) == [2, 4, 6]
-    assert model.batches == [[1], [2], [3]]
+    assert sorted(model.batches) == [[1], [2], [3]]
 
 
 def test_a_small_request_is_in_the_next_batch_beside_a_large_one(model: Model, make: Make) -> None:

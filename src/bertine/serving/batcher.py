@@ -1,10 +1,12 @@
 """Requests that come at the same time are computed together.
 
-Every model has a queue and one thread. The thread takes inputs from all the requests that wait,
-one of each in turn, until a budget of tokens is full. So a request with a single text is in the
-next batch even while one with hundreds is being worked on, and nobody waits for more than the
-batch that is running and a turn of each other kind of work. A thread waits for company, by a bound
-in milliseconds, only when there was some just before: a client that is alone is answered at once.
+Every model has a queue and one thread. The thread takes the longest input of the request that came
+first, and beside it those of like length of all that wait, of each request in turn, until a budget
+of tokens (with their padding) is full: texts of mixed lengths cost BERT-base a sixth more. A
+request that is not done goes to the end of the queue, so nobody waits for more than one small batch
+for each request before, and a single text is not behind a request of hundreds. A thread waits for
+company, by a bound in milliseconds, only when there was some just before: a client that is alone
+is answered at once.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 log = logging.getLogger("bertine.serving")
+
+#: Lengths that differ by less count as the same.
+_ALIKE = 8
 
 #: Inputs → a result for each, in their order.
 Operation = Callable[[Sequence[Any]], Sequence[Any]]
@@ -64,8 +69,8 @@ class Turns:
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """What one request wants computed. `taken` inputs are in a batch or done, `left` have no
-    result yet."""
+    """What one request wants computed. `rest` are the inputs that are in no batch yet, by their
+    cost, (cost, index), the longest last; `left` inputs have no result yet."""
 
     operation: str
     inputs: Sequence[Any]
@@ -73,8 +78,8 @@ class _Job:
     future: asyncio.Future[list[Any]]
     arrived: float
     results: list[Any]
+    rest: list[tuple[int, int]]
     left: int
-    taken: int = 0
     given_up: bool = False
 
 
@@ -102,7 +107,7 @@ class Batcher:
     Args:
         operations: what it computes, by name. Called in its one thread, so none of them needs to
             be safe for others.
-        max_tokens: of a batch; a larger input is a batch of its own.
+        max_tokens: of a batch, with its padding; a larger input is a batch of its own.
         max_queue: inputs that may wait.
         max_wait: seconds to wait for company.
         turns: shared by the models of a machine.
@@ -159,7 +164,10 @@ class Batcher:
             return []
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         size = len(inputs)
-        job = _Job(operation, inputs, costs, future, time.monotonic(), [None] * size, left=size)
+        rest = sorted(zip(costs, range(size), strict=True))
+        job = _Job(
+            operation, inputs, costs, future, time.monotonic(), [None] * size, rest, left=size
+        )
         with self._changed:
             if self._closed:
                 raise Closed
@@ -195,9 +203,9 @@ class Batcher:
 
     def _forget(self, job: _Job) -> None:
         """Count the inputs of `job` that were not taken out of the queue."""
-        self._waiting -= len(job.inputs) - job.taken
-        self._tokens -= sum(job.costs[job.taken :])
-        job.taken = len(job.inputs)
+        self._waiting -= len(job.rest)
+        self._tokens -= sum(cost for cost, _ in job.rest)
+        job.rest = []
 
     def _work(self) -> None:
         while True:
@@ -228,26 +236,38 @@ class Batcher:
                 return
 
     def _take(self) -> list[tuple[_Job, int]]:
-        """The next batch, (request, index of its input): of the requests of the first one's kind
-        one input each in turn. Whoever is not done goes to the end of the queue."""
-        kind = self._jobs[0].operation
-        circle = deque(job for job in self._jobs if job.operation == kind)
+        """The next batch, (request, index of its input). Whoever is not done goes to the end of
+        the queue."""
+        first = self._jobs[0]
+        anchor = first.rest[-1][0]
+        candidates = [
+            # Like lengths first; among these of each request one, then a second of each, ….
+            (abs(cost - anchor) // _ALIKE, rank, place, cost, index)
+            for place, job in enumerate(self._jobs)
+            if job.operation == first.operation
+            for rank, (cost, index) in enumerate(reversed(job.rest))
+        ]
         batch: list[tuple[_Job, int]] = []
-        tokens = 0
-        while circle:
-            job = circle.popleft()
-            cost = job.costs[job.taken]
-            if batch and tokens + cost > self.max_tokens:
+        longest = tokens = 0
+        jobs = list(self._jobs)
+        for _, _, place, cost, index in sorted(candidates):
+            padded = max(longest, cost) * (len(batch) + 1)
+            if batch and padded > self.max_tokens:
                 break
-            batch.append((job, job.taken))
+            longest = max(longest, cost)
+            batch.append((jobs[place], index))
             tokens += cost
-            job.taken += 1
-            if job.taken < len(job.inputs):
-                circle.append(job)
-        touched = _requests(batch)
-        rest = [job for job in touched if job.taken < len(job.inputs)]
-        chosen = set(touched)
-        self._jobs = deque([*(job for job in self._jobs if job not in chosen), *rest])
+        chosen: dict[_Job, set[int]] = {}
+        for job, index in batch:
+            chosen.setdefault(job, set()).add(index)
+        for job, indices in chosen.items():
+            job.rest = [entry for entry in job.rest if entry[1] not in indices]
+        self._jobs = deque(
+            [
+                *(job for job in jobs if job not in chosen),
+                *(job for job in chosen if job.rest),
+            ]
+        )
         self._waiting -= len(batch)
         self._tokens -= tokens
         return batch

@@ -70,7 +70,7 @@ def serve(
     precision: str = "auto",
     api_key_file: Path | str | None = None,
     max_wait_ms: float = 5.0,
-    max_batch_tokens: int = 2048,
+    max_batch_tokens: int = 1024,
     max_queue: int = 1024,
     max_texts: int = 256,
     max_characters: int = 20_000,
