@@ -51,7 +51,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     503: {"model": schemas.Error, "description": "The server is ending, or has no connection left"},
     504: {"model": schemas.Error, "description": "No answer in time"},
 }
-_LOOK = {401: _ERRORS[401]}
+_LOOK: dict[int | str, dict[str, Any]] = {401: _ERRORS[401]}
 
 
 class _StrictRequest(Request):

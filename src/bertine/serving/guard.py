@@ -68,7 +68,7 @@ class Guard:
             answered.status = GONE
         except HTTPException as error:
             if not answered.status:
-                await error_response(error)(scope, receive, answered)  # type: ignore[arg-type]
+                await error_response(error)(scope, receive, answered)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.answered(path, answered.status or 500, time.monotonic() - began)
