@@ -34,11 +34,15 @@ ENOUGH = {
     "inspect": ["s"],
     "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
     "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "search": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "lr-find": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "report": ["r"],
     "evaluate": ["m", "--data", "d"],
     "predict": ["m", "--input", "-"],
     "fill-mask": ["m", "a [MASK]"],
+    "embed": ["m", "--input", "-", "--output", "v.npy"],
+    "similar": ["a query", "--in", "t.txt", "--model", "m"],
+    "export": ["m", "--output", "o"],
     "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
@@ -53,11 +57,15 @@ VERBS = {
     "inspect": "inspect",
     "pretrain": "pretrain",
     "finetune": "finetune",
+    "search": "search",
     "lr-find": "lr_find",
     "report": "report",
     "evaluate": "evaluate",
     "predict": "predict",
     "fill-mask": "fill_mask",
+    "embed": "embed",
+    "similar": "similar",
+    "export": "export",
     "serve": "serve",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
@@ -66,6 +74,8 @@ VERBS = {
 
 class Report:
     """A result as the verbs return them."""
+
+    ok = True
 
     def lines(self) -> list[str]:
         return ["first result", "second result"]

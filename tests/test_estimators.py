@@ -218,10 +218,14 @@ def test_truncation_is_told_and_nothing_else(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, labels = texts(16)
-    BertClassifier(model, **{**QUICK, "epochs": 1}).fit(given, labels)
+    BertClassifier(model, **{**QUICK, "epochs": 1}).fit(given, labels).predict(given)
     assert capsys.readouterr().err == ""
-    BertClassifier(model, **{**QUICK, "epochs": 1, "max_length": 6}).fit(given, labels)
-    assert "16 of 16 texts were cut at 6 pieces" in capsys.readouterr().err
+    cut = BertClassifier(model, **{**QUICK, "epochs": 1, "max_length": 6}).fit(given, labels)
+    assert "X: 16 of 16 texts were cut at 6 pieces" in capsys.readouterr().err
+    cut.predict(["the cat ."])
+    assert capsys.readouterr().err == ""
+    cut.predict(given[:3])
+    assert "X: 3 of 3 texts were cut at 6 pieces" in capsys.readouterr().err
     BertClassifier(model, **{**QUICK, "epochs": 1}, verbose=True).fit(given, labels)
     assert "16 training and 0 validation examples" in capsys.readouterr().err
 

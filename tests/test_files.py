@@ -13,7 +13,7 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, atomic_file, write_text
+from bertine.files import atomic_dir, atomic_file, read_json, write_json, write_text
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +70,14 @@ def test_a_folder_comes_back_when_the_new_one_cannot_take_its_place(
     assert len(calls) == 3
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert [p.name for p in out.iterdir()] == ["old"]
+
+
+def test_half_a_character_is_written_as_json_has_it(tmp_path: Path) -> None:
+    # Such as the name of a file that is no UTF-8, in the settings of a run.
+    value = {"data_path": "a\udcff", "of": "ä"}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    assert read_json(tmp_path / "a.json")["of"] == "ä"
 
 
 def test_a_mistake_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SOURCE = Path(bertine.__file__).parent
 
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
-BASE = {"errors", "files", "rng", "launch", "console", "taskinfo"}
+BASE = {"errors", "files", "rng", "launch", "console", "taskinfo", "workers"}
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": set(),
     "console": {"launch"},
     "taskinfo": {"errors", "files"},
+    "workers": {"errors", "files", "launch"},
     "text": BASE,
     "data": {*BASE, "text"},
     "models": BASE,

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
     from bertine.estimators import BertClassifier, BertRegressor
+    from bertine.inference.embed import embed
+    from bertine.inference.embedder import Embedder
+    from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor, evaluate
+    from bertine.inference.similar import similar
     from bertine.inspection import inspect
     from bertine.modeldir import load_model, save_model
     from bertine.models.config import BertConfig
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from bertine.training.finetune import finetune
     from bertine.training.lr_find import lr_find
     from bertine.training.pretrain import pretrain
+    from bertine.training.search import search
 
 __version__ = "0.1.0"
 
@@ -44,10 +49,13 @@ _HOME = {
     "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.models.config",
     "BertRegressor": "bertine.estimators",
+    "Embedder": "bertine.inference.embedder",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "embed": "bertine.inference.embed",
     "evaluate": "bertine.inference.predictor",
+    "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetune",
@@ -62,7 +70,9 @@ _HOME = {
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
+    "search": "bertine.training.search",
     "serve": "bertine.serving.serve",
+    "similar": "bertine.inference.similar",
     "train_vocab": "bertine.text.vocab",
 }
 
@@ -71,11 +81,14 @@ __all__ = [
     "BertConfig",
     "BertRegressor",
     "BertineError",
+    "Embedder",
     "Predictor",
     "TokenStore",
     "Tokenizer",
     "__version__",
+    "embed",
     "evaluate",
+    "export",
     "feature_based",
     "fill_mask",
     "finetune",
@@ -90,7 +103,9 @@ __all__ = [
     "report",
     "run_demo",
     "save_model",
+    "search",
     "serve",
+    "similar",
     "train_vocab",
 ]
 

@@ -1,8 +1,9 @@
 """The command line: finds the command, reads its arguments, calls its one function.
 
 A mistake ends with one line on stderr and exit status 2; an interruption with one line and 130.
-An exception that is nobody's mistake but ours keeps its traceback (exit status 1). Results go
-to stdout; what was resolved, notes and progress go to stderr.
+An exception that is nobody's mistake but ours keeps its traceback (exit status 1, which is also
+that of a command of which a part failed). Results go to stdout; what was resolved, notes and
+progress go to stderr.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not launch.is_main():
                 nowhere = stack.enter_context(open(os.devnull, "w"))
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
-            _run(arguments)
+            status = _run(arguments)
         sys.stdout.flush()
     except BertineError as error:
         _tell(f"bertine: error: {' '.join(str(error).split())}")
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         print("bertine: error: the disk of the standard output is full", file=sys.stderr)
         return EXIT_MISTAKE
-    return 0
+    return status
 
 
 def _tell(line: str) -> None:
@@ -72,7 +73,7 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print(overview())
@@ -89,13 +90,14 @@ def _run(arguments: list[str]) -> None:
                 raise BertineError(f"'bertine {name}' is one process; start it without torchrun")
             if launch.is_main():
                 print(resolved(command, values), file=sys.stderr, flush=True)
-            command.run(values)
+            return command.run(values) or 0
     elif not name:
         raise BertineError("no command given; see 'bertine --help'")
     else:
         kind = "option" if name.startswith("-") else "command"
         hint = nearest(name, [*COMMANDS, "--help", "--version"])
         raise BertineError(f"unknown {kind} '{name}'{hint}; see 'bertine --help'")
+    return 0
 
 
 def overview() -> str:

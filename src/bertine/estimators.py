@@ -107,7 +107,8 @@ class _BertEstimator(BaseEstimator):
         )
         none: Examples[Example] = Examples(_SOURCE, columns, _LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
-        with tempfile.TemporaryDirectory(prefix="bertine-fit-") as folder, self._quietly():
+        temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
+        with temporary as folder, quietly(not self.verbose):
             result = finetune(
                 self._task,
                 model=self.model,
@@ -137,9 +138,6 @@ class _BertEstimator(BaseEstimator):
             return int(state)
         return int(check_random_state(state).randint(2**31 - 1))
 
-    def _quietly(self) -> Any:
-        return quietly(not self.verbose)
-
     def _answers(self, X: Any) -> list[Any]:
         """The predictions for texts.
 
@@ -156,8 +154,13 @@ class _BertEstimator(BaseEstimator):
                 f"X has {_number(len(texts[0]))} a row, but {type(self).__name__} was fitted to "
                 f"{_number(width)}"
             )
-        with self._quietly():
-            return self.predictor_.predict(texts)
+        items = [Example(each, None, row) for row, each in enumerate(texts, 1)]
+        columns = self.predictor_.task.text_columns
+        examples: Examples[Example] = Examples(_SOURCE, columns, None, items)
+        answers, features = self.predictor_.run(examples)
+        for note in self.predictor_.task.notes(features):
+            warn(f"{_SOURCE}: {note}")
+        return answers
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
         """The texts of `X`, one or two a row.
@@ -218,6 +221,8 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
             dropout, long_text: see :func:`bertine.finetune`.
         class_weights: ``"balanced"``: every class counts the same in the loss; None: every text
             does.
+        focal_gamma: of the focal loss: what is predicted well already counts less; 0:
+            cross-entropy.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
         random_state: decides the new head, the order and dropout: the same number gives the same
@@ -252,6 +257,7 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         dropout: float | None = None,
         long_text: str = "head",
         class_weights: str | None = None,
+        focal_gamma: float = 0.0,
         device: str | None = None,
         precision: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
@@ -272,6 +278,7 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         self.dropout = dropout
         self.long_text = long_text
         self.class_weights = class_weights
+        self.focal_gamma = focal_gamma
         self.device = device
         self.precision = precision
         self.random_state = random_state
@@ -297,12 +304,17 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
-        TableOptions(class_weights=self.class_weights)
+        TableOptions(class_weights=self.class_weights, focal_gamma=self.focal_gamma)
 
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextClassification(tuple(names), train.text_columns, _LABEL, longest)
             weights = task.balanced(train) if self.class_weights else None
-            return dataclasses.replace(task, class_weights=weights, long_text=self.long_text)
+            return dataclasses.replace(
+                task,
+                class_weights=weights,
+                focal_gamma=self.focal_gamma,
+                long_text=self.long_text,
+            )
 
         self._fit(texts, [names[number] for number in ids.tolist()], build)
         self.classes_ = classes

@@ -129,6 +129,41 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def lock_folder(path: str | Path, otherwise: str) -> Iterator[None]:
+    """Keep every other process that asks out of the folder `path`, until the end or until this
+    process ends, in whatever way. Where the file system has no locks, nobody is kept out.
+
+    Raises:
+        BertineError: another process has it; `otherwise` says what that means.
+    """
+    with os_errors(path, "looking at it"):
+        handle = os.open(path, os.O_RDONLY)
+    try:
+        lock_handle(handle, f"{path}: {otherwise}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock_handle(handle: int, otherwise: str) -> None:
+    """Lock an open file or folder until it is closed.
+
+    Raises:
+        BertineError: another process has locked it; `otherwise` is the message.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BertineError(otherwise) from error
+    except OSError:
+        return  # nor on some network file systems
+
+
 def check_replaceable(path: str | Path, what: str, ours: Callable[[Path], bool]) -> None:
     """Refuse to write a folder over one that holds something else.
 
@@ -156,7 +191,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a character, which JSON has an escape for
+        text = json.dumps(value, indent=2)
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | Path) -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 import bertine
 import toys
-from bertine import prepare
+from bertine import prepare, workers
 from bertine.data import part_runners
 from bertine.data import prepare as preparation
 from bertine.data.duplicates import Seen
@@ -146,7 +146,7 @@ def killed_after_two(folder: Path, name: str) -> None:
         [sys.executable, "-c", PROGRAM, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=part_runners._environment(1),
+        env=workers.environment(1),
         text=True,
     )
     assert process.stdout is not None
@@ -208,7 +208,7 @@ def test_kills_with_several_processes(folder: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
             stderr=subprocess.DEVNULL,
-            env=part_runners._environment(1),
+            env=workers.environment(1),
         )
         while process.poll() is None and parts_in(work) < wanted:
             time.sleep(0.01)
@@ -261,7 +261,7 @@ def test_workers_end_with_the_process_that_asked(folder: Path) -> None:
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         text=True,
-        env=part_runners._environment(1),
+        env=workers.environment(1),
     )
     assert process.stdout is not None
     worker_id = int(process.stdout.readline())
@@ -279,7 +279,7 @@ def test_workers_end_with_the_process_that_asked(folder: Path) -> None:
 
 
 def test_a_worker_that_is_killed_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_runners, "sys", type("sys", (), {"executable": "/bin/false"}))
+    monkeypatch.setattr(workers, "sys", type("sys", (), {"executable": "/bin/false"}))
     with pytest.raises(BertineError, match="run again, with fewer --processes"):
         made(folder, "store", processes=2)
     assert not (folder / "store").exists()
@@ -405,7 +405,7 @@ def test_ray_makes_the_same_store(folder: Path) -> None:
         [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
-        env=part_runners._environment(1),
+        env=workers.environment(1),
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

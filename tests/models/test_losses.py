@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertine.models.losses import sum_cross_entropy
+from bertine.models.losses import focal, sum_cross_entropy
 
 
 @pytest.mark.parametrize("targets", [1, 31, 32, 33, 100])
@@ -41,3 +41,21 @@ def test_large_logits_stay_finite() -> None:
     assert total.item() == pytest.approx(2e4)
     assert int(correct) == 1
     assert torch.isfinite(logits.grad).all()
+
+
+def test_what_is_certain_has_no_focal_loss_and_a_finite_gradient() -> None:
+    """The power of 1 - p has an infinite slope at p = 1 where gamma is below 1."""
+    logits = torch.tensor([[90.0, -90.0], [-90.0, 90.0]], requires_grad=True)
+    labels = torch.tensor([0, 0])
+    for gamma in (0.5, 2.0):
+        each = F.cross_entropy(logits, labels, reduction="none")
+        total = focal(each, -each, gamma)
+        (grad,) = torch.autograd.grad(total, logits)
+        assert float(total) == pytest.approx(180.0)
+        assert bool(grad.isfinite().all())
+        assert float(grad[0].abs().max()) < 1e-6 < float(grad[1].abs().min())
+
+
+def test_gamma_0_is_the_cross_entropy() -> None:
+    each = torch.tensor([0.1, 2.0, 5.0])
+    assert float(focal(each, -each, 0.0)) == pytest.approx(7.1)

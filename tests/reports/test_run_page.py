@@ -15,6 +15,7 @@ import toys
 from bertine import finetune, pretrain, report
 from bertine.errors import BertineError
 from bertine.reports.plots import curve, scatter
+from bertine.reports.scores import score_text
 from bertine.tasks.entities import Counts
 from bertine.tasks.multi_label_report import MultiLabelReport
 from bertine.tasks.regression import Score, TextRegression
@@ -437,6 +438,7 @@ def test_a_regression_is_drawn(tmp_path: Path) -> None:
     assert told["points"][0] == [-5.0, -4.5]
     run = write_final(tmp_path / "run", told)
     assert titles(run)[0] == "Predicted and true scores"
+    assert score_text("mean_squared_error", 24267.3546) == "24,267"
     assert f"{len(told['points'])} of 2,500 examples" in words(run)
     assert b"nothing logged" in scatter([])
     assert scatter([(1.0, 1.0)])  # one value has no spread

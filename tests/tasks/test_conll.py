@@ -95,6 +95,38 @@ def test_comments_of_conllu_are_counted_and_a_word_may_begin_with_the_sign(tmp_p
     assert tweets.items[0].words == ("#", "#photo")
 
 
+def test_lines_of_conllu_that_are_no_words_are_left_out(tmp_path: Path) -> None:
+    rows = [("1-2", "au", "_"), ("1", "à", "ADP"), ("2", "le", "DET"), ("2.1", "est", "VERB")]
+    lines = ["\t".join([number, word, "_", tag, *["_"] * 6]) for number, word, tag in rows]
+    path = file(tmp_path / "fr.conllu", "\n".join(["# text = au", *lines]) + "\n")
+    examples = read_sentences(path, Columns(word_column=2, tag_column=4))
+    assert examples.items == [Sentence(("à", "le"), ("ADP", "DET"), 3)]
+    assert any("2 lines of CoNLL-U are no words" in note for note in examples.notes)
+    with pytest.raises(BertineError, match="is CoNLL-U, whose first column holds numbers"):
+        read_sentences(path)
+    # In files of fewer columns it is a word like any other.
+    scores = read_sentences(file(tmp_path / "a.conll", "2-1\tO\nwin\tO\n3.5\tB-x\n"))
+    assert scores.items[0].words == ("2-1", "win", "3.5")
+
+
+def test_names_are_for_keys_and_numbers_for_columns(tmp_path: Path) -> None:
+    columns = file(tmp_path / "a.conll", "a\tN\tO\nb\tV\tB-x\n")
+    with pytest.raises(BertineError, match=r"a.conll: is a column file.* not label_column"):
+        read_sentences(columns, named_columns(None, "pos", None, None))
+    keys = jsonl(tmp_path / "a.jsonl", {"words": ["a"], "tags": ["B-x"], "pos": ["N"]})
+    with pytest.raises(BertineError, match=r"a.jsonl: is no column file.* not tag_column"):
+        read_sentences(keys, named_columns(None, None, None, 2))
+    # What a model was trained with is no demand.
+    trained = Columns.trained_with(("tokens",), "pos")
+    assert tags_of(columns, named_columns(None, None, None, 2).merged(trained)) == [("N", "V")]
+
+
+@pytest.mark.parametrize("space", ["", " "])
+def test_json_lines_are_told_without_their_suffix(tmp_path: Path, space: str) -> None:
+    text = f'{{{space}"words": ["a", "b"], "tags": ["B-x", "O"]}}\n'
+    assert tags_of(file(tmp_path / "a.txt", text)) == [("B-x", "O")]
+
+
 def test_malformed_sequences_are_counted_and_read_as_conlleval_does(tmp_path: Path) -> None:
     path = file(tmp_path / "a.conll", "a\tB-x\nb\tI-x\nc\tI-y\nd\tO\ne\tB-x\nf\tB-y\n")
     examples = read_sentences(path)
@@ -103,6 +135,21 @@ def test_malformed_sequences_are_counted_and_read_as_conlleval_does(tmp_path: Pa
         f"{path}: 1 of 6 tags do not keep the rules of IOB2; entities are read as conlleval reads "
         "them"
     ]
+
+
+def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.conll", "a\tB-x\nb\tb-x\nc\tI-x\nd\tO\n")
+    examples = read_sentences(path)
+    assert examples.scheme == "plain"
+    assert examples.notes == [
+        f"{path}: 1 of 4 tags mark no entity (such as 'b-x'), so all are taken for plain tags; "
+        "mend them, or name the scheme (--tag-scheme)"
+    ]
+    assert read_sentences(path, scheme="plain").notes == []
+    both = read_sentences(file(tmp_path / "c.conll", "a\tB-x\nb\tE-x\nc\tB-x\nd\tL-x\n"))
+    assert "1 of 4 tags mark no entity (such as 'L-x')" in both.notes[0]
+    parts = file(tmp_path / "b.conll", "a\tDT\nb\tNN\nc\tO\n")
+    assert read_sentences(parts).notes == []
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:

@@ -105,3 +105,25 @@ def test_balanced_weights_let_every_class_count_the_same() -> None:
         total = weighted.terms(model, batch)["classifier"].total
     losses = -logits.log_softmax(-1)
     assert float(total) == pytest.approx(float(0.6 * losses[:5, 0].sum() + 3 * losses[5, 1]))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_focal_loss_is_written_out(weighted: bool) -> None:
+    items = [Example((text,), label) for text, label in [("the cat", "a"), ("a dog .", "b")]]
+    examples = Examples("train.csv", ("text",), "label", items)
+    weights = (0.5, 1.5) if weighted else None
+    task = TextClassification(("a", "b"), max_length=18, class_weights=weights, focal_gamma=2.0)
+    torch.manual_seed(0)
+    settings = toys.config(initializer_range=0.3)
+    model = Model(settings, task.heads(settings)).eval()
+    batch = task.collate(task.featurize(examples, toys.tokenizer()), 0)
+    term = task.terms(model, batch)["classifier"]
+    p = task.outputs(model, batch).softmax(-1).diagonal()
+    scale = torch.tensor([0.5, 1.5]) if weighted else 1.0
+    assert term.total.item() == pytest.approx(-(scale * (1 - p) ** 2 * p.log()).sum().item())
+    torch.testing.assert_close(
+        torch.autograd.grad(term.total, list(model.heads.parameters()))[0],
+        torch.autograd.grad(
+            -(scale * (1 - p) ** 2 * p.log()).sum(), list(model.heads.parameters())
+        )[0],
+    )

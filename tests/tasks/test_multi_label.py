@@ -87,6 +87,22 @@ def test_bad_labels_are_named(
         MultiLabel.from_examples(examples_of(sets), labels=labels)
 
 
+def test_the_focal_loss_is_written_out() -> None:
+    examples = examples_of(SETS)
+    task = MultiLabel(("a", "b", "c"), max_length=24, focal_gamma=1.5)
+    torch.manual_seed(0)
+    settings = toys.config(initializer_range=0.3)
+    model = Model(settings, task.heads(settings)).eval()
+    batch = task.collate(task.featurize(examples, toys.tokenizer()), 0)
+    with torch.no_grad():
+        logits = task.outputs(model, batch).double().numpy()
+        term = task.terms(model, batch)["classifier"]
+    p = 1 / (1 + np.exp(-logits))
+    true = np.where(TABLE > 0.5, p, 1 - p)
+    assert float(term.total) == pytest.approx(-((1 - true) ** 1.5 * np.log(true)).sum(), rel=1e-5)
+    assert term.count == 12
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_is_written_out_and_transformers(weighted: bool, tmp_path: Path) -> None:
     examples = examples_of(SETS)

@@ -35,6 +35,33 @@ def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
         read_examples(path, strict=True)
 
 
+def test_a_gap_of_pandas_is_no_label_and_no_number_of_json(tmp_path: Path) -> None:
+    columns = {"text": ["a", "b"], "label": [1.0, float("nan")], "x": [float("nan"), float("inf")]}
+    path = write(tmp_path / "train.parquet", columns)
+    with pytest.raises(BertineError, match=r"parquet:2: the label 'label' is null; every row"):
+        read_examples(path)
+    with Table(path) as table:
+        assert [row.values["x"] for row in table] == [None, "inf"]
+
+
+def test_bytes_are_texts_whose_writer_did_not_say_so(tmp_path: Path) -> None:
+    columns = {"text": ["hé".encode(), b"x\xff"], "label": [b"a", b"b"]}
+    examples = read_examples(write(tmp_path / "train.parquet", columns))
+    assert [(item.texts, item.label) for item in examples.items] == [
+        (("hé",), "a"),
+        (("x\ufffd",), "b"),
+    ]
+    assert any("1 invalid UTF-8 sequences were replaced" in note for note in examples.notes)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    arrays = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
+    table = pa.Table.from_arrays(arrays, names=["text", "text", "label"])
+    pq.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(BertineError, match=r"parquet: two columns are called 'text'; rename one"):
+        read_examples(tmp_path / "train.parquet")
+
+
 def test_values_of_other_kinds_are_told(tmp_path: Path) -> None:
     day = datetime.date(2020, 1, 2)
     path = write(
@@ -70,5 +97,5 @@ def test_predictions_of_parquet_are_json_lines(tmp_path: Path) -> None:
     assert report.rows == 2
     assert [(row["text"], row["number"]) for row in rows] == [("the cat", 1), ("soup", 2)]
     assert all(row["label"] in ("animal", "dish") for row in rows)
-    with pytest.raises(BertineError, match="answers are not written as Parquet"):
-        predict(model, path, tmp_path / "out.parquet", show_progress=False)
+    predict(model, path, tmp_path / "out.parquet", precision="fp32", show_progress=False)
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows

@@ -156,6 +156,8 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
     assert "2 texts with half a character" in notes
     assert examples.items[2].label is not None
     assert examples.items[2].label.span == (4, 7)
+    with pytest.raises(BertineError, match=r"paragraphs\[0\]: 'context' has half a character"):
+        read_questions(tmp_path / "dev.json", strict=True)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,18 @@ def test_json_lines_may_have_several_answers(tmp_path: Path) -> None:
     assert all(gold.v2 for gold in golds)
 
 
+def test_places_in_a_column_with_gaps_are_whole_numbers_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"  # as pandas writes it
+    path.write_text("question,context,answer,answer_start\nq,a b b,b,4.0\nq,a b b,b,\n")
+    spans = [item.label.span for item in read_questions(path).items if item.label]
+    assert spans == [(4, 5), (2, 3)]
+    path = tmp_path / "train.jsonl"
+    row = {"question": "q", "context": "a b b", "answers": {"text": ["b", "b"]}}
+    row["answers"] |= {"answer_start": [4.0, float("nan")]}  # type: ignore[operator]
+    path.write_text(json.dumps(row))
+    assert [item.label.span for item in read_questions(path).items if item.label] == [(4, 5)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -306,7 +320,9 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
     train, validation = read_span_splits(tmp_path, official=True, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["dev2.0"]
-    # One's own task takes the file, too.
+    # One's own task takes the file, too, but its columns are what they are.
+    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns and quotes are k"):
+        read_span_splits(path, official=False, seed=0, label_column="answer")
     train, validation = read_span_splits(path, official=False, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]
 

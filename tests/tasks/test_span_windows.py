@@ -182,6 +182,24 @@ def test_offsets_survive_accents_case_and_wide_characters() -> None:
     assert "".join(texts) == cased.replace(" ", "")
 
 
+@pytest.mark.parametrize(
+    ("word", "stripped"),
+    [("हिन्दू", "हिनद"), ("กั", "ก"), ("e\u0301", "e")],  # Hindi, Thai: marks of class 0
+)
+def test_a_vowel_sign_at_the_end_of_an_answer_stays_with_it(word: str, stripped: str) -> None:
+    words = Tokenizer.from_vocab([*SPECIAL_TOKENS, "who", stripped, "z"])
+    features = encode_spans(
+        questions(("who", f"{word} z", [(word, 0)])),
+        words,
+        max_length=16,
+        max_question_length=4,
+        doc_stride=4,
+    )
+    begin, end = features[0].offsets[0]
+    assert f"{word} z"[begin:end] == word
+    assert features[0].on_pieces is None
+
+
 def test_an_answer_inside_a_piece_is_told_once_with_the_whole_piece() -> None:
     context = "a b 1960 c d e f g h i j a b c"
     examples = questions(("a", context, [("960", 5)]))

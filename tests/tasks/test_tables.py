@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.errors import BertineError
+from bertine.tasks.examples import read_examples
 from bertine.tasks.layout import Layout
 from bertine.tasks.table_writer import open_writer
 from bertine.tasks.tables import Table, read_rows
@@ -250,6 +251,21 @@ def test_half_a_character_in_json_is_mended_and_counted(tmp_path: Path) -> None:
     assert "surrogate" in error_of(path, strict=True)
 
 
+def test_half_a_character_inside_a_list_is_mended_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": [{"text": "x\\ud800"}, "\\udfffy"]}\n')
+    with Table(path) as table:
+        assert [row.values for row in table] == [{"a": [{"text": "x\ufffd"}, "\ufffdy"]}]
+        assert table.stats.invalid_utf8 == 2
+    with pytest.raises(BertineError, match="half a surrogate pair"):
+        rows_of(path, strict=True)
+
+
+def test_nan_is_no_label(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": NaN}\n')
+    with pytest.raises(BertineError, match=r"a.jsonl:1: the label 'label' is NaN; every row"):
+        read_examples(path)
+
+
 def test_values_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
     content = [{"text": 3, "label": None}, {"label": [1]}, {"text": "a", "label": "  "}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, content)))
@@ -317,6 +333,14 @@ def test_compressed_output_is_refused(tmp_path: Path) -> None:
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BertineError, match="is a folder; name a file in it"),
+        open_writer(tmp_path, Layout("csv", ",", True), ["a"]),
+    ):
+        raise AssertionError("it was opened")
 
 
 def test_a_table_without_a_header_gets_its_columns_named(tmp_path: Path) -> None:

@@ -143,7 +143,8 @@ def test_what_is_met_is_noted_once() -> None:
     examples = examples_of(rows)
     task = Tagging(LABELS, max_length=12)
     for _ in range(2):
-        features_of(task, examples)
+        features = features_of(task, examples)
+        assert task.notes(features) == []
     assert examples.notes == [
         "train.conll: 1 of 2 sentences are longer than 12 pieces; they are read in 6 windows, so "
         "that every word is predicted",

@@ -162,7 +162,7 @@ def test_the_best_epoch_asked_for_when_resumed(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be one from before."""
-    from bertine.training import finetune as module
+    from bertine.training import finetune_run as module
 
     original = module.evaluate_examples
 

@@ -144,6 +144,23 @@ def test_an_unknown_row_is_named(
     assert not (tmp_path / "o").exists()
 
 
+def test_an_unknown_tag_of_the_test_file_is_told_before_anything_is_computed(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.conll").write_bytes((data / f"{name}.conll").read_bytes())
+    (tmp_path / "test.conll").write_text("cat 3 B-robot\n")
+    with pytest.raises(BertineError, match=r"test\.conll:1: unknown tag 'B-robot' of 'cat'"):
+        bertine.feature_based(model, data=tmp_path, out=tmp_path / "out", **QUICK)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_something_else_is_one_line(model: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "feature-based.json").write_text("[]")
+    with pytest.raises(BertineError, match="is no table of feature-based"):
+        bertine.feature_based(model, data=data, out=tmp_path, resume=True, **QUICK)
+
+
 def test_the_weighted_sum_begins_as_the_mean() -> None:
     states = torch.randn(2, 3, 4, 5)
     torch.testing.assert_close(LayerMix(4)(states), states.mean(2))

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
@@ -17,6 +19,10 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.rng import generator
+from bertine.tasks.examples import Splits
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import read_own
 
 OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
 QUICK: dict[str, Any] = {
@@ -96,6 +102,29 @@ def test_swag_is_learned_saved_evaluated_and_predicted(
         assert logits.softmax(-1)[0].tolist() == pytest.approx(answer.probabilities, abs=1e-4)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_row_without_a_last_choice_has_fewer(suffix: str, model: Path, tmp_path: Path) -> None:
+    row = {"question": "the old cat", "choice0": "sleeps", "choice1": "boils", "label": 0}
+    rows = [{**row, "choice2": "bakes"}, *[{**row, "choice2": None}] * 7]
+    data, answered = tmp_path / f"train.{suffix}", tmp_path / "answered.jsonl"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), data)
+    else:
+        del rows[-1]["choice2"]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bertine.finetune("choice", model=model, data=data, out=tmp_path / "run", **QUICK)
+    report = bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
+    assert report.to_dict()["num_examples"] == 8
+    bertine.predict(tmp_path / "run", data, answered, precision="fp32", all_probabilities=True)
+    found = [json.loads(line)["probability_choice2"] for line in answered.read_text().splitlines()]
+    assert found[0] > 0.0
+    assert found[1:] == [0.0] * 7
+    data = tmp_path / "bad.jsonl"
+    data.write_text(json.dumps({**rows[0], "question": None}) + "\n")
+    with pytest.raises(BertineError, match=r"1: 'question' is null, but must be a text"):
+        bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
+
+
 def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:
     """Micro-batches that hold two examples' choices, or not even one's."""
 
@@ -133,6 +162,19 @@ def write_tagged(path: Path, rows: int, columns: bool = False) -> Path:
         lines.append(f"{toys.sentence(topic, adjective)},{cells if columns else found}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def test_a_label_that_is_held_out_with_its_only_row_is_known(tmp_path: Path) -> None:
+    # All sets of labels differ, so nothing is stratified; each row has a label of its own.
+    lines = ["text,labels", *(f"t{row},all|only{row:02}" for row in range(10))]
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    splits = Splits(train=tmp_path / "train.csv")
+    train, held, build = read_own(MultiLabel, splits, seed=0, options=TableOptions())
+    task = build(16)
+    assert task.task_info().labels == ("all", *(f"only{row:02}" for row in range(10)))
+    for part in (train, held):
+        features = task.featurize(part, toys.tokenizer())
+        assert [each.chosen.sum() for each in features] == [2.0] * len(part)
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -219,6 +261,7 @@ def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> No
             ["regression", "--label-columns", "a"],
             "is for multi-label, but the task is 'regression'",
         ),
+        (["regression", "--focal-gamma", "2"], "is for text and multi-label, but the task is"),
         (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
         (["choice"], "cannot tell which column holds the label"),
         (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +251,32 @@ def test_the_n_best_need_a_file(run: tuple[str, Path, Path, FinetuneResult]) -> 
     _, data, out, _ = run
     with pytest.raises(BertineError, match="the n best answers go to a file"):
         bertine.predict(out, data, all_probabilities=True, precision="fp32")
+
+
+def test_nothing_is_written_beside_a_pipe(
+    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+) -> None:
+    version, data, out, _ = run
+    dev, pipe = data.with_name(f"dev-v{version}.json"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    bertine.predict(out, dev, pipe, precision="fp32", show_progress=False)
+    reader.join(timeout=60)
+    assert len(json.loads(read[0])) == (40 if version == "2.0" else 30)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    with pytest.raises(BertineError, match="the n best answers go to a file"):
+        bertine.predict(out, dev, pipe, all_probabilities=True, precision="fp32")
+
+
+def test_columns_are_not_named_for_squads_files(
+    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+) -> None:
+    version, data, out, _ = run
+    dev = data.with_name(f"dev-v{version}.json")
+    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns"):
+        bertine.predict(out, dev, tmp_path / "out.json", text_columns=["q", "c"])
 
 
 def test_answers_to_stdout_are_the_json_alone(

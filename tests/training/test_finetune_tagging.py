@@ -189,6 +189,20 @@ def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> N
             assert line.startswith(f"{before}\t")
 
 
+def test_lines_of_conllu_that_are_no_words_get_no_tag(
+    trained: FinetuneResult, tmp_path: Path
+) -> None:
+    words = [("1-2", "theold"), (1, "the"), (2, "old"), (3, "cat"), (4, "sleeps")]
+    rows = ["\t".join([str(number), word, *["_"] * 8]) for number, word in words]
+    (tmp_path / "in.conllu").write_text("\n".join(rows) + "\n")
+    lines = predict(trained.model, tmp_path / "in.conllu", tmp_path / "out", "--word-column", "2")
+    assert [line.split("\t")[10:] for line in lines[:-1]] == [
+        [tag] for tag in ("_", "O", "O", "B-animal", "I-animal")
+    ]
+    with pytest.raises(BertineError, match=r"is a column file.* not text_columns"):
+        bertine.predict(trained.model, tmp_path / "in.conllu", "-", text_columns="form")
+
+
 def test_the_added_column_scores_as_evaluate_does(
     trained: FinetuneResult, data: Path, tmp_path: Path
 ) -> None:

@@ -47,7 +47,8 @@ def test_the_bracket_lies_where_the_loss_falls() -> None:
     found = bracket_of(curve_of([valley(rate) for rate in RATES]))
     assert found is not None
     assert 1.6e-5 < found.steepest < 6.4e-5
-    assert 5e-4 < found.lowest < 2e-3
+    assert 5e-4 < found.lowest < 5e-3
+    assert valley(found.lowest) < valley(1e-3) + 0.02
     assert (found.low, found.high) == (found.steepest, found.lowest / 10)
     assert found.low < found.middle < found.high
 
@@ -89,6 +90,20 @@ def test_what_falls_after_a_rise_is_not_taken_for_learning() -> None:
     found = bracket_of(curve_of(losses))
     assert found is not None
     assert found.steepest < 1e-4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_the_flat_before_the_rise_is_lowest_is_chance_and_does_not_count(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+
+    def flat(rate: float) -> float:
+        """Falls about 1e-5, is flat for a decade and a half, and rises from 1e-3 on."""
+        at = math.log10(rate)
+        return 1.0 + 0.8 / (1.0 + math.exp(8 * (at + 5))) + max(0.0, at + 3) * 2
+
+    found = bracket_of(curve_of([flat(rate) + 0.05 * draw.standard_normal() for rate in RATES]))
+    assert found is not None
+    assert 3e-4 < found.lowest < 3e-3
 
 
 def test_the_end_of_the_bracket_is_the_steepest_where_that_is_higher() -> None:

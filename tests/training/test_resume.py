@@ -295,7 +295,7 @@ def test_finetune_killed_at_the_end_of_an_epoch(
     stop: str,
 ) -> None:
     """Where training, evaluation and the last checkpoint meet."""
-    from bertine.training import finetune as module
+    from bertine.training import finetune_run as module
 
     def life(folder: Path) -> Any:
         return finetune(
@@ -363,7 +363,7 @@ def test_finetune_goes_on_only_with_the_same_examples_and_weights(
 def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertine.training import finetune as module
+    from bertine.training import finetune_run as module
 
     def life() -> None:
         finetune("text", model=model, data=labelled, out=tmp_path / "run", epochs=2, resume=True)

@@ -3,7 +3,9 @@ here."""
 
 from bertine.commands.command import Command
 from bertine.commands.demo import DEMO
+from bertine.commands.embed import EMBED
 from bertine.commands.evaluate import EVALUATE
+from bertine.commands.export import EXPORT
 from bertine.commands.feature_based import FEATURE_BASED
 from bertine.commands.fill_mask import FILL_MASK
 from bertine.commands.finetune import FINETUNE
@@ -14,7 +16,9 @@ from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
 from bertine.commands.report import REPORT
+from bertine.commands.search import SEARCH
 from bertine.commands.serve import SERVE
+from bertine.commands.similar import SIMILAR
 from bertine.commands.vocab import VOCAB
 
 COMMANDS: dict[str, Command] = {
@@ -27,10 +31,14 @@ COMMANDS: dict[str, Command] = {
         PRETRAIN,
         LR_FIND,
         FINETUNE,
+        SEARCH,
         REPORT,
         EVALUATE,
         PREDICT,
         FILL_MASK,
+        EMBED,
+        SIMILAR,
+        EXPORT,
         SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,

@@ -20,7 +20,8 @@ class Command:
         add_arguments: declares the arguments. Their names, with underscores, and their defaults
             are those of the function the command stands for; a test holds that.
         run: imports that function (and not before), calls it with the values of the arguments,
-            by name, and prints the ``lines()`` of what it returns.
+            by name, and prints the ``lines()`` of what it returns. It may return an exit status,
+            where a part of the work failed.
         processes: whether ``torchrun`` may start it in several processes that work together.
     """
 
@@ -28,7 +29,7 @@ class Command:
     summary: str
     description: str
     add_arguments: Callable[[Parser], None]
-    run: Callable[[dict[str, Any]], None]
+    run: Callable[[dict[str, Any]], int | None]
     processes: bool = False
 
     def parser(self) -> Parser:

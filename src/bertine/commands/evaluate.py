@@ -28,7 +28,7 @@ def _add_arguments(parser: Parser) -> None:
     add_column_arguments(parser, otherwise="as in training", label=True)
     add_table_arguments(parser, text=False)
     add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=True)
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, int8=True)
 
 
 def _run(values: dict[str, Any]) -> None:

@@ -43,6 +43,14 @@ def add_own_data_arguments(parser: Parser) -> None:
         help="let every class count the same in the loss, however rare",
     )
     group.add_argument(
+        "--focal-gamma",
+        metavar="X",
+        type=real(0.0),
+        default=0.0,
+        help="focal loss: what is predicted well already counts less, the more so the higher it is "
+        "(0: cross-entropy)",
+    )
+    group.add_argument(
         "--long-text",
         choices=LONG_TEXT,
         default="head",

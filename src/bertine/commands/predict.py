@@ -31,8 +31,8 @@ def _add_arguments(parser: Parser) -> None:
         "--out",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input (tags of plain text: jsonl); - is "
-        "standard output",
+        help="where the answers go, in the format of the input (tags of plain text: jsonl; named "
+        ".parquet: Parquet); - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(
@@ -46,10 +46,15 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"
     )
+    parser.add_argument(
+        "--resume",
+        action=Switch,
+        help="of a table: go on where an earlier process was stopped, without loss or repetition",
+    )
     add_column_arguments(parser, otherwise="as in training", label=False)
     add_table_arguments(parser)
     add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=False)
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, int8=True)
 
 
 def _run(values: dict[str, Any]) -> None:

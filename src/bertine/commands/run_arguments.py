@@ -7,16 +7,22 @@ from argparse import _ActionsContainer
 from bertine.commands.arguments import Parser, Switch, real, share, whole
 
 
-def add_machine_arguments(parser: _ActionsContainer) -> None:
-    """``--device`` and ``--precision``: where, and in what, to compute."""
+def add_machine_arguments(parser: _ActionsContainer, *, int8: bool = False) -> None:
+    """``--device`` and ``--precision``: where, and in what, to compute; for answering also in 8
+    bits."""
     parser.add_argument(
         "--device", metavar="NAME", help="cpu, cuda or cuda:1 (not given: the GPU if there is one)"
     )
     parser.add_argument(
         "--precision",
-        choices=("auto", "bf16", "fp32"),
+        choices=("auto", "bf16", "fp32", *(["int8"] if int8 else [])),
         default="auto",
-        help="of the computation; auto is bf16 where the machine has it",
+        help="of the computation; auto is "
+        + (
+            "the fastest whose outputs a check finds close to those in fp32"
+            if int8
+            else "bf16 where the machine has it"
+        ),
     )
 
 

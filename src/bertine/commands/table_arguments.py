@@ -33,6 +33,27 @@ def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
         help="not given: told by the name of the file and its first lines; columns are column "
         "files of words",
     )
+    add_mending_arguments(group)
+
+
+def add_plain_table_arguments(parser: Parser) -> None:
+    """``--text-column`` of a table of single texts, and how it is read."""
+    group = parser.add_argument_group("reading")
+    group.add_argument(
+        "--text-column",
+        metavar="NAME",
+        help="the text (not given: text, sentence, or the only column)",
+    )
+    group.add_argument(
+        "--format",
+        choices=("csv", "tsv", "jsonl", "text"),
+        help="not given: told by the name of the file and its first line",
+    )
+    add_mending_arguments(group)
+
+
+def add_mending_arguments(group: _ArgumentGroup) -> None:
+    """Quotes, and strictness with what is damaged."""
     group.add_argument(
         "--quotes",
         "--no-quotes",

@@ -25,7 +25,7 @@ from bertine.data.prepare_report import PrepareReport, store_warnings
 from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
 from bertine.data.writer import write_manifest
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, check_replaceable, os_errors
+from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.launch import cores
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
@@ -232,16 +232,7 @@ def _locked(work: Path, out: Path) -> int:
 
 
 def _lock(handle: int, out: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BertineError(f"{out}: is being prepared by another process; wait for it") from error
-    except OSError:
-        return  # nor on some network file systems
+    lock_handle(handle, f"{out}: is being prepared by another process; wait for it")
 
 
 def _clear(work: Path, parts: Sequence[Part], resumed: int, files: int) -> None:

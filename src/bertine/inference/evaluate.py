@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 
+from bertine.inference.engine import Engine
 from bertine.inference.running import run_features
 from bertine.models.model import Model
 from bertine.tasks.base import Features, Report, Task
@@ -17,7 +18,7 @@ Prediction = TypeVar("Prediction")
 
 
 def evaluate_examples(
-    model: Model,
+    model: Model | Engine,
     task: Task[Prediction],
     examples: Examples,
     tokenizer: Tokenizer,

@@ -221,6 +221,12 @@ class HeldOutReport:
     unigram_entropy: float
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def collapsed(self) -> bool:
+        """Not judged here: a model that has learned no more than frequencies shows in its loss
+        beside the unigram entropy."""
+        return False
+
     def lines(self) -> list[str]:
         """The scores for people."""
         found = self.metrics

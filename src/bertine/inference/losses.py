@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from bertine.files import write_json
+from bertine.inference.engine import Engine
 from bertine.inference.running import run_features
 from bertine.models.model import Model
 from bertine.tasks.base import Features, Task
@@ -51,7 +52,7 @@ class WorstExample:
 
 
 def example_losses(
-    model: Model,
+    model: Model | Engine,
     task: Task[Any],
     features: Sequence[Features],
     *,
@@ -83,7 +84,7 @@ def example_losses(
 
 
 def worst_examples(
-    model: Model,
+    model: Model | Engine,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,
@@ -107,7 +108,7 @@ def worst_examples(
 
 def write_worst(
     folder: Path,
-    model: Model,
+    model: Model | Engine,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,
@@ -138,7 +139,7 @@ def write_worst(
 
 
 def _ranked(
-    model: Model,
+    model: Model | Engine,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,
@@ -169,6 +170,8 @@ def _ranked(
 
 def _text(value: Any) -> str:
     """A label or an answer as people read it; that there is none, too."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
     told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return told.replace(JOINT, "|") or "(none)"
 

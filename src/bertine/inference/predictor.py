@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from bertine.console import progress, say
 from bertine.data.store import is_store
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
+from bertine.inference.choosing import PrecisionCheck, check_precision
+from bertine.inference.engine import Engine
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
+from bertine.inference.samples import sample_inputs
 from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.modeldir import CONFIG, load_model, save_model
 from bertine.models.model import Model
@@ -31,6 +35,9 @@ from bertine.text.tokenizer import Tokenizer
 
 Text = str | tuple[str, ...]
 
+#: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
+STREAM_TEXTS = 4096
+
 
 class Predictor:
     """A fine-tuned model, its tokenizer and its task, ready to answer. Holds no state between
@@ -40,7 +47,10 @@ class Predictor:
         model: in evaluation mode, on `device`.
         tokenizer: of the model.
         task: what the model was trained to do.
-        dtype: the type it computes in, torch.float32 or torch.bfloat16.
+        dtype: the type it computes in, torch.float32, torch.bfloat16 or torch.int8.
+        engine: what computes on a CPU, its weights packed when it was loaded; later changes of
+            `model` are not seen by it. None on a GPU, and when it was made of parts in memory:
+            then the model itself computes.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
         training: facts of the training that the model directory tells, for the reader.
@@ -53,15 +63,22 @@ class Predictor:
         task: Task[Any],
         *,
         dtype: torch.dtype = torch.float32,
+        engine: Engine | None = None,
     ) -> None:
         self.model = model.eval()
-        self.tokenizer, self.task, self.dtype = tokenizer, task, dtype
+        self.tokenizer, self.task, self.engine = tokenizer, task, engine
+        self.dtype = dtype if engine is None else engine.backbone.dtype
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
 
     @classmethod
     def load(
-        cls, model_dir: str | Path, device: str | None = None, precision: str = "auto"
+        cls,
+        model_dir: str | Path,
+        device: str | None = None,
+        precision: str = "auto",
+        *,
+        threads: int | None = None,
     ) -> Predictor:
         """Read a model directory that ``bertine finetune``, or transformers for sequence or token
         classification, has written.
@@ -69,13 +86,21 @@ class Predictor:
         Args:
             model_dir: the folder.
             device: as PyTorch calls it; None: the GPU if there is one.
-            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
+            precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``. There ``"auto"``
+                is the fastest whose outputs a check finds close to those in fp32
+                (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
+            threads: to compute with on a CPU; None: measured.
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
         """
         where = resolve_device(device)
-        dtype = resolve_precision(precision, where)
+        packed = where.type == "cpu"
+        if packed:
+            check_precision(precision)
+            dtype = torch.float32
+        else:
+            dtype = resolve_precision(precision, where)
         loaded = load_model(model_dir)
         if loaded.task is None or loaded.task.name not in TASKS:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
@@ -90,7 +115,12 @@ class Predictor:
                 f"{model_dir}: bertine.json names the task {task.name!r}, but the weights lack "
                 f"its head ({', '.join(sorted(missing))})"
             )
-        predictor = cls(loaded.model.to(where), loaded.tokenizer, task, dtype=dtype)
+        model = loaded.model.to(where).eval()
+        engine = None
+        if packed:
+            samples = sample_inputs(loaded.tokenizer, task.max_length)
+            engine = Engine(model, precision=precision, threads=threads, samples=samples)
+        predictor = cls(model, loaded.tokenizer, task, dtype=dtype, engine=engine)
         predictor.load_lines = loaded.report.lines()
         predictor.training = dict(loaded.task.training)
         return predictor
@@ -102,6 +132,8 @@ class Predictor:
             return model
         predictor = cls.load(model, device, precision)
         for line in predictor.load_lines:
+            say(line)
+        for line in predictor.engine.lines() if predictor.engine else []:
             say(line)
         return predictor
 
@@ -116,6 +148,27 @@ class Predictor:
         save_model(
             model_dir, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
         )
+
+    @property
+    def computing(self) -> Model | Engine:
+        """What computes: the engine, or the model itself."""
+        return self.engine or self.model
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What answers depend on: hashes of weights and tokenizer, the task, the precision. Takes
+        about a third of a second for bert-base."""
+        return {
+            "weights": self.model.fingerprint(),
+            "tokenizer": self.tokenizer.fingerprint,
+            "task": self.task.task_info().to_dict(),
+            "precision": str(self.dtype).removeprefix("torch."),
+        }
+
+    @property
+    def precision_check(self) -> PrecisionCheck | None:
+        """How far outputs are from fp32, and why this precision was chosen; None: it is fp32, or
+        there is no engine."""
+        return None if self.engine is None else self.engine.check
 
     def __call__(self, texts: Sequence[Text]) -> list[Any]:
         """The same as :meth:`predict`."""
@@ -137,19 +190,42 @@ class Predictor:
                 other way round.
         """
         if isinstance(texts, str):
-            raise BertineError("predict takes a list of texts; put the one text in a list")
+            raise BertineError("predict takes a list of texts; predict_one takes one")
         if isinstance(self.task, Tagging):
             sentences, offsets = sentences_of(texts)
             return tagged_texts(texts, sentences, offsets, self.run(sentences)[0])
         items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
         return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
 
+    def predict_one(self, text: Text) -> Any:
+        """Answer for one text, or one pair: :meth:`predict` for a list of it alone."""
+        return self.predict([text])[0]
+
+    def stream(self, texts: Iterable[Text], hold: int = STREAM_TEXTS) -> Iterator[Any]:
+        """Answer for any number of texts, in their order, in bounded memory.
+
+        Args:
+            texts: read as answers are taken, `hold` of them at a time.
+            hold: texts that are sorted by length together. A thousand and more leave hardly any
+                padding.
+
+        Raises:
+            BertineError: what :meth:`predict` raises, or `hold` is less than 1.
+        """
+        if isinstance(texts, str):
+            raise BertineError("stream takes many texts; predict_one takes one")
+        if hold < 1:
+            raise BertineError(f"hold is {hold}, but must be at least 1")
+        waiting = iter(texts)
+        while part := list(islice(waiting, hold)):
+            yield from self.predict(part)
+
     def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
         """Predictions for `examples`, and the features they were made of (which know what was
         cut)."""
         features = self.task.featurize(examples, self.tokenizer)
         outputs = run_features(
-            self.model,
+            self.computing,
             self.task,
             features,
             pad_id=self.tokenizer.pad_token_id,
@@ -183,8 +259,8 @@ def evaluate(
         model: a model directory, or a loaded one.
         data: the file or folder, or the store.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``; a loaded model keeps its own, and its
-            device.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
+            its own, and its device.
         text_columns: where the texts are; None: where they were in training.
         label_column: where the labels are; None: where they were in training.
         format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
@@ -240,7 +316,7 @@ def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> R
         job = bar.add_task("evaluate", total=sum(map(len, made.values())))
         for word, examples in sets.items():
             reports[word] = evaluate_examples(
-                predictor.model,
+                predictor.computing,
                 predictor.task,
                 examples,
                 predictor.tokenizer,

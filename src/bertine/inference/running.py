@@ -10,6 +10,8 @@ import torch
 
 from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
+from bertine.inference.choosing import using_threads
+from bertine.inference.engine import Engine
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.base import Features, Task
@@ -20,7 +22,7 @@ GPU_TOKENS = 65536
 
 
 def run_features(
-    model: Model,
+    model: Model | Engine,
     task: Task[Any],
     features: Sequence[Features],
     *,
@@ -32,7 +34,8 @@ def run_features(
     """The task's outputs for each of `features`, fp32 on the host, in their order.
 
     Args:
-        model: on any device; put into evaluation mode and back into the mode it was in.
+        model: on any device; put into evaluation mode and back into the mode it was in. Or an
+            engine made of one, which computes in its own precision.
         task: says how to collate and what to compute.
         features: N of them.
         pad_id: the tokenizer's ``[PAD]``.
@@ -43,6 +46,8 @@ def run_features(
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
+    if isinstance(model, Engine):
+        return _run_packed(model, task, features, pad_id, max_tokens, on_batch)
     device = next(model.parameters()).device
     if max_tokens is None:
         max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
@@ -61,4 +66,26 @@ def run_features(
                     on_batch(len(indices))
     finally:
         model.train(was_training)
+    return restore_order(batches, results)
+
+
+def _run_packed(
+    engine: Engine,
+    task: Task[Any],
+    features: Sequence[Features],
+    pad_id: int,
+    max_tokens: int | None,
+    on_batch: Callable[[int], None] | None,
+) -> list[np.ndarray]:
+    model: Any = engine.model
+    lengths = [len(feature.input_ids) for feature in features]
+    batches = token_budget_batches(lengths, max_tokens or engine.max_tokens)
+    results: list[list[np.ndarray]] = []
+    with torch.inference_mode(), using_threads(engine.threads):
+        for indices in batches:
+            batch = task.collate([features[index] for index in indices], pad_id)
+            check_batch(batch, engine.config)
+            results.append(list(task.outputs(model, batch).float().numpy()))
+            if on_batch is not None:
+                on_batch(len(indices))
     return restore_order(batches, results)

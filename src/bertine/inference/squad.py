@@ -53,6 +53,7 @@ def predict_squad(
     output: Path | str = "-",
     *,
     n_best: bool = False,
+    strict: bool = False,
     show_progress: bool = True,
 ) -> SquadPredictReport:
     """Answer all questions of a file in SQuAD's format: ``{"<id>": "<answer>", …}``, where "" says
@@ -61,6 +62,7 @@ def predict_squad(
     Where the model may give no answer, the null odds of each question, by which its threshold
     decides, go to a file beside (``answers.null_odds.json`` for ``answers.json``): what the
     official script takes as ``--na-prob-file``. All are written when all is answered, each whole.
+    Beside stdout, a pipe or a device there is nothing.
 
     Args:
         predictor: of a model for spans.
@@ -69,21 +71,27 @@ def predict_squad(
         output: the file of the answers, or ``-`` for stdout, which gets nothing else.
         n_best: also write the 20 best answers of each question, with probabilities, beside
             (``answers.nbest.json``).
+        strict: refuse half a character instead of mending and counting it.
         show_progress: on stderr, unless the answers go to stdout.
 
     Raises:
-        BertineError: the file is not in the format; the n best are asked for without a file.
+        BertineError: the file is not in the format; the n best are asked for without a file;
+            `output` is a folder.
     """
     task = predictor.task
     assert isinstance(task, SpanExtraction)
-    alone = str(output) == "-"
-    if alone and n_best:
+    stdout = str(output) == "-"
+    if not stdout and Path(output).is_dir():  # told now, not when all is answered
+        raise BertineError(f"{output}: is a folder; name a file in it")
+    # A device or a pipe is written to; it cannot be replaced, and no file stands beside it.
+    device = not stdout and Path(output).exists() and not Path(output).is_file()
+    if (stdout or device) and n_best:
         raise BertineError(
             "the n best answers go to a file beside that of the answers; name one with output "
             "(--output FILE)"
         )
     started = time.monotonic()
-    examples = read_squad(input, content, answers=False)
+    examples = read_squad(input, content, answers=False, strict=strict)
     answers: dict[str, str] = {}
     odds: dict[str, float] = {}
     best: dict[str, list[dict[str, Any]]] = {}
@@ -91,7 +99,7 @@ def predict_squad(
         notes=examples.notes, max_length=task.limits.max_question_length, cut_texts="questions"
     )
     bar = progress()
-    bar.disable = alone or not show_progress
+    bar.disable = stdout or not show_progress
     with bar:
         job = bar.add_task("predict", total=len(examples))
         for begin in range(0, len(examples), CHUNK_QUESTIONS):
@@ -109,9 +117,13 @@ def predict_squad(
             report.cut += sum(1 for feature in features if feature.num_truncated)
             report.pieces_lost += sum(feature.num_truncated for feature in features)
             bar.advance(job, len(part))
-    if alone:
+    if stdout:
         sys.stdout.write(_json(answers))
         sys.stdout.flush()
+    elif device:
+        with os_errors(output, "writing it"):
+            Path(output).write_text(_json(answers), encoding="utf-8")
+        report.files = (str(output),)
     else:
         path = Path(output)
         written: dict[Path, Any] = {path: answers}
@@ -120,7 +132,7 @@ def predict_squad(
         if odds:
             written[path.with_name(f"{path.stem}.null_odds.json")] = odds
         for file, value in written.items():
-            _write(file, _json(value))
+            write_text(file, _json(value))
         report.files = tuple(map(str, written))
     report.seconds = time.monotonic() - started
     return report
@@ -129,12 +141,3 @@ def predict_squad(
 def _json(value: Any) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return (text if encodable(text) else json.dumps(value, indent=2)) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        # A device or a pipe is written to; it cannot be replaced.
-        with os_errors(path, "writing it"):
-            path.write_text(text, encoding="utf-8")
-    else:
-        write_text(path, text)

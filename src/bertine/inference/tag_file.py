@@ -111,6 +111,7 @@ def tag_file(
         rows = iter(table)
         head = list(islice(rows, _HEAD))
         kind = _kind(input, head, format)
+        columns.require(table.name, kind)
         job = _Job(predictor, table.name, columns, details, report)
         with open_writer(output, Layout("text"), [LINE_COLUMN]) as writer, bar:
             task = bar.add_task("tag", total=None)
@@ -214,6 +215,8 @@ class _Job:
                 added = [tag, *([f"{chance:.6f}"] if self.details else [])]
             elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
                 added = [OUTSIDE, *(["1.000000"] if self.details else [])]
+            elif line.kind == "range":
+                added = ["_"] * (2 if self.details else 1)
             text = line.text.rstrip(" \r") if added else line.text
             writer.write({LINE_COLUMN: by.join([text, *added])})
 

@@ -1,4 +1,4 @@
-"""Cross-entropy over a large vocabulary, in few passes over memory.
+"""Cross-entropy over a large vocabulary, in few passes over memory; the focal loss.
 
 Shape legend: P targets, V classes.
 """
@@ -83,3 +83,21 @@ def compile_cross_entropy() -> None:
     the logits in each direction, and no copy of them in fp32."""
     global _device_cross_entropy
     _device_cross_entropy = torch.compile(_plain_cross_entropy, dynamic=True)
+
+
+def focal(losses: Tensor, log_likelihoods: Tensor, gamma: float) -> Tensor:
+    """The focal loss, summed: what is predicted well already counts less (Lin et al. 2017, "Focal
+    Loss for Dense Object Detection", equation 4).
+
+    Args:
+        losses: fp32 [...], cross-entropies, weighted or not.
+        log_likelihoods: fp32 [...], the log of the probability given to what is true, at most 0.
+        gamma: of ``(1 - p) ** gamma``, the factor of each loss; 0 changes nothing.
+
+    Returns:
+        The sum (fp32 scalar).
+    """
+    # 1 - p from the logarithm: exact near p = 1, where the factor is smallest. Not quite 0, where
+    # the gradient of a power below 1 is infinite.
+    missing = (-torch.expm1(log_likelihoods)).clamp_min(torch.finfo(torch.float32).tiny)
+    return (losses * missing**gamma).sum()

@@ -33,7 +33,8 @@ class RateTest:
         smoothed_at: the rates of the smoothed losses, ascending.
         smoothed: the smoothed losses.
         bracket: the suggested rates, lowest and highest; None: there is none.
-        lowest: the rate of the lowest smoothed loss; None where there is no bracket.
+        lowest: the rate up to which the smoothed loss stays at its lowest; None where there is no
+            bracket.
         grid: of the paper's rates each with the smoothed loss there (None: not reached) and what
             the curve says of it.
     """
@@ -66,8 +67,8 @@ def rate_plot(test: RateTest) -> bytes:
         axes.plot(test.rates, test.losses, color=ACCENT, linewidth=0.9, alpha=0.35, label="loss")
         axes.plot(test.smoothed_at, test.smoothed, color=ACCENT, linewidth=2.2, label="smoothed")
         if test.lowest is not None:
-            least = float(np.min(test.smoothed))
-            axes.plot([test.lowest], [least], "o", color=INK, markersize=5, label="lowest")
+            there = float(np.interp(test.lowest, test.smoothed_at, test.smoothed))
+            axes.plot([test.lowest], [there], "o", color=INK, markersize=5, label="lowest")
         if test.rates:
             axes.set_xlim(test.rates[0], max(test.rates[-1], test.rates[0] * 1.01))
             axes.set_ylim(*_limits(test))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
@@ -19,7 +21,15 @@ def score_name(name: str) -> str:
 
 
 def score_text(name: str, value: float) -> str:
-    """The number: a share in percent, a perplexity with two decimals, others with four."""
+    """The number: a share in percent, a perplexity with two decimals, others with four, if they
+    are not large."""
     if name.endswith("perplexity"):
         return f"{value:,.2f}"
-    return f"{value:.2%}" if is_share(name) and 0 <= value <= 1 else f"{value:.4f}"
+    if is_share(name) and 0 <= value <= 1:
+        return f"{value:.2%}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4f}"
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate as papers write it, ``3e-5``. Of another number another text."""
+    return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)

@@ -66,12 +66,18 @@ class Report(Protocol):
     @property
     def metrics(self) -> dict[str, float]: ...
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether the model says the same of every example, although the truth differs: nothing
+        was learned, however good the score of that may look."""
+        ...
+
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """What a program reads; only JSON types."""
+        """What a program reads; only JSON types. Of a task's report ``collapsed`` is among it."""
         ...
 
 

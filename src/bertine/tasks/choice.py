@@ -60,8 +60,8 @@ class MultipleChoice(TaskDefaults):
     Attributes:
         prompt_columns: what is given: one column, or two, of which the second begins every choice
             (SWAG's ``sent2``).
-        choice_columns: a column for each choice. Where the last ones are empty, an example has
-            fewer choices.
+        choice_columns: a column for each choice. Where the last ones are empty, or in JSON lines
+            and Parquet null, an example has fewer choices.
         label_column: the column of the right choice, its number from 0 on or its column's name;
             None when not known.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
@@ -202,8 +202,13 @@ class MultipleChoice(TaskDefaults):
         """The number of the choice that a label names; None where there is no such column."""
         if label in self.choice_columns:
             return self.choice_columns.index(label)
-        number = int(label) if label.isascii() and label.isdigit() else len(self.choice_columns)
-        return number if number < len(self.choice_columns) else None
+        if not (label.isascii() and label.isdigit() and len(label) < 10):
+            return None
+        return int(label) if int(label) < len(self.choice_columns) else None
+
+    def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Those of `columns`, which hold what `text_columns` name, that may be empty."""
+        return tuple(columns[len(self.prompt_columns) + 2 :])
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize: a sequence for each choice, those of an example side by side. Inputs longer

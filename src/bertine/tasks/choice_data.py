@@ -90,7 +90,13 @@ def read_choices(
             )
     columns = (*prompts, *choices)
     return (
-        read_examples(path, text_columns=columns, label_column=label_column, **reading),
+        read_examples(
+            path,
+            text_columns=columns,
+            label_column=label_column,
+            optional=choices[2:],
+            **reading,
+        ),
         choices,
     )
 

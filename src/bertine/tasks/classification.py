@@ -20,6 +20,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
+from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
@@ -65,6 +66,8 @@ class TextClassification(TaskDefaults):
         dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
+            For training only.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -83,6 +86,7 @@ class TextClassification(TaskDefaults):
     dataset: str | None = None
     long_text: str = "head"
     class_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +234,12 @@ class TextClassification(TaskDefaults):
         same: any parts of a step add up to the whole."""
         logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
-        total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
+        if self.focal_gamma:
+            each = F.cross_entropy(logits, labels, weight=weights, reduction="none")
+            likelihood = -F.cross_entropy(logits, labels, reduction="none")
+            total = focal(each, likelihood, self.focal_gamma)
+        else:
+            total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
         correct = (logits.argmax(-1) == labels).sum()
         return {self.head: Term(total, batch.num_sequences, correct)}
 

@@ -7,7 +7,9 @@
 
 Columns are separated by tabs, or else by runs of spaces; the first line of a word says by which,
 and how many there are. A line that begins with ``#`` and has another number of columns is a
-comment (CoNLL-U).
+comment (CoNLL-U). Of CoNLL-U's ten columns the first numbers the words; lines that it numbers
+``3-4`` (what is written as one and read as two words) or ``8.1`` (what is not written) are no
+words.
 """
 
 from __future__ import annotations
@@ -28,16 +30,19 @@ DOCUMENT = "-DOCSTART-"
 _SPACE = " \t\r"
 _SPACES = re.compile(r"[ \t]+")
 _COLUMN = re.compile(r"column (\d+)")
+#: How CoNLL-U numbers lines that are no words, and how many columns it has.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+_CONLLU = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a column file: its number from 1 on, its text without the line's end, and for
-    words the cells."""
+    words the cells. A "range" is a line of CoNLL-U that is no word."""
 
     number: int
     text: str
-    kind: Literal["word", "blank", "document", "comment"]
+    kind: Literal["word", "blank", "document", "comment", "range"]
     cells: tuple[str, ...] = ()
 
 
@@ -53,6 +58,7 @@ class ColumnLines:
         tabs: whether tabs separate the columns; known after the first word.
         width: number of columns; known after the first word, 0 before.
         comments: lines that were taken for comments, so far.
+        ranges: lines of CoNLL-U that are no words, so far.
 
     Raises:
         BertineError: while iterating: a word with another number of columns than the first.
@@ -63,6 +69,7 @@ class ColumnLines:
     tabs: bool = False
     width: int = 0
     comments: int = field(default=0)
+    ranges: int = field(default=0)
 
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
@@ -95,6 +102,9 @@ class ColumnLines:
                 f"{self.name}:{row.line}: {len(cells)} columns (separated by {by}), but the first "
                 f"word of the file has {self.width}"
             )
+        if self.tabs and self.width >= _CONLLU and _NO_WORD.fullmatch(cells[0]):
+            self.ranges += 1
+            return Line(row.line, text, "range")
         return Line(row.line, text, "word", cells)
 
     def _cells(self, text: str) -> tuple[str, ...]:
@@ -103,9 +113,17 @@ class ColumnLines:
         return tuple(_SPACES.split(text.strip(_SPACE)))
 
     def notes(self) -> list[str]:
-        if not self.comments:
-            return []
-        return [f"{self.name}: {self.comments} lines that begin with # were taken for comments"]
+        notes = []
+        if self.comments:
+            notes.append(
+                f"{self.name}: {self.comments} lines that begin with # were taken for comments"
+            )
+        if self.ranges:
+            notes.append(
+                f"{self.name}: {self.ranges} lines of CoNLL-U are no words (numbered 3-4 or 8.1) "
+                "and were left out"
+            )
+        return notes
 
 
 def _text(row: Row) -> str:

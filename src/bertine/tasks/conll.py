@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from bertine.tasks.columns import (
     column_name,
     column_number,
 )
-from bertine.tasks.entities import to_iob2
+from bertine.tasks.entities import OUTSIDE, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
 from bertine.tasks.sentences import Sentence, Sentences
@@ -26,6 +28,8 @@ SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 
+_OBJECT = re.compile(r'\{\s*"')
+_ENTITY = re.compile(r"[BIESLU]-")
 _JSON = (".jsonl", ".ndjson", ".json")
 #: The official names of the CoNLL-2003 files end in these.
 _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
@@ -35,13 +39,15 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 class Columns:
     """Where words and tags are: numbers (from 1) in column files, keys in JSON lines.
 
-    What is None is found: the first column, the last one; the usual keys.
+    What is None is found: the first column, the last one; the usual keys. `given` are the
+    arguments by which a user has named them, which must suit the file.
     """
 
     word_column: int | None = None
     tag_column: int | None = None
     word_key: str | None = None
     tag_key: str | None = None
+    given: tuple[str, ...] = ()
 
     @classmethod
     def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> Columns:
@@ -62,7 +68,27 @@ class Columns:
             other.tag_column if self.tag_column is None else self.tag_column,
             self.word_key or other.word_key,
             self.tag_key or other.tag_key,
+            self.given,
         )
+
+    def require(self, name: str, kind: str) -> None:
+        """Refuse names for a column file ("columns"), and numbers for JSON lines ("jsonl").
+
+        Raises:
+            BertineError: the user has given such; `name` is the file's.
+        """
+        numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
+        for given in self.given:
+            if kind == "columns" and given in names:
+                raise BertineError(
+                    f"{name}: is a column file, whose columns have no names; give their numbers "
+                    f"by word_column and tag_column (--word-column, --tag-column), not {given}"
+                )
+            if kind != "columns" and given in numbers:
+                raise BertineError(
+                    f"{name}: is no column file; name its keys by text_columns and label_column "
+                    f"(--text-columns, --label-column), not {given}"
+                )
 
 
 def named_columns(
@@ -84,7 +110,15 @@ def named_columns(
     for number in (word_column, tag_column):
         if number is not None and number < 1:
             raise BertineError(f"there is no column {number}: columns are counted from 1")
-    return Columns(word_column, tag_column, names[0] if names else None, label_column)
+    word_key = names[0] if names else None
+    named = {
+        "word_column": word_column,
+        "tag_column": tag_column,
+        "text_columns": word_key,
+        "label_column": label_column,
+    }
+    given = tuple(name for name, value in named.items() if value is not None)
+    return Columns(word_column, tag_column, word_key, label_column, given)
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
@@ -102,7 +136,7 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
         )
     if inner_suffix(path) in _JSON:
         return "jsonl"
-    braces = first.startswith('{"') and first.rstrip().endswith("}")
+    braces = _OBJECT.match(first) and first.rstrip().endswith("}")
     return "jsonl" if braces else "columns"
 
 
@@ -134,6 +168,7 @@ def read_sentences(
         rows = iter(table)
         first = next(rows)
         kind = file_format(path, format, first.values["text"])
+        columns.require(table.name, kind)
         if kind == "columns":
             examples = _from_columns(table.name, _again(first, rows), columns)
     if kind == "jsonl":
@@ -162,6 +197,8 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
     given = [item.tags or () for item in examples.items]
     tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
     if examples.scheme == "plain":
+        if scheme is None:
+            _note_mixed(examples, given)
         return
     examples.items = [
         Sentence(item.words, tuple(new), item.line, item.document)
@@ -173,6 +210,21 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         examples.note(
             f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
             f"{examples.scheme}; entities are read as conlleval reads them"
+        )
+
+
+def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
+    """Say it where most tags mark entities, but one that does not made all of them plain."""
+    counts = Counter(tag for tags in given for tag in tags)
+    strange = {tag for tag in counts if tag != OUTSIDE and not _ENTITY.match(tag)}
+    if not strange:  # the letters of IOBES and of BILOU together
+        strange = {tag for tag in counts if not is_entity_tag(tag)}
+    wrong, total = sum(counts[tag] for tag in strange), counts.total()
+    if strange < counts.keys() - {OUTSIDE}:
+        examples.note(
+            f"{examples.source}: {wrong} of {total} tags mark no entity (such as "
+            f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
+            "tags; mend them, or name the scheme (--tag-scheme)"
         )
 
 
@@ -205,8 +257,14 @@ def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
     """The indices (from 0) of the columns of words and tags, once the first word is read.
 
     Raises:
-        BertineError: the file has no such column, or both are the same.
+        BertineError: the file has no such column, or both are the same; nobody says which column
+            of a CoNLL-U file holds the words, of which the first holds but numbers.
     """
+    if columns.word_column is None and inner_suffix(lines.name) == ".conllu":
+        raise BertineError(
+            f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
+            "(--word-column 2 --tag-column 4 for parts of speech)"
+        )
     word = column_index(lines, columns.word_column or 1, "word")
     tag = column_index(lines, columns.tag_column or lines.width, "tag")
     if word == tag:
@@ -225,7 +283,7 @@ def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
     for line in lines:
         if line.kind == "word":
             block.append(line)
-        elif line.kind != "comment":
+        elif line.kind not in ("comment", "range"):
             if block:
                 yield block, document
                 block = []

@@ -216,15 +216,18 @@ def read_examples(
     format: str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    optional: Sequence[str] = (),
 ) -> Examples:
-    """Read a labelled table whole. Columns that are not named are told from the header.
+    """Read a labelled table whole. Columns that are not named are told from the header; where an
+    `optional` one holds nothing, the text is empty.
 
     Raises:
         BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column is missing or
             cannot be told; a row has no label; there is no row.
     """
     wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
-    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    with Table(path, wanted=wanted, optional=optional, **reading) as table:
         if table.layout.kind == "text":
             raise BertineError(
                 f"{table.name}: its first line is not a header with columns for text and label; "

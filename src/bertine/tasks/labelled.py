@@ -5,6 +5,9 @@ A new kind of data is a reader in :mod:`bertine.tasks.readers` and a line here.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,10 @@ from bertine.tasks.readers import (
 )
 from bertine.tasks.reading import Labelled, Reading
 
-__all__ = ["Labelled", "Reading", "read_evaluation", "read_labelled"]
+__all__ = ["Labelled", "Reading", "read_evaluation", "read_labelled", "same_split"]
+
+#: By which validation examples are held out in place of the run's own seed; see `same_split`.
+_split_seed: ContextVar[int | None] = ContextVar("split seed", default=None)
 
 #: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
 _READERS: dict[str, Reader] = {
@@ -33,6 +39,17 @@ _READERS: dict[str, Reader] = {
     "swag": SwagReader(),
     "tagging": TaggedReader(),
 }
+
+
+@contextlib.contextmanager
+def same_split(seed: int) -> Iterator[None]:
+    """Within it, validation examples are held out by this seed, whatever the seed of the run: runs
+    that are compared with each other must be judged on the same ones."""
+    before = _split_seed.set(seed)
+    try:
+        yield
+    finally:
+        _split_seed.reset(before)
 
 
 def read_labelled(
@@ -45,6 +62,8 @@ def read_labelled(
             another data set, or not named for GLUE; columns are named for GLUE or SWAG, which
             have their own; what reading the files raises.
     """
+    fixed = _split_seed.get()
+    seed = seed if fixed is None else fixed
     reading = reading or Reading()
     reading.refuse(task)
     if task not in _READERS:

@@ -23,6 +23,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
+from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
@@ -69,6 +70,7 @@ class MultiLabel(TaskDefaults):
         one_column_each: each label has a column of its own, of 0 and 1, under its name.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
 
     Raises:
@@ -89,6 +91,7 @@ class MultiLabel(TaskDefaults):
     one_column_each: bool = False
     long_text: str = "head"
     positive_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
     metric_names: tuple[str, ...] = ("micro_f1",)
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -257,9 +260,12 @@ class MultiLabel(TaskDefaults):
         total = F.binary_cross_entropy_with_logits(
             logits,
             labels,
-            reduction="sum",
+            reduction="none" if self.focal_gamma else "sum",
             pos_weight=None if weights is None else logits.new_tensor(weights),
         )
+        if self.focal_gamma:
+            likelihood = -F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+            total = focal(total, likelihood, self.focal_gamma)
         correct = ((logits > 0) == (labels > 0.5)).sum()
         return {self.head: Term(total, labels.numel(), correct)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -14,6 +15,7 @@ _FOR = {
     "label_separator": ("multi-label",),
     "threshold": ("multi-label",),
     "class_weights": ("text", "multi-label"),
+    "focal_gamma": ("text", "multi-label"),
     "long_text": ("text", "multi-label", "regression"),
 }
 
@@ -31,6 +33,7 @@ class TableOptions:
     label_separator: str | None = None
     threshold: float = 0.5
     class_weights: str | None = None
+    focal_gamma: float = 0.0
     long_text: str = "head"
 
     def __post_init__(self) -> None:
@@ -38,6 +41,8 @@ class TableOptions:
             raise BertineError(
                 f"class_weights is {self.class_weights!r}, but must be 'balanced' or left out"
             )
+        if not 0.0 <= self.focal_gamma < math.inf:
+            raise BertineError(f"focal_gamma is {self.focal_gamma:g}, but must be 0 or more")
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
         if self.label_separator is not None and not self.label_separator:

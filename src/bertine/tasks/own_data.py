@@ -12,8 +12,8 @@ from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_task, read_choices
 from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Examples, Splits, read_examples
-from bertine.tasks.label_sets import read_label_sets
+from bertine.tasks.examples import Examples, Splits, as_columns, read_examples
+from bertine.tasks.label_sets import labels_in, read_label_sets
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
@@ -60,8 +60,12 @@ def read_own(
         )
     else:
         train = read_examples(splits.train, **named)
+    occurring: set[str] = set()
     if splits.validation is None:
         labels = [item.label for item in train.items]
+        if kind is MultiLabel:
+            # A label that is there but once may be held out with its row, and is one all the same.
+            occurring = {name for label in labels for name in labels_in(label or "")}
         # Of sets of labels each may be there but once.
         repeated = kind is not MultiLabel or len(set(labels)) < len(labels)
         stratify = kind is not TextRegression and repeated
@@ -76,16 +80,18 @@ def read_own(
                 **named,
             )
         else:
-            validation = read_examples(splits.validation, **named)
+            validation = read_examples(splits.validation, optional=choices[2:], **named)
 
     def build(max_length: int) -> Task[Any]:
         if kind is MultipleChoice:
             return choice_task(train, choices, max_length, swag=swag)
         if kind is MultiLabel:
-            return _multi_label(train, max_length, options, separator)
+            return _multi_label(train, max_length, options, separator, sorted(occurring))
         task = kind.from_examples(train, max_length=max_length)
         if isinstance(task, TextClassification) and options.class_weights:
             task = dataclasses.replace(task, class_weights=task.balanced(train))
+        if isinstance(task, TextClassification):
+            task = dataclasses.replace(task, focal_gamma=options.focal_gamma)
         if isinstance(task, TextClassification | TextRegression):
             task = dataclasses.replace(task, long_text=options.long_text)
         return task
@@ -94,11 +100,17 @@ def read_own(
 
 
 def _multi_label(
-    train: Examples, max_length: int, options: TableOptions, separator: str | None
+    train: Examples,
+    max_length: int,
+    options: TableOptions,
+    separator: str | None,
+    occurring: Sequence[str],
 ) -> MultiLabel:
+    """`occurring` are the labels of the whole file of which a part was held out, if it was."""
     columns = options.label_columns
     labels = (columns,) if isinstance(columns, str) else tuple(columns or ())
-    task = MultiLabel.from_examples(train, max_length=max_length, labels=labels or None)
+    known = labels or (occurring if len(occurring) > 1 else None)
+    task = MultiLabel.from_examples(train, max_length=max_length, labels=known)
     return dataclasses.replace(
         task,
         threshold=options.threshold,
@@ -106,6 +118,7 @@ def _multi_label(
         one_column_each=bool(labels),
         long_text=options.long_text,
         positive_weights=task.balanced(train) if options.class_weights else None,
+        focal_gamma=options.focal_gamma,
     )
 
 
@@ -131,4 +144,6 @@ def read_for(
     if isinstance(task, MultiLabel):
         each = task.labels if task.one_column_each and not label_column else None
         return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
+    if isinstance(task, MultipleChoice):
+        named["optional"] = task.optional(as_columns(named["text_columns"]))
     return read_examples(path, **named)

@@ -1,8 +1,11 @@
-"""Parquet files as tables: read a row group's part at a time, so in bounded memory."""
+"""Parquet files as tables: read and written a row group's part at a time, so in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from bertine.files import os_errors
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
 _ROWS = 1024
+#: Rows of a row group that is written.
+_WRITTEN_ROWS = 1 << 15
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -21,7 +26,8 @@ def is_parquet(path: str | Path) -> bool:
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
-    numbers, truth values, lists, objects, None), any other kind (dates, decimals) as its text.
+    numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
+    its text; NaN, by which pandas marks a gap, is None.
 
     Raises:
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
@@ -35,6 +41,9 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         except pa.ArrowInvalid as error:
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
     columns = list(file.schema_arrow.names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BertineError(f"{path}: two columns are called {name!r}; rename one")
 
     def rows() -> Iterator[dict[str, Any]]:
         with file:
@@ -55,9 +64,54 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
     return columns, rows()
 
 
+def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
+    """JSON lines → a Parquet file with the columns in the order in which they come, `columns`
+    first. The file is read twice: a column's type must hold all of its values.
+
+    Raises:
+        BertineError: the values of a column have no type in common.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([pa.field(name, pa.null()) for name in columns])
+    try:
+        for part in _parts(rows):
+            found = pa.RecordBatch.from_pylist(part, pa.schema(_fields(part))).schema
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        with pq.ParquetWriter(str(target), schema) as writer:
+            for part in _parts(rows):
+                writer.write_table(pa.Table.from_pylist(part, schema))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise BertineError(
+            f"the values of a column have no Parquet type in common ({_first_line(error)}); name "
+            "the output .jsonl"
+        ) from error
+
+
+def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
+    with open(rows, encoding="utf-8") as handle:
+        while part := [json.loads(line) for line in islice(handle, _WRITTEN_ROWS)]:
+            yield part
+
+
+def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """The columns of some rows with their types; every key of any row is one."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for row in part for name in row)
+    return [(name, pa.array([row.get(name) for row in part]).type) for name in names]
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
+        return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

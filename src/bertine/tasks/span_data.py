@@ -48,10 +48,15 @@ def load_squad(path: Path | str) -> dict[str, Any] | None:
 
 
 def read_squad(
-    path: Path | str, content: dict[str, Any] | None = None, *, answers: bool = True
+    path: Path | str,
+    content: dict[str, Any] | None = None,
+    *,
+    answers: bool = True,
+    strict: bool = False,
 ) -> SpanExamples:
     """All questions of a file in SQuAD's format; `content` is what it holds, where that was read
-    already. Without `answers` those of the file are not looked at.
+    already. Without `answers` those of the file are not looked at; `strict` refuses half a
+    character instead of mending it.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
     without ``answers`` (a test file's) has no label.
@@ -66,7 +71,7 @@ def read_squad(
             f'{path}: is not in SQuAD\'s format, a JSON object with a list "data"; for a table of '
             "questions use 'bertine finetune spans'"
         )
-    reader = _Reader(str(path), answers)
+    reader = _Reader(str(path), answers, strict)
     for number, article in enumerate(reader.items(content, "data", "")):
         place = f"data[{number}]"
         for index, paragraph in enumerate(reader.items(article, "paragraphs", place)):
@@ -89,8 +94,8 @@ def read_squad(
 class _Reader:
     """Questions as they are found, and what was odd about them."""
 
-    def __init__(self, source: str, with_answers: bool) -> None:
-        self.source, self._with_answers = source, with_answers
+    def __init__(self, source: str, with_answers: bool, strict: bool) -> None:
+        self.source, self._with_answers, self._strict = source, with_answers, strict
         self.raws: list[RawQuestion] = []
         self.says_impossible = False
         self._contradictions = 0
@@ -144,6 +149,8 @@ class _Reader:
         text: str = self._member(parent, key, place, str, "a text")
         if encodable(text):
             return text
+        if self._strict:
+            raise self._error(place, f"{key!r} has half a character (\\udXXX)")
         self._surrogates += 1
         return re.sub("[\ud800-\udfff]", "�", text)
 
@@ -178,7 +185,7 @@ def read_questions(
     """
     content = load_squad(path) if format is None else None
     if content is not None:
-        return read_squad(path, content)
+        return read_squad(path, content, strict=strict)
     return read_span_table(
         path,
         text_columns=as_columns(text_columns),
@@ -215,6 +222,10 @@ def read_span_splits(
     train, validation = _official_files(data) if official else _files(data)
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
+    if named and reading.get("format") is None and load_squad(train) is not None:
+        raise BertineError(
+            f"{train}: is in SQuAD's format, whose columns and quotes are known; leave them out"
+        )
     if validation is not None and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
     examples = read_questions(train, **reading).trainable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,16 @@ def _answers(table: Table, row: Row, label: str) -> _Answers:
 
 
 def _start(where: str, value: Any) -> int | None:
-    """The character an answer begins at; None where that is not said."""
+    """The character an answer begins at; None where that is not said. 12.0 is 12: a column with
+    gaps is one of floats to pandas."""
     if value is None or value == "":
         return None
     try:
-        if isinstance(value, bool | float):
+        if isinstance(value, bool):
             raise ValueError
-        return int(value)
+        if isinstance(value, float):
+            return None if math.isnan(value) else int(str(value).removesuffix(".0"))
+        return int(value.removesuffix(".0") if isinstance(value, str) else value)
     except (ValueError, TypeError):
         raise BertineError(
             f"{where}: {START_COLUMN} is {value!r}, but must be a whole number"

@@ -206,16 +206,22 @@ def _target(
 
 
 def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
-    """The offsets, with the combining marks that the normalization removed counted to the letter
-    before them, so that an answer does not end between an e and its accent."""
+    """The offsets, with the marks that the normalization removed (category Mn, which the published
+    tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before them, so
+    that an answer does not end between an e and its accent."""
     if text.isascii():
         return offsets
     for piece in range(len(offsets)):
         end = int(offsets[piece, 1])
-        while 0 < end < len(text) and unicodedata.combining(text[end]):
+        while 0 < end < len(text) and _is_mark(text[end]):
             end += 1
         offsets[piece, 1] = end
     return offsets
+
+
+def _is_mark(character: str) -> bool:
+    # Not all marks combine in the sense of Unicode's classes: those of many vowel signs are 0.
+    return unicodedata.category(character) == "Mn" or unicodedata.combining(character) > 0
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:

@@ -19,11 +19,17 @@ from bertine.text.streams import COMPRESSIONS
 
 class TableWriter:
     """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
-    other columns and tabs, so that it can be cut apart again whatever the text holds."""
+    other columns and tabs, so that it can be cut apart again whatever the text holds.
 
-    def __init__(self, handle: TextIO, layout: Layout, columns: Sequence[str]) -> None:
+    Args:
+        header: write that of csv and tsv; not where rows are added to some that are there.
+    """
+
+    def __init__(
+        self, handle: TextIO, layout: Layout, columns: Sequence[str], *, header: bool = True
+    ) -> None:
         self._handle, self.layout, self.columns = handle, layout, list(columns)
-        if layout.kind in ("csv", "tsv"):
+        if header and layout.kind in ("csv", "tsv"):
             self._write_cells(self.columns)
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -62,20 +68,31 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         yield TableWriter(sys.stdout, layout, columns)
         sys.stdout.flush()
         return
+    check_suffix(path)
+    if is_parquet(path):
+        raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
+    if Path(path).is_dir():  # told now, not when all is answered
+        raise BertineError(f"{path}: is a folder; name a file in it")
+    with contextlib.ExitStack() as stack:
+        # A device or a pipe is written to; it cannot be replaced.
+        regular = not Path(path).exists() or Path(path).is_file()
+        target = stack.enter_context(atomic_file(path)) if regular else path
+        stack.enter_context(os_errors(path, "writing it"))
+        handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
+        yield TableWriter(handle, layout, columns)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Refuse the name of a compressed file.
+
+    Raises:
+        BertineError: it is one.
+    """
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise BertineError(
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
             "and compress that"
         )
-    if is_parquet(path):
-        raise BertineError(f"{path}: answers are not written as Parquet; name the output .jsonl")
-    with contextlib.ExitStack() as stack:
-        # A device or a pipe is written to; it cannot be replaced.
-        regular = not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()
-        target = stack.enter_context(atomic_file(path)) if regular else path
-        stack.enter_context(os_errors(path, "writing it"))
-        handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
-        yield TableWriter(handle, layout, columns)
 
 
 def _quoted(cell: str, delimiter: str, *, force: bool) -> str:

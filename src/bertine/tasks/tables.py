@@ -11,6 +11,7 @@ import contextlib
 import csv
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -133,6 +134,7 @@ class Table:
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         header: the names of the columns of a csv or tsv file whose first line is a row already.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
+        optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
@@ -155,13 +157,14 @@ class Table:
         strict: bool = False,
         header: Sequence[str] | None = None,
         skip_damaged: bool = False,
+        optional: Sequence[str] = (),
     ) -> None:
         self.name = "<stdin>" if str(path) == "-" else str(path)
         self.stats = TableStats()
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict = strict
+        self._strict, self._optional = strict, frozenset(optional)
         if is_parquet(path) and str(path) != "-":
             self._open_parquet(path, format, quotes)
             return
@@ -199,7 +202,7 @@ class Table:
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
         if not isinstance(value, str):
-            return value
+            return self._encodable(value, number)
         if "\0" in value:
             if self._strict:
                 raise BertineError(
@@ -207,7 +210,17 @@ class Table:
                 )
             self.stats.nul_bytes += value.count("\0")
             value = value.replace("\0", "")
-        return value if encodable(value) else self._mend_surrogates(value, number)
+        return self._encodable(value, number)
+
+    def _encodable(self, value: Any, number: int) -> Any:
+        """`value` without half surrogate pairs, also inside lists and objects."""
+        if isinstance(value, str):
+            return value if encodable(value) else self._mend_surrogates(value, number)
+        if isinstance(value, list):
+            return [self._encodable(each, number) for each in value]
+        if isinstance(value, dict):
+            return {name: self._encodable(each, number) for name, each in value.items()}
+        return value
 
     def close(self) -> None:
         self._stack.close()
@@ -229,7 +242,10 @@ class Table:
             yield row
 
     def text(self, row: Row, column: str) -> str:
-        """The value of `column`, which must be there and be a string."""
+        """The value of `column`, which must be there and be a string; "" of an optional column
+        with nothing in it."""
+        if column in self._optional and row.values.get(column) is None:
+            return ""
         value = self._value(row, column)
         if not isinstance(value, str):
             raise BertineError(
@@ -243,11 +259,13 @@ class Table:
         value = self._value(row, column)
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, (int, float)):
+        if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
             return str(value)
         if isinstance(value, str) and value.strip():
             return value.strip()
         what = "empty" if isinstance(value, str) else _json_kind(value)
+        if isinstance(value, float):
+            what = "NaN"
         raise BertineError(
             f"{self.name}:{row.line}: the label {column!r} is {what}; every row needs one"
         )
@@ -295,6 +313,10 @@ class Table:
                 continue
             try:
                 values = json.loads(line)
+                if "\\u" in line:  # half a character can only come from an escape
+                    values = self._encodable(values, number)
+            except BertineError:
+                raise
             except (ValueError, RecursionError) as error:
                 raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
             if not isinstance(values, dict):
@@ -302,9 +324,6 @@ class Table:
                     f"{self.name}:{number}: {_json_kind(values)}, but JSON lines have one object "
                     '({"text": ...}) on each line'
                 )
-            for key, value in values.items():
-                if isinstance(value, str) and not encodable(value):
-                    values[key] = self._mend_surrogates(value, number)
             yield Row(number, values)
 
     def _mend_surrogates(self, value: str, number: int) -> str:

@@ -27,7 +27,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
@@ -309,8 +309,8 @@ class Tagging(TaskDefaults):
         )
 
     def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
+        """None: :meth:`featurize` has told the sentences' own notes what it met."""
+        return []
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when

@@ -107,7 +107,9 @@ def feature_based(
     folder = Path(out)
     where = resolve_device(device)
     config = load_config(model)
-    max_length = min(max_length, config.max_position_embeddings)
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
     labelled = read_labelled(
         Tagging.name,
         data,
@@ -138,6 +140,8 @@ def feature_based(
             format=format,
             strict=strict,
         )
+    # An unknown tag of the test file is told now, and not after hours.
+    tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
     recipe = Recipe(
         epochs, batch_size, learning_rate, lstm_size, lstm_layers, dropout, max_grad_norm, seed
     )
@@ -162,7 +166,7 @@ def feature_based(
             states = word_states(
                 loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
             )
-            prepared[name] = Part(sentences, states, _tag_ids(task, sentences))
+            prepared[name] = Part(sentences, states, tags[name])
             took = (
                 "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
             )
@@ -240,6 +244,10 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
             f"{file}: is there already; go on with it by --resume, or choose another"
         )
     known = read_json(file)
+    if not isinstance(known, dict) or not isinstance(known.get("rows"), dict):
+        raise BertineError(
+            f"{file}: is no table of feature-based; remove it, or choose another folder"
+        )
     before = known.get("settings", {})
     for key, value in json.loads(json.dumps(settings)).items():
         if before.get(key) != value:

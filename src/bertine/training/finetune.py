@@ -45,6 +45,7 @@ def finetune(
     label_separator: str | None = None,
     threshold: float = 0.5,
     class_weights: str | None = None,
+    focal_gamma: float = 0.0,
     long_text: str = "head",
     epochs: int = 3,
     batch_size: int = 32,
@@ -118,6 +119,8 @@ def finetune(
         threshold: of many labels: the probability from which on a label is given.
         class_weights: ``"balanced"``: every class (of many labels, the presence and the absence of
             each) counts the same in the loss, however rare; None: every example does.
+        focal_gamma: of the focal loss, for texts of one label or many: what is predicted well
+            already counts less, the more so the higher it is; 0: cross-entropy.
         long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
@@ -159,7 +162,13 @@ def finetune(
     """
     given = dict(locals())  # every argument, before there are other names
     options = TableOptions(
-        choice_columns, label_columns, label_separator, threshold, class_weights, long_text
+        choice_columns=choice_columns,
+        label_columns=label_columns,
+        label_separator=label_separator,
+        threshold=threshold,
+        class_weights=class_weights,
+        focal_gamma=focal_gamma,
+        long_text=long_text,
     )
     schedule_of(schedule)
     save_best = save_best or patience is not None
@@ -242,6 +251,7 @@ def finetune(
     given_too = {
         "fresh_weights": fresh_weights,
         "class_weights": class_weights,
+        "focal_gamma": focal_gamma,
         "freeze_layers": freeze_layers,
         "freeze_embeddings": freeze_embeddings,
     }
@@ -266,6 +276,6 @@ def finetune(
             read=lambda: context.run(read_or_given, task, data, seed=seed, reading=reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             device=str(where),
-            precision=precision,
+            precision=config.precision,  # as it was judged: answering chooses 8 bits as well
         ),
     )

@@ -101,9 +101,11 @@ def prepare(
     max_length: int | None,
     seed: int,
     where: torch.device,
+    judged: bool = True,
 ) -> Prepared:
     """Read data and model, and make features and batches of them; says what was found. The
-    arguments are those of :func:`bertine.training.finetune.finetune`.
+    arguments are those of :func:`bertine.training.finetune.finetune`; without `judged` the
+    validation examples are read, but no features are made of them.
 
     Raises:
         BertineError: what reading the model and the data raises; a label of the validation
@@ -124,10 +126,10 @@ def prepare(
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
-    held = built.featurize(validation, loaded.tokenizer)
+    held = built.featurize(validation, loaded.tokenizer) if judged else []
     others = {
         word: Part(examples, built.featurize(examples, loaded.tokenizer))
-        for word, examples in labelled.others.items()
+        for word, examples in (labelled.others if judged else {}).items()
     }
     _say_what(loaded, train, validation, built.notes(features))
     batches = FeatureBatches(

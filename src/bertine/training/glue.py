@@ -28,11 +28,13 @@ class GlueReport:
         tasks: for each task its official metrics by name.
         notes: which of the leaderboard's tasks are missing.
         source: the folder of the data.
+        collapsed: whether the run of any task gave one answer to all.
     """
 
     tasks: dict[str, dict[str, float]]
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    collapsed: bool = False
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -63,6 +65,7 @@ class GlueReport:
             "tasks": self.tasks,
             "scores": self.metrics,
             "notes": self.notes,
+            "collapsed": self.collapsed,
         }
 
 
@@ -100,11 +103,15 @@ def finetune_all(arguments: dict[str, Any]) -> Learner:
         if missing
         else []
     )
-    for name, result in results.items():
+    collapsed = [
         # From the file: a run that was finished before is not evaluated again.
-        if read_json(result.model.parent / "scores.json")["final"].get("collapsed"):
-            notes.append(f"{name}: collapsed to one answer; train it again with another seed")
-    report = GlueReport(scores, notes, str(data))
+        name
+        for name, result in results.items()
+        if read_json(result.model.parent / "scores.json")["final"].get("collapsed")
+    ]
+    for name in collapsed:
+        notes.append(f"{name}: collapsed to one answer; train it again with another seed")
+    report = GlueReport(scores, notes, str(data), bool(collapsed))
     write_json(out / TABLE, report.to_dict())
     elapsed = sum(result.elapsed for result in results.values())
     return Learner(out, [], report, elapsed, ("average",), results)

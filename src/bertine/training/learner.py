@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertine.errors import BertineError
+from bertine.inference.losses import WorstExample, worst_examples
 from bertine.inference.predictor import Predictor, Text, evaluate, evaluate_sets
 from bertine.tasks.base import Report
 from bertine.tasks.reading import Labelled
 from bertine.training.finetune_result import FinetuneResult
-
-if TYPE_CHECKING:
-    from bertine.inference.losses import WorstExample
 
 
 @dataclass(frozen=True)
@@ -113,14 +111,12 @@ class Learner(FinetuneResult):
             BertineError: the learner is of all of GLUE; the examples of the run have changed
                 since; `n` is below 1.
         """
-        from bertine.inference.losses import worst_examples
-
         if n < 1:
             raise BertineError(f"n is {n}, but must be at least 1")
         examples = self._labelled.validation
         predictor = self.predictor
         return worst_examples(
-            predictor.model,
+            predictor.computing,
             predictor.task,
             examples,
             predictor.tokenizer,
@@ -152,5 +148,7 @@ class Learner(FinetuneResult):
     def _validation_report(self) -> Report:
         if self.report is not None:
             return self.report
+        if not len(self._labelled.validation):
+            raise BertineError("the run had no validation examples; give the data to judge on")
         sets = {"": self._labelled.validation, **self._labelled.others}
         return evaluate_sets(self.predictor, sets, show_progress=False)

@@ -25,6 +25,9 @@ _FIRST = 10
 #: A fall is clear from so many times on what losses differ by from batch to batch: with losses that
 #: do nothing but differ, the lowest of the smoothed ones is half as far down.
 _CLEAR = 1.25
+#: A rise is one from so many standard errors of the smoothed loss on: the lowest of several is two
+#: below their mean by chance, and another one two above it.
+_RISEN = 4.0
 
 
 @dataclass
@@ -94,7 +97,9 @@ class Bracket:
 
     Attributes:
         steepest: the rate at which the smoothed loss falls fastest over the logarithm of the rate.
-        lowest: the rate of the lowest smoothed loss.
+        lowest: the highest rate up to which the smoothed loss stays at its lowest, as far as its
+            noise lets tell: before it rises, a curve is often flat, and where on the flat the
+            lowest point stands is chance.
     """
 
     steepest: float
@@ -143,10 +148,13 @@ def bracket_of(curve: RateCurve) -> Bracket | None:
     fall = float(np.mean(curve.losses[:first])) - float(smoothed[end])
     if fall <= max(_CLEAR * noise, 1e-9):
         return None
+    error = noise * math.sqrt((1 - SMOOTHING) / (1 + SMOOTHING))
+    risen = np.flatnonzero(smoothed[end:] > smoothed[end] + _RISEN * error)
+    last = end + (int(risen[0]) - 1 if len(risen) else len(smoothed) - 1 - end)
     x = np.log10(rates)
     # To the lowest point, not beyond: what falls again after a rise has been thrown about.
     slopes = [_slope(x, smoothed, middle) for middle in x[: end + 1]]
-    return Bracket(float(rates[int(np.argmin(slopes))]), float(rates[end]))
+    return Bracket(float(rates[int(np.argmin(slopes))]), float(rates[last]))
 
 
 def loss_at(curve: RateCurve, rate: float) -> float | None:

@@ -64,6 +64,7 @@ def lr_find(
     label_separator: str | None = None,
     threshold: float = 0.5,
     class_weights: str | None = None,
+    focal_gamma: float = 0.0,
     long_text: str = "head",
     batch_size: int = 32,
     max_length: int | None = None,
@@ -140,7 +141,13 @@ def lr_find(
             tag_scheme=tag_scheme,
             document_context=document_context,
             options=TableOptions(
-                choice_columns, label_columns, label_separator, threshold, class_weights, long_text
+                choice_columns=choice_columns,
+                label_columns=label_columns,
+                label_separator=label_separator,
+                threshold=threshold,
+                class_weights=class_weights,
+                focal_gamma=focal_gamma,
+                long_text=long_text,
             ),
             limits=SpanLimits.given(
                 doc_stride=doc_stride,
@@ -152,6 +159,7 @@ def lr_find(
         max_length=max_length,
         seed=seed,
         where=where,
+        judged=False,
     )
     limit = max_tokens_per_micro_batch or (
         CPU_MICRO_BATCH if where.type == "cpu" else GPU_MICRO_BATCH

@@ -24,7 +24,8 @@ _HOW = (
     "corrected, set at the rate that is averaged in the same way, so that it does not lag.",
     "The bracket lies between the rate at which the smoothed loss falls fastest (the steepest "
     "straight line through half a decade of the curve, left of the lowest point) and a tenth of "
-    "the rate at which it is lowest: near that one a run is already about to diverge.",
+    "the rate up to which it stays at its lowest, as far as its noise lets tell: near that one a "
+    "run is already about to diverge.",
     "The rates are those of a warmed-up run: the climb itself is a warm-up, and Adam's moments are "
     "filled at the lowest rate before it. Keep a warm-up when you train (one cycle has one); "
     "without it take the lower end.",
@@ -62,10 +63,13 @@ class LrFindReport:
         """The result in a sentence."""
         if self.bracket is None:
             return "No bracket: the loss did not fall clearly at any rate."
+        low, high, steepest, lowest = map(
+            rate_text,
+            (self.bracket.low, self.bracket.high, self.bracket.steepest, self.bracket.lowest),
+        )
         return (
-            f"Train between {rate_text(self.bracket.low)} and {rate_text(self.bracket.high)}: the "
-            f"loss falls fastest at {rate_text(self.bracket.steepest)}, and is lowest at "
-            f"{rate_text(self.bracket.lowest)}, a tenth of which is the other end."
+            f"Train between {low} and {high}: the loss falls fastest at {steepest}, and stays at "
+            f"its lowest up to {lowest}, a tenth of which is the other end."
         )
 
     def lines(self) -> list[str]:
@@ -166,7 +170,7 @@ class LrFindReport:
             self.out / PAGE,
             test,
             plot,
-            title=f"Learning rate: {settings['task']}",
+            title=f"Learning rate: {settings.get('glue_task') or settings['task']}",
             lead=self.lead(),
             facts=facts,
             notes=self.notes,

@@ -1,0 +1,51 @@
+"""``bertine embed``: vectors for a file of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser
+from bertine.commands.command import Command
+from bertine.commands.table_arguments import add_plain_table_arguments
+from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory of any kind")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        required=True,
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        required=True,
+        help=".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
+    )
+    parser.add_argument(
+        "--dtype", choices=("fp32", "fp16"), default="fp32", help="of the numbers in the file"
+    )
+    add_vector_arguments(parser, tokens=True, normalize=True, prompt=True)
+    add_plain_table_arguments(parser)
+    add_vector_machine_arguments(parser)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import embed
+
+    print("\n".join(embed(**values, show_progress=True).lines()))
+
+
+EMBED = Command(
+    name="embed",
+    summary="turn the texts of a file into vectors",
+    description="Turn the texts of a file into vectors, in their order. The modules of a\n"
+    "sentence-transformers directory (pooling, normalizing, maximum length) hold:\n\n"
+    "    bertine embed MODEL --input texts.csv --output vectors.npy",
+    add_arguments=_add_arguments,
+    run=_run,
+)

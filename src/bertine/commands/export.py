@@ -1,0 +1,50 @@
+"""``bertine export``: a model as a graph that runs without Bertine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser, Switch
+from bertine.commands.command import Command
+from bertine.commands.vector_arguments import add_vector_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory of any kind")
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder to write; an earlier export there is replaced",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("onnx", "torch"),
+        default="onnx",
+        help="onnx: model.onnx (needs bertine[onnx]); torch: model.pt2, a program of torch.export",
+    )
+    parser.add_argument(
+        "--int8", action=Switch, help="of onnx: also write model.int8.onnx, with int8 weights"
+    )
+    add_vector_arguments(parser, tokens=True, normalize=True, prompt=False)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import export
+
+    print("\n".join(export(**values).lines()))
+
+
+EXPORT = Command(
+    name="export",
+    summary="write a model as ONNX or as a PyTorch program",
+    description="Write a model as a graph that runs without Bertine, for batches and texts of any\n"
+    "size, and compare its answers with the model's. A fine-tuned model gives its logits; any\n"
+    "other, or with one of the options for vectors, the vectors of texts:\n\n"
+    "    bertine export MODEL --output exported --int8",
+    add_arguments=_add_arguments,
+    run=_run,
+)

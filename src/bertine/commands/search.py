@@ -1,0 +1,113 @@
+"""``bertine search``: a grid of fine-tuning runs with several seeds, and the choice among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser, Switch, borrow, real, whole
+from bertine.commands.command import Command
+from bertine.commands.finetune import FINETUNE
+
+#: What a search has in the plural, or decides itself.
+_OWN = (
+    *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--seed", "--shard"),
+    *("--glue-task", "--resume"),
+)
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder of the runs, the table and the chosen model",
+    )
+    grid = parser.add_argument_group("grid")
+    grid.add_argument(
+        "--batch-sizes",
+        metavar="N",
+        nargs="+",
+        type=whole(1),
+        help="examples in an update (not given: 32)",
+    )
+    grid.add_argument(
+        "--learning-rates",
+        metavar="X",
+        nargs="+",
+        type=real(),
+        help="highest values of the rate (not given: 5e-5 4e-5 3e-5 2e-5)",
+    )
+    grid.add_argument(
+        "--epochs", metavar="N", nargs="+", type=whole(1), help="passes (not given: 3)"
+    )
+    grid.add_argument(
+        "--seeds",
+        metavar="N",
+        nargs="+",
+        type=whole(),
+        help="of the runs of each setting (not given: the first from 0 on)",
+    )
+    grid.add_argument(
+        "--restarts",
+        metavar="N",
+        type=whole(1),
+        help="how many seeds, where --seeds is not given (not given: 3)",
+    )
+    grid.add_argument(
+        "--paper-grid",
+        action=Switch,
+        help="what is not given as in the paper: batches of 16 and 32, four rates, 2, 3 and 4 "
+        "epochs",
+    )
+    work = parser.add_argument_group("search")
+    work.add_argument(
+        "--processes",
+        metavar="N",
+        type=whole(1),
+        help="runs at a time, in processes that share the cores (not given: one after the other)",
+    )
+    work.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        nargs="?",
+        const="auto",
+        help="let a Ray cluster do the runs (not followed by an address: auto), or 'local'; needs "
+        "bertine[ray], and model, data and output where all its machines see them",
+    )
+    work.add_argument(
+        "--keep-models", action=Switch, help="keep the weights of all runs, not of the best alone"
+    )
+    work.add_argument(
+        "--resume",
+        action=Switch,
+        help="go on with the search in the output folder; runs that are done are not done again",
+    )
+    parser.add_argument_group("GLUE").add_argument(
+        "--glue-task",
+        "--task",
+        metavar="NAME",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; a search is over one",
+    )
+    borrow(parser, FINETUNE.parser(), without=_OWN)
+
+
+def _run(values: dict[str, Any]) -> int:
+    from bertine import search
+
+    result = search(**values)
+    print("\n".join(result.lines()))
+    return 0 if result.ok else 1
+
+
+SEARCH = Command(
+    name="search",
+    summary="fine-tune with a grid of settings and seeds, and choose",
+    description="Fine-tune with every combination of batch size, learning rate and epochs, with\n"
+    "several seeds each; print mean and spread on the validation examples, choose the setting\n"
+    "with the best mean, and keep the model of its best run. Runs that collapse to one answer\n"
+    "are named and left out. Exit status 1: a run failed, or there is nothing to choose from.",
+    add_arguments=_add_arguments,
+    run=_run,
+)

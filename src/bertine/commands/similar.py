@@ -1,0 +1,53 @@
+"""``bertine similar``: the texts of a file that are nearest to a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.arguments import Parser, whole
+from bertine.commands.command import Command
+from bertine.commands.table_arguments import add_plain_table_arguments
+from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("query", metavar="QUERY", help="a text")
+    parser.add_argument(
+        "--in",
+        "--input",
+        dest="input",
+        metavar="FILE",
+        required=True,
+        help="texts (csv, tsv, jsonl, Parquet, plain text), or a .npy that 'bertine embed' wrote",
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", type=Path, required=True, help="a model directory of any kind"
+    )
+    parser.add_argument(
+        "--texts",
+        metavar="FILE",
+        type=Path,
+        help="the file that a .npy was made of (not given: rows are told by number)",
+    )
+    parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
+    add_vector_arguments(parser, tokens=False, normalize=False, prompt=True)
+    add_plain_table_arguments(parser)
+    add_vector_machine_arguments(parser)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import similar
+
+    print("\n".join(similar(**values, show_progress=True).lines()))
+
+
+SIMILAR = Command(
+    name="similar",
+    summary="find the texts of a file nearest to a text",
+    description="Find the texts of a file that are nearest to a text, by the cosine of their\n"
+    "vectors:\n\n"
+    '    bertine similar "a late delivery" --in reviews.csv --model MODEL',
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,298 @@
+"""A model directory → a folder that runs without Bertine."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from bertine import __version__
+from bertine.console import say
+from bertine.errors import BertineError
+from bertine.files import atomic_dir, check_replaceable, write_json, write_text
+from bertine.inference.embedder import Embedder
+from bertine.interop.export import (
+    INPUTS,
+    OPSET,
+    ExportModule,
+    exported_program,
+    output_names,
+    quantize_onnx,
+    write_onnx,
+    write_torch,
+)
+from bertine.interop.export_check import (
+    Difference,
+    compare,
+    example_inputs,
+    onnx_runner,
+    torch_runner,
+)
+from bertine.interop.sentence_modules import read_sentence_modules
+from bertine.modeldir import CONFIG, load_model, model_folder
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.taskinfo import TaskInfo
+from bertine.text.tokenizer import Tokenizer
+
+FORMATS = ("onnx", "torch")
+#: What the folder holds, and says of itself.
+ABOUT = "export.json"
+ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
+
+#: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
+_TOLERANCE = 1e-3
+_PARTS = {"onnx": "ONNX", "onnxruntime": "ONNX Runtime", "onnxscript": "PyTorch's ONNX exporter"}
+
+
+@dataclass
+class ExportReport:
+    """What was exported.
+
+    Attributes:
+        output: the folder.
+        what: what the graph gives, in words.
+        differences: against PyTorch in fp32, by file.
+        sizes: bytes, by file.
+        vectors: whether it gives vectors, not logits.
+        notes: what else a person should know.
+    """
+
+    output: Path
+    what: str
+    differences: dict[str, Difference] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    vectors: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        lines = [f"exported to {self.output}: {self.what}"]
+        for name, difference in self.differences.items():
+            size = self.sizes[name] / 1e6
+            lines.append(f"{name}: {size:.1f} MB; {difference.text(self.vectors)}")
+        return lines + self.notes
+
+
+def export(
+    model: Path | str,
+    output: Path | str,
+    *,
+    format: str = "onnx",
+    int8: bool = False,
+    pooling: str | None = None,
+    layer: int | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+) -> ExportReport:
+    """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
+    of any size; and compare what it gives with what the model gives.
+
+    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
+    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
+    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
+
+    Args:
+        model: a model directory of any kind.
+        output: the folder; an earlier export there is replaced.
+        format: ``"onnx"`` (needs ``bertine[onnx]``) or ``"torch"``, a program of ``torch.export``.
+        int8: of ONNX, also write one with int8 weights.
+        pooling, layer, normalize: give vectors, of a fine-tuned model too; as in
+            :meth:`~bertine.inference.embedder.Embedder.load`. None of them: as told above.
+        max_length: pieces at which the tokenizer cuts texts; None: as the model directory says,
+            else as many as the model has positions for.
+
+    Raises:
+        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
+            installed; a folder that holds something else; a graph that answers otherwise.
+    """
+    output = Path(output)
+    if format not in FORMATS:
+        raise BertineError(f"format {format!r} is not known; choose {', '.join(FORMATS)}")
+    if int8 and format != "onnx":
+        raise BertineError("int8 is for the format onnx")
+    if format == "onnx":
+        _require(_PARTS)
+    check_replaceable(
+        output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
+    )
+    source = _open(model, pooling, layer, normalize, max_length)
+    about = _about(source)
+    report = ExportReport(output, _what(source), vectors=source.pooling is not None)
+    if source.prompt:
+        report.notes.append(f"the graph sees no texts: put {source.prompt!r} before each")
+    graph = ExportModule(source.model, source.pooling).eval()
+    program = exported_program(graph, source.model.config.max_position_embeddings)
+    tokenizer = source.tokenizer
+    ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    batches = example_inputs(source.model, ends, tokenizer.special_ids, source.max_length)
+    with atomic_dir(output) as folder:
+        if format == "torch":
+            write_torch(program, folder / TORCH)
+            runners = {TORCH: torch_runner(folder / TORCH)}
+            about["file"] = TORCH
+        else:
+            write_onnx(program, folder / ONNX, output_names(source.model, source.pooling))
+            runners = {ONNX: onnx_runner(folder / ONNX)}
+            about |= {"file": ONNX, "opset": OPSET}
+            if int8:
+                quantize_onnx(folder / ONNX, folder / INT8)
+                runners[INT8] = onnx_runner(folder / INT8)
+                about["int8_file"] = INT8
+        for name, runner in runners.items():
+            difference = compare(source.model, source.pooling, batches, runner)
+            report.differences[name] = difference
+            report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
+            if name != INT8 and not difference.largest <= _TOLERANCE * difference.scale:
+                raise BertineError(
+                    f"{model}: the exported graph answers otherwise than the model "
+                    f"({difference.text(report.vectors)}); nothing was written. Please report this"
+                )
+        about["differences"] = {
+            name: {"largest": each.largest, "cosine": each.cosine, "same": each.same}
+            for name, each in report.differences.items()
+        }
+        _write_tokenizer(folder, source)
+        shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
+        write_json(folder / ABOUT, about)
+    return report
+
+
+def _require(parts: dict[str, str]) -> None:
+    """
+    Raises:
+        BertineError: a package of the extra is not there.
+    """
+    for name, title in parts.items():
+        if find_spec(name) is None:
+            raise BertineError(
+                f"{title} is not installed ({name}); pip install 'bertine[onnx]', or export with "
+                "format torch"
+            )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is exported.
+
+    Attributes:
+        folder: with the ``config.json``.
+        pooling: of vectors; None: the logits of the task.
+        max_length: pieces at which texts are cut.
+        prompt: what is to be put before every text.
+    """
+
+    folder: Path
+    model: Model
+    tokenizer: Tokenizer
+    task: TaskInfo | None
+    pooling: Pooling | None
+    max_length: int
+    prompt: str = ""
+
+
+def _open(
+    path: Path | str,
+    pooling: str | None,
+    layer: int | None,
+    normalize: bool | None,
+    max_length: int | None,
+) -> _Source:
+    modules = read_sentence_modules(Path(path))
+    folder = model_folder(modules.transformer if modules else path)
+    if modules is None and pooling is None and layer is None and normalize is None:
+        loaded = load_model(folder)
+        if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
+            _tell(loaded.report.lines())
+            positions = loaded.config.max_position_embeddings
+            longest = max_length or min(loaded.task.max_length or positions, positions)
+            if longest > positions:
+                raise BertineError(
+                    f"max_length is {longest}, but the model has positions for {positions}"
+                )
+            return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
+    embedder = Embedder.load(
+        path,
+        pooling=pooling,
+        layer=layer,
+        normalize=normalize,
+        max_length=max_length,
+        device="cpu",
+        precision="fp32",
+    )
+    _tell(embedder.load_lines)
+    return _Source(
+        folder,
+        embedder.model,
+        embedder.tokenizer,
+        None,
+        embedder.pooling,
+        embedder.max_length,
+        embedder.prompt,
+    )
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+def _what(source: _Source) -> str:
+    """What the graph gives, in words."""
+    if source.pooling is not None:
+        kind = "tokens" if source.pooling.tokens else "texts"
+        width = source.pooling.width(source.model.config)
+        return f"vectors of {kind} ({source.pooling.describe()}; {width} numbers)"
+    assert source.task is not None
+    labels = source.task.labels
+    names = f" of {len(labels)} labels ({', '.join(labels[:8])}{', …' * (len(labels) > 8)})"
+    return f"the logits of the task {source.task.name!r}" + (names if labels else "")
+
+
+def _about(source: _Source) -> dict[str, Any]:
+    """What ``export.json`` says: what goes in, what comes out, what it means."""
+    shapes = {
+        "logits": "float32 [batch, K]",
+        "vectors": "float32 [batch, D]",
+        "token_vectors": "float32 [batch, length, D]",
+        "start_logits": "float32 [batch, length]",
+        "end_logits": "float32 [batch, length]",
+    }
+    if source.pooling is None and "token_classifier" in source.model.heads:
+        shapes["logits"] = "float32 [batch, length, K]"
+    about: dict[str, Any] = {
+        "bertine": __version__,
+        "inputs": dict.fromkeys(INPUTS, "int64 [batch, length]"),
+        "outputs": {name: shapes[name] for name in output_names(source.model, source.pooling)},
+        "max_length": source.max_length,
+        "max_positions": source.model.config.max_position_embeddings,
+    }
+    if source.pooling is not None:
+        about["pooling"] = list(source.pooling.modes)
+        about["layer"], about["normalize"] = source.pooling.layer, source.pooling.normalize
+        about["dimensions"] = source.pooling.width(source.model.config)
+        if source.prompt:
+            about["prompt"] = source.prompt
+    elif source.task is not None:
+        about["task"] = source.task.name
+        about["labels"] = list(source.task.labels)
+        about["text_columns"] = list(source.task.text_columns)
+        about["settings"] = source.task.settings
+    return about
+
+
+def _write_tokenizer(folder: Path, source: _Source) -> None:
+    """The tokenizer's files; tokenizer.json cuts at the maximum length and pads to the longest of
+    a batch."""
+    source.tokenizer.save(folder, model_max_length=source.max_length)
+    backend = tokenizers.Tokenizer.from_str(source.tokenizer.backend.to_str())
+    # Of a question and its context the question is kept whole.
+    spans = source.pooling is None and "spans" in source.model.heads
+    strategy = "only_second" if spans else "longest_first"
+    backend.enable_truncation(source.max_length, strategy=strategy)
+    backend.enable_padding(pad_id=source.tokenizer.pad_token_id, pad_token="[PAD]")
+    write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")

@@ -1,0 +1,233 @@
+"""The texts of a file that are nearest to a text, by the cosine of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bertine.console import progress
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.inference.embed import chunks, count_lines, find_text_column, opened
+from bertine.inference.embedder import Embedder, unit
+from bertine.tasks.tables import Table
+
+#: Vectors that are read at once.
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A row of the file.
+
+    Attributes:
+        row: its number among the texts, from 1 on.
+        score: the cosine of its vector and the query's, at most 1.
+        text: None where only vectors were given.
+    """
+
+    row: int
+    score: float
+    text: str | None
+
+
+@dataclass
+class Neighbours:
+    """The nearest rows, best first; of equals the earlier one first.
+
+    Attributes:
+        query: the text that was asked for.
+        rows: compared.
+        found: the best of them.
+        notes: what was cut, or mended in the input.
+    """
+
+    query: str
+    rows: int
+    found: list[Neighbour]
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A line for each: score, row, text."""
+        return [
+            f"{each.score:7.4f}  {each.row:>{len(str(self.rows))}}"
+            + ("" if each.text is None else f"  {' '.join(each.text.split())}")
+            for each in self.found
+        ] + self.notes
+
+
+class _Best:
+    """The rows with the highest scores so far."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self.scores = np.empty(0, dtype=np.float32)
+        self.rows = np.empty(0, dtype=np.int64)
+        self.texts: dict[int, str] = {}
+        self.seen = 0
+
+    def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
+        """Scores [N] of the next N rows."""
+        rows = np.arange(self.seen, self.seen + len(scores))
+        merged = np.concatenate([self.scores, scores])
+        numbers = np.concatenate([self.rows, rows])
+        # Stable: of equals the row that came first stays first.
+        order = np.argsort(-merged, kind="stable")[: self._top]
+        self.scores, self.rows = merged[order], numbers[order]
+        if texts is not None:
+            self.texts = {
+                row: texts[row - self.seen] if row >= self.seen else self.texts[row]
+                for row in self.rows.tolist()
+            }
+        self.seen += len(scores)
+
+
+def similar(
+    query: str,
+    input: Path | str,
+    *,
+    model: Embedder | Path | str,
+    texts: Path | str | None = None,
+    top: int = 10,
+    pooling: str | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    text_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    precision: str = "auto",
+    show_progress: bool = True,
+) -> Neighbours:
+    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+
+    Args:
+        query: a text.
+        input: a table of texts as :func:`~bertine.inference.embed.embed` reads it, or a ``.npy``
+            that it has written, with the same model and settings.
+        model: a model directory, or a loaded :class:`~bertine.inference.embedder.Embedder`, whose
+            own settings then hold.
+        texts: of a ``.npy``, the table that it was made of; None: rows are told by number.
+        top: how many.
+        pooling, layer, max_length, prompt: as in
+            :meth:`~bertine.inference.embedder.Embedder.load`; the prompt is put before the query
+            and the texts.
+        text_column: where the text is; None: ``text``, ``sentence``, or the only column.
+        format: of the table; None: told as :class:`~bertine.tasks.tables.Table` does.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
+        show_progress: on stderr.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; an array of another width than
+            the model's vectors; as many texts as there are not vectors; the pooling ``tokens``.
+    """
+    if top < 1:
+        raise BertineError(f"top is {top}, but must be at least 1")
+    ready = Path(input).suffix.lower() == ".npy"
+    if texts is not None and not ready:
+        raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+    if pooling == "tokens":
+        raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
+    embedder = opened(
+        model,
+        pooling=pooling,
+        layer=layer,
+        normalize=None,
+        max_length=max_length,
+        prompt=prompt,
+        device=device,
+        precision=precision,
+    )
+    asked = unit(embedder.embed([query]))[0]
+    best = _Best(top)
+    notes = []
+    cut = embedder.features([query])[0].num_truncated
+    if cut:
+        notes.append(f"the query was cut at {embedder.max_length} pieces ({cut} pieces lost)")
+    if ready:
+        for part in _parts(input, embedder.dimensions):
+            best.add(unit(part) @ asked)
+        if texts is not None:
+            notes += _read_texts(best, texts, text_column, format, quotes, strict, input)
+    else:
+        wanted = [text_column] if text_column else []
+        with Table(input, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+            column = find_text_column(table, text_column)
+            bar = progress()
+            bar.disable = not show_progress
+            total, lost = count_lines(input) if show_progress else None, 0
+            with bar:
+                job = bar.add_task("compare", total=total)
+                for rows in chunks(table, column):
+                    read = [table.text(row, column) for row in rows]
+                    features = embedder.features(read)
+                    lost += sum(1 for feature in features if feature.num_truncated)
+                    best.add(unit(embedder.run(features)) @ asked, read)
+                    bar.update(job, completed=rows[-1].line)
+                bar.update(job, completed=total or best.seen, total=total or best.seen)
+            if lost:
+                notes.append(
+                    f"{lost} of {best.seen} texts were cut at {embedder.max_length} pieces"
+                )
+            notes += table.stats.notes(table.name)
+    found = [
+        Neighbour(row + 1, min(1.0, score), best.texts.get(row))
+        for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
+    ]
+    return Neighbours(query, best.seen, found, notes)
+
+
+def _parts(path: Path | str, dimensions: int) -> Iterator[np.ndarray]:
+    """The vectors of a ``.npy``, fp32 [n, D], some at a time."""
+    with os_errors(path, "reading it"):
+        try:
+            table = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
+    if table.ndim != 2 or table.dtype.kind != "f":
+        raise BertineError(
+            f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "
+            "of real numbers in each row"
+        )
+    if table.shape[1] != dimensions:
+        raise BertineError(
+            f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
+            f"{dimensions}; name the model that made them"
+        )
+    for start in range(0, len(table), _ROWS):
+        yield np.asarray(table[start : start + _ROWS], dtype=np.float32)
+
+
+def _read_texts(
+    best: _Best,
+    path: Path | str,
+    text_column: str | None,
+    format: str | None,
+    quotes: bool | None,
+    strict: bool,
+    vectors: Path | str,
+) -> list[str]:
+    """Find the texts of the best rows in the table that the vectors were made of; what was mended
+    in it."""
+    wanted = [text_column] if text_column else []
+    rows = set(best.rows.tolist())
+    count = 0
+    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+        column = find_text_column(table, text_column)
+        for count, row in enumerate(table, 1):
+            if count - 1 in rows:
+                best.texts[count - 1] = table.text(row, column)
+    if count != best.seen:
+        raise BertineError(
+            f"{path}: has {count} texts, but {vectors} has {best.seen} vectors; name the table "
+            "that they were made of"
+        )
+    return table.stats.notes(table.name)

@@ -1,0 +1,200 @@
+"""Answers that are being written: kept so that a killed prediction can be gone on with.
+
+Beside the output ``answers.csv`` lies, while it is being made, the folder
+``.answers.csv.unfinished`` with the rows so far (``rows``) and ``journal.json``: how many rows of
+the input are answered, how many bytes of ``rows`` these are, and what all of it depends on. After
+each chunk the rows are synced first and the journal is replaced second, so whatever stands behind
+its bytes belongs to no row that counts, and is cut off when the work is gone on with: no row is
+lost, and none comes twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertine.errors import BertineError
+from bertine.files import atomic_file, os_errors, read_json, write_json
+from bertine.tasks.layout import Layout
+from bertine.tasks.parquet import is_parquet, write_parquet
+from bertine.tasks.table_writer import TableWriter, check_suffix
+
+#: Of an input this much is hashed at its beginning and its end.
+_HASHED = 1 << 20
+
+
+class UnfinishedTable:
+    """Rows on their way to a file.
+
+    Attributes:
+        rows_done: of the input, whose answers were written by an earlier process.
+        counts: what that had counted.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        handle: TextIO,
+        writer: TableWriter,
+        identity: Callable[[], dict[str, Any]],
+        rows_done: int,
+        counts: dict[str, int],
+    ) -> None:
+        self._folder, self._handle, self._writer = folder, handle, writer
+        self._identity = identity
+        self._told: dict[str, Any] | None = None
+        self.rows_done, self.counts = rows_done, counts
+        self.kept = rows_done > 0
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Write one row."""
+        self._writer.write(values)
+
+    def commit(self, rows: int, counts: dict[str, int]) -> None:
+        """Make what was written durable.
+
+        Args:
+            rows: of the input, answered so far.
+            counts: whole numbers that the next process goes on from.
+        """
+        self._handle.flush()
+        os.fsync(self._handle.fileno())
+        if self._told is None:
+            self._told = _as_json(self._identity())
+        write_json(
+            self._folder / "journal.json",
+            {
+                "format": 1,
+                "rows": rows,
+                "bytes": self._handle.buffer.tell(),
+                "counts": counts,
+                "of": self._told,
+            },
+        )
+        self.kept = True
+
+
+@contextlib.contextmanager
+def unfinished_table(
+    output: Path,
+    layout: Layout,
+    columns: Sequence[str],
+    identity: Callable[[], dict[str, Any]],
+    *,
+    resume: bool,
+) -> Iterator[UnfinishedTable]:
+    """An :class:`UnfinishedTable` that becomes `output` in the end, whole; Parquet by its name.
+
+    On an exception its folder stays if a chunk was committed, else nothing stays.
+
+    Args:
+        output: a file that is there or not; what is there is replaced in the end.
+        layout, columns: of the rows.
+        identity: what the rows depend on, by name; of JSON's types. Asked for once, and only when
+            there is something to commit or to compare.
+        resume: go on from what an earlier process has left. None left: begin.
+
+    Raises:
+        BertineError: the name is one that is not written, another process is at it, or what is
+            left is of another input, model or setting.
+    """
+    check_suffix(output)
+    target = Path(os.path.realpath(output))
+    if target.is_dir():
+        raise BertineError(f"{output}: is a folder; name a file")
+    folder = target.with_name(f".{target.name}.unfinished")
+    with os_errors(output, "writing it"), contextlib.ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        _lock(folder, output, stack)
+        journal = folder / "journal.json"
+        left = read_json(journal) if resume and journal.exists() else None
+        if left is not None:
+            _compare(output, left["of"], _as_json(identity()))
+        else:
+            journal.unlink(missing_ok=True)
+        handle = stack.enter_context(
+            open(folder / "rows", "r+" if left else "w", encoding="utf-8", newline="")
+        )
+        if left is not None:
+            if handle.seek(0, os.SEEK_END) < left["bytes"]:
+                raise BertineError(f"{folder}: is damaged (rows are missing); predict anew")
+            handle.truncate(left["bytes"])
+            handle.seek(left["bytes"])
+        writer = TableWriter(handle, layout, columns, header=left is None)
+        table = UnfinishedTable(
+            folder,
+            handle,
+            writer,
+            identity,
+            left["rows"] if left else 0,
+            left["counts"] if left else {},
+        )
+        try:
+            yield table
+            handle.flush()
+            os.fsync(handle.fileno())
+            if is_parquet(output):
+                with atomic_file(output) as temporary:
+                    write_parquet(folder / "rows", temporary, columns)
+            else:
+                os.replace(folder / "rows", target)
+                _sync(target.parent)
+        except BaseException:
+            if not table.kept:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def input_identity(path: str | Path) -> dict[str, Any]:
+    """Tells a file: its size, and a hash of its first and its last MiB."""
+    digest = hashlib.sha256()
+    with os_errors(path, "reading it"), open(path, "rb") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        digest.update(handle.read(_HASHED))
+        if size > _HASHED:
+            handle.seek(max(_HASHED, size - _HASHED))
+            digest.update(handle.read(_HASHED))
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
+    """Held until the process ends or the stack is left, whichever is first."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    stack.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise BertineError(
+            f"{output}: another process is writing it; wait for it, or choose another output"
+        ) from error
+
+
+def _as_json(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is when it has been written and read: tuples are lists."""
+    read: dict[str, Any] = json.loads(json.dumps(value))
+    return read
+
+
+def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    other = [name for name in now if before.get(name) != now[name]]
+    if other:
+        raise BertineError(
+            f"{output}: cannot be gone on with, because it was begun with another "
+            f"{' and another '.join(other)}; leave out resume (--resume) to begin anew"
+        )
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,218 @@
+"""A model as a graph that runs without Bertine: ONNX, and PyTorch's own exported programs.
+
+What is exported is an :class:`ExportModule`: the same layers and weights, with the attention over
+padded batches written in plain operators, since whether to leave padding out is decided by looking
+at the numbers, which a graph cannot. Batch and length stay open.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size, K labels, D width of a vector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bertine.errors import BertineError
+from bertine.models.bert import BackboneOutput
+from bertine.models.layers import Layout
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+
+#: Inputs of what is exported, int64 [B, T] each.
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+#: ONNX's set of operators: the one that PyTorch's exporter is written in, and that every runtime
+#: since 2023 (onnxruntime 1.14) knows.
+OPSET = 18
+#: ONNX's version of its file format that came with this set of operators.
+_IR_VERSION = 8
+#: One file holds less than 2 GB of ONNX; what is larger has its weights beside it.
+_ONE_FILE = 1_900_000_000
+
+#: Heads of ``Model.heads`` that are exported, by what they give.
+_POOLED_HEADS = ("classifier", "choice")
+
+
+def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
+    """The names of what an :class:`ExportModule` returns."""
+    if pooling is not None:
+        return ("token_vectors",) if pooling.tokens else ("vectors",)
+    return ("start_logits", "end_logits") if "spans" in model.heads else ("logits",)
+
+
+class ExportModule(nn.Module):
+    """A model's answers as one graph.
+
+    Args:
+        model: in fp32 on the CPU, in evaluation mode; its weights are shared.
+        pooling: return the texts' vectors; None: what the model's head gives.
+
+    Raises:
+        BertineError: there is no `pooling` and no head of a task.
+    """
+
+    def __init__(self, model: Model, pooling: Pooling | None) -> None:
+        super().__init__()
+        self.backbone, self.pooling = model.backbone, pooling
+        self.head_name = ""
+        self.head: nn.Module | None = None
+        if pooling is not None:
+            pooling.check(model.config)
+            return
+        for name in (*_POOLED_HEADS, "token_classifier", "spans"):
+            if name in model.heads:
+                self.head_name, self.head = name, model.heads[name]
+                return
+        raise BertineError("the model has no head of a task; name a pooling to export vectors")
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> tuple[Tensor, ...]:
+        """int64 [B, T] each; the mask is 1 at real tokens and 0 at padding, on the right.
+
+        Returns:
+            Of a task the logits: [B, K] of texts and of multiple choice (K = 1, a sequence a
+            choice), [B, T, K] of tagging, two of [B, T] (start, end) of spans. Else the vectors
+            [B, D], or [B, T, D] of tokens.
+        """
+        every = self.pooling is not None and self.pooling.needs_all_layers
+        output = self._encode(input_ids, attention_mask, token_type_ids, every)
+        if self.pooling is not None:
+            return (self.pooling(output, attention_mask),)
+        assert self.head is not None
+        if self.head_name in _POOLED_HEADS:
+            return (self.head(output.pooler_output),)
+        logits = self.head(output.last_hidden_state)
+        if self.head_name == "spans":
+            return (logits[..., 0], logits[..., 1])
+        return (logits,)
+
+    def _encode(self, ids: Tensor, mask: Tensor, types: Tensor, every: bool) -> BackboneOutput:
+        """The backbone over padded batches; see :class:`bertine.models.bert.BertBackbone`."""
+        b, t = ids.shape
+        parts = self.backbone.embeddings
+        places = torch.arange(t, device=ids.device)
+        x = parts.word_embeddings(ids) + parts.position_embeddings(places)
+        x = x + parts.token_type_embeddings(types)
+        x = parts.layer_norm(x.reshape(b * t, -1))
+        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
+        layout = Layout(b, t, bias=bias)
+        states = [layout.pad(x)] if every else []
+        for layer in self.backbone.layers:
+            x = layer(x, layout)
+            if every:
+                states.append(layout.pad(x))
+        last = layout.pad(x)
+        pooler = self.backbone.pooler
+        pooled = None if pooler is None else torch.tanh(pooler(last[:, 0]))
+        return BackboneOutput(last, pooled, tuple(states) if every else None)
+
+
+def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:
+    """`module` as PyTorch traces it, for any batch and any length from 2 to `max_length`.
+
+    Where in whose files a line of code stood is left out of it.
+    """
+    shape = (3, min(max_length, 7))
+    ids = torch.ones(shape, dtype=torch.int64)
+    mask = torch.ones(shape, dtype=torch.int64)
+    mask[0, -1] = 0
+    batch = torch.export.Dim("batch", min=1, max=1 << 20)
+    length = torch.export.Dim("length", min=2, max=max_length)
+    shapes = {name: {0: batch, 1: length} for name in INPUTS}
+    with torch.no_grad(), _quiet():
+        program = torch.export.export(
+            module, (ids, mask, torch.zeros_like(ids)), dynamic_shapes=shapes, strict=False
+        )
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
+    """Write a program as PyTorch does (``.pt2``): its graph as JSON, its weights as raw numbers.
+
+    The example inputs, the one pickled thing in such a file, are left out.
+    """
+    program.example_inputs = None
+    with _quiet():
+        torch.export.save(program, path)
+
+
+def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple[str, ...]) -> None:
+    """Write a program as ONNX; the axes are called batch and length.
+
+    Weights of more than 1.9 GB stand beside it, in a file of the same name and ``.data``.
+    """
+    with _quiet():
+        made = torch.onnx.export(
+            program,
+            (),
+            input_names=list(INPUTS),
+            output_names=list(outputs),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+        assert made is not None
+        size = sum(tensor.nbytes for tensor in program.state_dict.values())
+        made.save(str(path), external_data=size > _ONE_FILE)
+    _tidy(path)
+
+
+def _tidy(path: Path) -> None:
+    """Name the open axes, and leave out what only the exporter cares for: the traces of its source
+    lines, and shapes in between, which contradict those that quantizing infers."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    names: dict[str, str] = {}
+    for value in model.graph.input:
+        axes = value.type.tensor_type.shape.dim
+        names |= {axes[0].dim_param: "batch", axes[1].dim_param: "length"}
+    for value in (*model.graph.input, *model.graph.output):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = names.get(axis.dim_param, axis.dim_param)
+    del model.graph.value_info[:]
+    for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    # What newer versions of the file's format brought is not in it, and older runtimes refuse them.
+    model.ir_version = _IR_VERSION
+    onnx.save(model, str(path))
+
+
+def quantize_onnx(source: Path, target: Path) -> None:
+    """Write an ONNX model with the weights of its products in int8, a scale for each output, and
+    activations quantized as they come (onnxruntime's dynamic quantization). The embeddings are
+    int8 too."""
+    with _quiet():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(
+            str(source),
+            str(target),
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            use_external_data_format=source.with_name(source.name + ".data").exists(),
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the notes that the exporters write for their own makers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,147 @@
+"""Whether what was exported answers as the model does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bertine.interop.export import INPUTS
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.rng import generator
+
+#: Inputs of the graph, by name: int64 [B, T] each.
+Inputs = Mapping[str, np.ndarray]
+#: Runs what was exported: inputs → its outputs, in their order.
+Runner = Callable[[Inputs], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What an exported file gives, against the model in PyTorch, fp32.
+
+    Attributes:
+        largest: the largest difference of two numbers, padding left out.
+        scale: the largest number of the model's.
+        cosine: the lowest cosine of two rows of numbers (a text's vector or logits, a token's).
+        same: the share of rows whose largest number is at the same place; None where a row is one
+            number.
+    """
+
+    largest: float
+    scale: float
+    cosine: float
+    same: float | None
+
+    def text(self, vectors: bool) -> str:
+        """In words; of `vectors` with the cosine, of logits with the share of equal answers."""
+        text = f"largest difference {self.largest:.2g} of {self.scale:.2g}"
+        if vectors:
+            return f"{text}, cosine at least {self.cosine:.6f}"
+        return text if self.same is None else f"{text}, same answer {self.same:.1%}"
+
+
+def example_inputs(
+    model: Model, tokens: tuple[int, int], special: frozenset[int], max_length: int
+) -> list[Inputs]:
+    """Batches to compare on: one short text; texts of different lengths with padding; the longest.
+
+    Args:
+        tokens: ids of ``[CLS]`` and ``[SEP]``; between them stand pieces drawn evenly from all.
+        special: ids that are not drawn.
+        max_length: of a text.
+    """
+    draw = generator(0, "export check")
+    config = model.config
+    usual = np.array([index for index in range(config.vocab_size) if index not in special])
+    batches: list[Inputs] = []
+    for lengths in ((2,), (2, 3, min(17, max_length), min(9, max_length)), (max_length, 5)):
+        shape = (len(lengths), max(lengths))
+        ids = np.full(shape, config.pad_token_id, dtype=np.int64)
+        mask, types = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        for row, length in enumerate(min(each, shape[1]) for each in lengths):
+            ids[row, :length] = draw.choice(usual, length)
+            ids[row, 0], ids[row, length - 1] = tokens
+            mask[row, :length] = 1
+            if config.type_vocab_size > 1:
+                types[row, length // 2 : length] = 1
+        batches.append(dict(zip(INPUTS, (ids, mask, types), strict=True)))
+    return batches
+
+
+def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> list[np.ndarray]:
+    """What `model` gives, as it computes for prediction, in fp32: see
+    :class:`~bertine.interop.export.ExportModule` for what these are."""
+    ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
+    with torch.inference_mode():
+        every = pooling is not None and pooling.needs_all_layers
+        output = model.backbone(ids, mask, types, output_hidden_states=every)
+        if pooling is not None:
+            return [pooling(output, mask).numpy()]
+        (name, head), *_ = (pair for pair in model.heads.items() if pair[0] not in ("mlm", "nsp"))
+        if name in ("spans", "token_classifier"):
+            logits = head(output.last_hidden_state)
+            return list(logits.unbind(-1)) if name == "spans" else [logits.numpy()]
+        return [head(output.pooler_output).numpy()]
+
+
+def compare(
+    model: Model, pooling: Pooling | None, batches: Sequence[Inputs], run: Runner
+) -> Difference:
+    """What `run` gives against what `model` gives, over all of `batches`."""
+    cosines: list[np.ndarray] = []
+    same: list[np.ndarray] = []
+    largest = scale = 0.0
+    for inputs in batches:
+        mask = inputs["attention_mask"].astype(bool)
+        outputs = zip(expected_outputs(model, pooling, inputs), run(inputs), strict=True)
+        for expected, found in outputs:
+            expected, found = np.asarray(expected), np.asarray(found)
+            assert expected.shape == found.shape, (expected.shape, found.shape)
+            if expected.shape[:2] == mask.shape and expected.ndim == 3:
+                expected, found = expected[mask], found[mask]
+            elif expected.shape == mask.shape:  # the scores of every token: a row is a text
+                expected, found = np.where(mask, expected, 0), np.where(mask, found, 0)
+            largest = max(largest, float(np.abs(expected - found).max()))
+            scale = max(scale, float(np.abs(expected).max()))
+            cosines.append(_cosines(expected, found))
+            if expected.shape[-1] > 1:
+                same.append(expected.argmax(-1) == found.argmax(-1))
+    return Difference(
+        largest,
+        scale,
+        float(np.concatenate(cosines).min()),
+        float(np.concatenate(same).mean()) if same else None,
+    )
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return (a * b).sum(-1) / np.where(norms > 0, norms, 1.0)
+
+
+def onnx_runner(path: Path) -> Runner:
+    """Runs an ONNX file on the CPU with onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, dict(inputs))
+
+
+def torch_runner(path: Path) -> Runner:
+    """Runs a ``.pt2`` with PyTorch."""
+    module = torch.export.load(path).module()
+
+    def run(inputs: Inputs) -> list[np.ndarray]:
+        with torch.inference_mode():
+            outputs = module(*(torch.from_numpy(inputs[name]) for name in INPUTS))
+        return [output.numpy() for output in outputs]
+
+    return run

@@ -1,0 +1,153 @@
+"""A backbone of packed layers: called like :class:`bertine.models.bert.BertBackbone`, for answers.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N = B * T rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.model import Model
+from bertine.models.packed import FloatLayer, Rows, norm_of
+from bertine.models.packed_int8 import Int8Layer, LayerRanges, int8_layers
+
+
+class PackedOutput:
+    """What a :class:`PackedBackbone` computes: :class:`bertine.models.bert.BackboneOutput`, whose
+    last layer is computed when it is asked for, and for the first tokens alone where nobody wants
+    the others. A twelfth of the work of bert-base is spared so, a sixth of MiniLM's.
+
+    Attributes:
+        hidden_states: as there.
+    """
+
+    def __init__(
+        self,
+        backbone: PackedBackbone,
+        before_last: Tensor,
+        rows: Rows,
+        hidden_states: tuple[Tensor, ...] | None,
+    ) -> None:
+        self._backbone, self._before_last, self._rows = backbone, before_last, rows
+        self.hidden_states = hidden_states
+        self._last: Tensor | None = None if hidden_states is None else hidden_states[-1]
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """fp32 [B, T, H]; what stands at padding has no meaning."""
+        if self._last is None:
+            shape = (self._rows.sequences, self._rows.length, -1)
+            last = self._backbone.layers[-1](self._before_last.clone(), self._rows)
+            self._last = last.float().view(shape)
+        return self._last
+
+    @property
+    def first_token(self) -> Tensor:
+        """fp32 [B, H], the last layer's state of each sequence's first token."""
+        if self._last is not None:
+            return self._last[:, 0]
+        return self._backbone.layers[-1].first_token(self._before_last, self._rows).float()
+
+    @property
+    def pooler_output(self) -> Tensor | None:
+        """fp32 [B, H] in (-1, 1); None without a pooler."""
+        pooler = self._backbone.pooler
+        return None if pooler is None else torch.tanh(pooler(self.first_token))
+
+
+class PackedBackbone(nn.Module):
+    """The embeddings and the pooler of `backbone`, fp32, and its layers packed.
+
+    Args:
+        backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
+        dtype: of the layers, torch.float32 or torch.bfloat16; torch.int8 for 8-bit products.
+        ranges: of the layers' activations, for torch.int8.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        dtype: torch.dtype,
+        ranges: Sequence[LayerRanges] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = backbone.config
+        self.dtype = dtype
+        self.pooler = copy.deepcopy(backbone.pooler)
+        self.layers: list[FloatLayer] | list[Int8Layer]
+        act = self.config.hidden_act
+        first: Tensor | None = None
+        with torch.inference_mode():
+            if dtype == torch.int8:
+                if ranges is None:
+                    raise ValueError("8-bit layers need the ranges of their activations")
+                self.layers = int8_layers(backbone.layers, list(ranges), act)
+                first = self.layers[0].divisor
+            else:
+                last = len(backbone.layers) - 1
+                self.layers = [
+                    FloatLayer(layer, dtype, act, split=number == last)  # type: ignore[arg-type]
+                    for number, layer in enumerate(backbone.layers)
+                ]
+            embeddings = backbone.embeddings
+            self._words = embeddings.word_embeddings.weight.detach()
+            types = embeddings.token_type_embeddings.weight.detach()
+            # Nearly every token is of the first segment.
+            self._places = embeddings.position_embeddings.weight.detach() + types[0]
+            self._types = types - types[0]
+            self._norm = norm_of(embeddings.layer_norm, first)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+    ) -> PackedOutput:
+        """Encode a batch; the arguments are those of :class:`bertine.models.bert.BertBackbone`,
+        the real tokens before the padding. Columns of nothing but padding are not computed, so
+        the output may have a smaller T. To be called in ``torch.inference_mode()``."""
+        b, t = input_ids.shape
+        rows = Rows(b, t)
+        if attention_mask is not None:
+            lengths = attention_mask.sum(1)
+            t = int(lengths.max())
+            rows = Rows.of(lengths, t)
+        x = torch.embedding(self._words, input_ids[:, :t]).add_(self._places[:t])
+        if token_type_ids is not None and (types := token_type_ids[:, :t]).any():
+            x.add_(torch.embedding(self._types, types))
+        x = self._norm(x.view(b * t, -1))
+        if self.dtype == torch.bfloat16:
+            x = x.to(self.dtype)
+        if not output_hidden_states:
+            for layer in self.layers[:-1]:
+                x = layer(x, rows)
+            return PackedOutput(self, x, rows, None)
+        states: list[Tensor] = []
+        for layer in self.layers:
+            states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
+            x = layer(x, rows)
+        states.append(x.float())
+        return PackedOutput(self, x, rows, tuple(state.view(b, t, -1) for state in states))
+
+
+class PackedModel(nn.Module):
+    """A packed backbone with copies of the heads of `model`, which compute in fp32: what a task's
+    ``outputs`` takes in place of a :class:`bertine.models.model.Model`. Always in evaluation mode.
+
+    Attributes:
+        config, heads: of the model.
+        backbone: packed.
+    """
+
+    def __init__(self, model: Model, backbone: PackedBackbone) -> None:
+        super().__init__()
+        self.config = model.config
+        self.heads = copy.deepcopy(model.heads)
+        self.backbone = backbone
+        self.eval()

@@ -1,0 +1,301 @@
+"""BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
+
+Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
+zero point for each place in the network, told beforehand from sample inputs: a scale told from the
+batch would make an answer depend on the texts that happen to stand beside it. What is larger than
+the rest would make the steps of that scale too wide, so
+
+- channels of a layer norm's output are divided by what makes them alike, and their weights
+  multiplied with it, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
+- of the inner states of the feed-forward part the few neurons that reach furthest are computed by
+  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but told
+  beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
+
+The residual stream is fp32, the attention of all but the smallest batches bf16.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.layers import ACTIVATIONS, EncoderLayer
+from bertine.models.packed import FUSED_ACTIVATIONS, Rows, attend, norm_of
+
+#: What sample inputs reach is made wider by this: others will reach a little further.
+_MARGIN = 1.1
+#: How much of the difference between channels goes into the weights: SmoothQuant's alpha.
+_ALPHA = 0.65
+#: Up to so many rows the attention is fp32: its products take no time then, and conversions do.
+_FEW_ROWS = 64
+#: Neurons of a feed-forward part that are computed in fp32.
+_APART = 8
+
+
+@dataclass
+class Range:
+    """The least and the largest value of each channel seen so far, fp32 [F]."""
+
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def add(self, x: Tensor) -> None:
+        """x [..., F]."""
+        low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+
+    def ends(self, divisor: Tensor | None = None) -> tuple[float, float]:
+        """Of all channels, each divided by its `divisor`; 0 is between them."""
+        low, high = self._seen()
+        if divisor is not None:
+            low, high = low / divisor, high / divisor
+        return min(0.0, float(low.min())) * _MARGIN, max(0.0, float(high.max())) * _MARGIN
+
+    def largest(self) -> Tensor:
+        """Of each channel, without its sign."""
+        low, high = self._seen()
+        return torch.maximum(low.abs(), high.abs())
+
+    def without(self, channels: Tensor) -> Range:
+        """The same, as if `channels` had been 0."""
+        low, high = (ends.clone() for ends in self._seen())
+        low[channels] = 0.0
+        high[channels] = 0.0
+        return Range(low, high)
+
+    def _seen(self) -> tuple[Tensor, Tensor]:
+        if self.low is None or self.high is None:
+            raise ValueError("no sample input has been seen")
+        return self.low, self.high
+
+
+@dataclass
+class LayerRanges:
+    """What goes into the four products of a layer."""
+
+    qkv: Range = field(default_factory=Range)
+    out: Range = field(default_factory=Range)
+    up: Range = field(default_factory=Range)
+    down: Range = field(default_factory=Range)
+
+
+class observed:
+    """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
+    one a layer."""
+
+    def __init__(self, backbone: BertBackbone) -> None:
+        self.ranges = [LayerRanges() for _ in backbone.layers]
+        self._backbone = backbone
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> observed:
+        for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
+            assert isinstance(layer, EncoderLayer)
+            for product, seen in (
+                (layer.attention.qkv, ranges.qkv),
+                (layer.attention.out, ranges.out),
+                (layer.up, ranges.up),
+                (layer.down, ranges.down),
+            ):
+                hook = product.register_forward_pre_hook(
+                    lambda _module, inputs, seen=seen: seen.add(inputs[0])
+                )
+                self._handles.append(hook)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Real numbers as unsigned bytes: (byte - zero) * scale."""
+
+    scale: float
+    zero: int
+
+    @classmethod
+    def over(cls, low: float, high: float) -> Grid:
+        scale = max(high - low, 1e-6) / 255
+        return cls(scale, min(255, max(0, round(-low / scale))))
+
+    def round(self, x: Tensor) -> Tensor:
+        """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
+        if not _has_quantize():
+            return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
+        quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
+        # Its bytes as they are: int_repr() would copy them, which takes longer than rounding.
+        storage = quantized.untyped_storage()
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
+
+
+@functools.cache
+def _has_quantize() -> bool:
+    """Whether PyTorch has its function for rounding in one pass, which a future version is to
+    lose: a fifth of the time of five operations. The first call warns of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
+        except (AttributeError, NotImplementedError, RuntimeError):
+            return False
+    return True
+
+
+class Int8Linear:
+    """x W' + b of bytes on a grid and a weight of signed bytes.
+
+    Args:
+        weight: fp32 [F, K].
+        bias: fp32 [F].
+        grid: of the input.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid) -> None:
+        weight = weight.detach().float()
+        scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
+        rounded = (weight / scale[:, None]).round_().to(torch.int8)
+        self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
+        self._scale, self._grid = scale, grid
+        self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
+        self._bias = bias.detach().float().clone()
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
+        return self._product(x, 1.0, 0, dtype, "none", "")
+
+    def activated(self, x: Tensor, act: str, algorithm: str, grid: Grid) -> Tensor:
+        """The activation of it, on `grid`: uint8 [N, F]."""
+        return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
+
+    def added_to(self, other: Tensor, x: Tensor) -> Tensor:
+        """`other` fp32 [N, F], to which it is added in place."""
+        out: Tensor = torch.ops.onednn.qlinear_pointwise.binary(
+            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
+            *(other, self._bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "none", [], ""),
+        )
+        return out
+
+    def _product(
+        self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
+    ) -> Tensor:
+        out: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
+            *(self._bias, scale, zero, dtype, act, [], algorithm),
+        )
+        return out
+
+
+class Int8Layer:
+    """An encoder layer of 8-bit products.
+
+    Its input is divided by :attr:`divisor`, which the layer norm before it does, and its output by
+    the next layer's.
+
+    Args:
+        layer: its weights are rounded and packed.
+        ranges: what sample inputs gave there.
+        act: hidden_act of the configuration.
+        next_divisor: fp32 [H], of the next layer; None: the output is as it is.
+        split: also keep queries apart from keys and values, for :meth:`first_token`.
+
+    Attributes:
+        divisor: fp32 [H].
+    """
+
+    def __init__(
+        self,
+        layer: EncoderLayer,
+        ranges: LayerRanges,
+        act: str,
+        next_divisor: Tensor | None,
+        split: bool = False,
+    ) -> None:
+        self.heads = layer.attention.heads
+        size = layer.attention.qkv.in_features
+        weight, bias = layer.attention.qkv.weight.detach(), layer.attention.qkv.bias.detach()
+        out, up, down = layer.attention.out, layer.up, layer.down
+        self.divisor = _divisor(ranges.qkv, weight)
+        self._divisor = _divisor(ranges.up, up.weight)
+        weight = weight * self.divisor
+        self._input = Grid.over(*ranges.qkv.ends(self.divisor))
+        self._mixed = Grid.over(*ranges.out.ends())
+        self._inner_input = Grid.over(*ranges.up.ends(self._divisor))
+        apart = ranges.down.largest().topk(min(_APART, up.out_features)).indices
+        self._inner = Grid.over(*ranges.down.without(apart).ends())
+        up_weight, down_weight = up.weight * self._divisor, down.weight.clone()
+        self._up_apart = up_weight[apart].t().contiguous()
+        self._up_apart_bias = up.bias[apart].clone()
+        self._down_apart = down_weight[:, apart].t().contiguous()
+        down_weight[:, apart] = 0.0
+        self._qkv = Int8Linear(weight, bias, self._input)
+        if split:
+            self._q = Int8Linear(weight[:size], bias[:size], self._input)
+            self._kv = Int8Linear(weight[size:], bias[size:], self._input)
+        self._out = Int8Linear(out.weight, out.bias, self._mixed)
+        self._up = Int8Linear(up_weight, up.bias, self._inner_input)
+        self._down = Int8Linear(down_weight, down.bias, self._inner)
+        self._attention_norm = norm_of(layer.attention_norm, self._divisor)
+        self._output_norm = norm_of(layer.output_norm, next_divisor)
+        self._fused = FUSED_ACTIVATIONS.get(act)
+        self._act = ACTIVATIONS[act]
+
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
+        b, t, a = rows.sequences, rows.length, self.heads
+        dtype = torch.float32 if b * t <= _FEW_ROWS else torch.bfloat16
+        qkv = self._qkv(self._input.round(x), dtype).view(b, t, 3, a, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
+        mixed = attend(q, k, v, rows).transpose(1, 2)
+        return self._rest(x.mul_(self.divisor), mixed)
+
+    def first_token(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
+        b, t, a = rows.sequences, rows.length, self.heads
+        rounded = self._input.round(x)
+        first = rounded.view(b, t, -1)[:, 0].contiguous()
+        dtype = torch.float32 if b * t <= _FEW_ROWS else torch.bfloat16
+        q = self._q(first, dtype).view(b, 1, a, -1).transpose(1, 2)
+        k, v = self._kv(rounded, dtype).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
+        mixed = attend(q, k, v, rows).transpose(1, 2)
+        return self._rest(x.view(b, t, -1)[:, 0] * self.divisor, mixed)
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What follows the attention; x fp32 [M, H], mixed [B, M / B, A, D] of any strides."""
+        wide = torch.empty(mixed.shape, dtype=torch.float32).copy_(mixed).view(x.shape)
+        x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
+        rounded = self._inner_input.round(x)
+        if self._fused:
+            inner = self._up.activated(rounded, *self._fused, self._inner)
+        else:
+            inner = self._inner.round(self._act(self._up(rounded, torch.float32)))
+        apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
+        x = x.mul_(self._divisor).addmm_(apart, self._down_apart)
+        return self._output_norm(self._down.added_to(x, inner))
+
+
+def _divisor(seen: Range, weight: Tensor) -> Tensor:
+    """What each channel is divided by, and its weights multiplied with: fp32 [K], with a
+    geometric mean of 1."""
+    ours = seen.largest().clamp_min(1e-5)
+    theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
+    divisor = ours**_ALPHA / theirs ** (1 - _ALPHA)
+    return divisor / divisor.log().mean().exp()
+
+
+def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
+    """The layers of a backbone in 8 bits; the last is `split`."""
+    made: list[Int8Layer] = []
+    following: Tensor | None = None
+    for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
+        assert isinstance(layer, EncoderLayer)
+        made.append(Int8Layer(layer, seen, act, following, split=not made))
+        following = made[-1].divisor
+    return made[::-1]

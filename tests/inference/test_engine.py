@@ -1,0 +1,170 @@
+"""The engine encodes everything once, as the model does, in a precision that was checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertine.inference.choosing as choosing
+from bertine.errors import BertineError
+from bertine.inference.engine import Engine
+from bertine.inference.predictor import Predictor
+from bertine.models.bert import BertBackbone
+from bertine.models.config import BertConfig
+
+from .test_predictor import random_texts
+
+CONFIG = BertConfig(
+    vocab_size=50,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=24,
+    initializer_range=0.2,
+)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> BertBackbone:
+    torch.manual_seed(0)
+    return BertBackbone(CONFIG).eval()
+
+
+def sequences(count: int, seed: int = 0) -> list[list[int]]:
+    draw = np.random.default_rng(seed)
+    return [
+        draw.integers(0, 50, size=n).tolist() for n in draw.integers(1, 25, size=count).tolist()
+    ]
+
+
+def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: BertBackbone) -> None:
+    ids = sequences(40)
+    segments = [[0] * (len(each) // 2) + [1] * (len(each) - len(each) // 2) for each in ids]
+    engine = Engine(backbone, precision="fp32", max_tokens=64)
+    assert (engine.check, engine.lines(), engine.precision) == (None, [], "fp32")
+    met: list[int] = []
+    for batch in engine.encode(ids, segments, output_hidden_states=True):
+        met += batch.indices
+        length = batch.last_hidden_state.shape[1]
+        assert length * len(batch.indices) <= 64
+        assert batch.hidden_states is not None
+        assert len(batch.hidden_states) == 3
+        for row, index in enumerate(batch.indices):
+            with torch.no_grad():
+                expected = backbone(
+                    torch.tensor([ids[index]]), None, torch.tensor([segments[index]])
+                )
+            n = len(ids[index])
+            assert batch.lengths[row] == n
+            last = batch.last_hidden_state[row, :n]
+            assert torch.allclose(last, expected.last_hidden_state[0], atol=1e-4)
+            assert torch.allclose(batch.pooler_output[row], expected.pooler_output[0], atol=1e-4)
+    assert sorted(met) == list(range(40))
+    assert list(engine.encode([])) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "segments", "message"),
+    [
+        ([[1], []], None, "sequence 1 is empty"),
+        ([[1] * 25], None, "sequence 0 has 25 tokens, but the model has positions for 24"),
+        ([[1], [2, 50]], None, "sequence 1 has a token id outside 0 to 49"),
+        ([[1, 2]], [[0, 2]], "sequence 0 has a token type outside 0 to 1"),
+        ([[1, 2]], [[0]], "1 token types for a sequence of 2 ids"),
+    ],
+)
+def test_mistakes(
+    backbone: BertBackbone,
+    ids: list[list[int]],
+    segments: list[list[int]] | None,
+    message: str,
+) -> None:
+    with pytest.raises(BertineError, match=message):
+        list(Engine(backbone, precision="fp32").encode(ids, segments))
+
+
+def test_what_cannot_be_made(backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BertineError, match="precision 'int4' is not known"):
+        Engine(backbone, precision="int4")
+    with pytest.raises(BertineError, match="threads is 0"):
+        Engine(backbone, precision="fp32", threads=0)
+    monkeypatch.setattr(choosing, "why_not_int8", lambda: "this CPU is a toy")
+    with pytest.raises(BertineError, match="precision 'int8': this CPU is a toy"):
+        Engine(backbone, precision="int8")
+    engine = Engine(backbone)
+    assert engine.precision != "int8"
+    assert engine.lines()[0] == "int8 is not used: this CPU is a toy"
+
+
+def test_a_precision_that_is_far_off_is_not_chosen(
+    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "TOLERANCE", {"bf16": 0.0, "int8": 0.0})
+    monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
+    monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
+    if choosing.cpu_has_int8():
+        engine = Engine(backbone)
+        assert engine.precision == "fp32"
+        assert [line.partition(" is not used")[0] for line in engine.lines()[:2]] == [
+            "int8",
+            "bf16",
+        ]
+        assert engine.lines()[2] == "computing in fp32"
+    # One that is named is taken, and the difference told.
+    named = Engine(backbone, precision="bf16")
+    assert named.precision == "bf16"
+    assert named.check is not None
+    assert 0 < named.check.differences["bf16"] < 0.05
+    assert "differ from fp32 by" in named.lines()[0]
+
+
+def test_threads_are_set_and_put_back() -> None:
+    before = torch.get_num_threads()
+    with choosing.using_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+def test_a_predictor_in_every_precision(classifier: Path) -> None:
+    texts = random_texts(40, seed=4)
+    exact = Predictor.load(classifier, "cpu", "fp32")
+    assert exact.precision_check is None
+    expected = exact.predict(texts)
+    precisions = ["bf16"] + ([] if choosing.why_not_int8() else ["int8"])
+    for precision in precisions:
+        rough = Predictor.load(classifier, "cpu", precision, threads=1)
+        assert rough.engine is not None
+        assert (rough.engine.precision, rough.engine.threads) == (precision, 1)
+        assert rough.precision_check is not None
+        found = rough.predict(texts)
+        same = [a.label == b.label for a, b in zip(expected, found, strict=True)]
+        assert sum(same) >= 36
+
+
+def test_one_text_and_a_stream(classifier: Path) -> None:
+    predictor = Predictor.load(classifier, "cpu", "fp32")
+    texts = random_texts(23, seed=6)
+    expected = predictor.predict(texts)
+    assert predictor.predict_one(texts[3]).label == expected[3].label
+    taken: list[str] = []
+
+    def source() -> object:
+        for text in texts:
+            taken.append(text)
+            yield text
+
+    stream = predictor.stream(source(), hold=5)  # type: ignore[arg-type]
+    first = next(stream)
+    assert len(taken) == 5  # no more than are held
+    answers = [first, *stream]
+    assert [a.label for a in answers] == [e.label for e in expected]
+    for ours, theirs in zip(answers, expected, strict=True):
+        assert ours.probability == pytest.approx(theirs.probability, abs=1e-5)
+    with pytest.raises(BertineError, match="predict_one takes one"):
+        next(predictor.stream("a text"))
+    with pytest.raises(BertineError, match="hold is 0"):
+        next(predictor.stream(["a"], hold=0))

@@ -1,0 +1,306 @@
+"""What is exported gives transformers' outputs for any size, and runs without Bertine."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tokenizers
+import torch
+import transformers
+
+import bertine.inference.export as export_module
+import bertine.interop.export as graph_module
+from bertine.errors import BertineError
+from bertine.inference.embedder import Embedder
+from bertine.inference.export import ExportReport, export
+from bertine.inference.predictor import Predictor
+from bertine.interop.export import INPUTS
+from bertine.interop.export_check import onnx_runner, torch_runner
+from bertine.modeldir import save_model
+from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead, SpanHead
+from bertine.models.model import Model
+from bertine.taskinfo import TaskInfo
+from bertine.text.tokenizer import Tokenizer
+
+from .conftest import WORDS
+
+pytestmark = pytest.mark.slow  # an export takes seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+LABELS = ("fear", "joy", "love")
+#: Of each task: its head, and transformers' class and its outputs.
+TASKS: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
+    "text": ("classifier", 3, "BertForSequenceClassification", ("logits",)),
+    "regression": ("classifier", 1, "BertForSequenceClassification", ("logits",)),
+    "tagging": ("token_classifier", 3, "BertForTokenClassification", ("logits",)),
+    "choice": ("choice", 1, "BertForMultipleChoice", ("logits",)),
+    "spans": ("spans", 2, "BertForQuestionAnswering", ("start_logits", "end_logits")),
+}
+
+
+#: Exporting takes seconds, so the tests share what they only read.
+Exported = Callable[..., tuple[Path, ExportReport]]
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
+) -> Callable[[str], Path]:
+    @cache
+    def write(task: str) -> Path:
+        path = tmp_path_factory.mktemp("models") / task
+        name, outputs, _, _ = TASKS[task]
+        torch.manual_seed(7)
+        head = SpanHead(config) if task == "spans" else ClassificationHead(config, outputs)
+        model = Model(config, {name: head}, add_pooler=task != "tagging")
+        labels = LABELS if outputs == 3 else ()
+        save_model(path, model, tokenizer, task=TaskInfo(task, labels, max_length=24))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    @cache
+    def write(task: str, format: str = "onnx") -> tuple[Path, ExportReport]:
+        folder = tmp_path_factory.mktemp("exported") / "out"
+        int8 = task == "text" and format == "onnx"
+        return folder, export(trained(task), folder, format=format, int8=int8)
+
+    return write
+
+
+def batches(config: BertConfig) -> list[dict[str, np.ndarray]]:
+    """One sequence of two tokens; several with padding; one of all positions."""
+    draw = np.random.default_rng(0)
+    found = []
+    for lengths in ((2,), (4, 19, 3, 7), (config.max_position_embeddings,)):
+        shape = (len(lengths), max(lengths))
+        mask = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        ids = draw.integers(5, 20, shape) * mask
+        types = draw.integers(0, 2, shape) * mask
+        found.append(dict(zip(INPUTS, (ids, mask, types), strict=True)))
+    return found
+
+
+def theirs(path: Path, task: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What transformers' class gives for the directory."""
+    _, _, name, outputs = TASKS[task]
+    model = getattr(transformers, name).from_pretrained(path).eval()
+    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
+    if task == "choice":
+        tensors = {key: value[:, None] for key, value in tensors.items()}
+    with torch.no_grad():
+        found = model(**tensors)
+    return [found[output].numpy() for output in outputs]
+
+
+def same(ours: list[Any], expected: list[np.ndarray], mask: np.ndarray) -> None:
+    assert len(ours) == len(expected)
+    for a, b in zip(ours, expected, strict=True):
+        assert a.shape == b.shape
+        if b.shape[:2] == mask.shape:
+            a, b = a[mask == 1], b[mask == 1]
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_onnx_gives_transformers_outputs(
+    trained: Callable[[str], Path], exported: Exported, config: BertConfig, task: str
+) -> None:
+    path, (folder, report) = trained(task), exported(task)
+    run = onnx_runner(folder / "model.onnx")
+    for inputs in batches(config):
+        same(list(run(inputs)), theirs(path, task, inputs), inputs["attention_mask"])
+    about = json.loads((folder / "export.json").read_text())
+    assert (about["task"], about["max_length"], about["opset"]) == (task, 24, 18)
+    assert list(about["outputs"]) == list(TASKS[task][3])
+    assert report.differences["model.onnx"].largest < 1e-4
+    graph = onnx.load(folder / "model.onnx")
+    onnx.checker.check_model(graph, full_check=True)
+    assert (graph.ir_version, graph.opset_import[0].version) == (8, 18)
+    axes = {tuple(a.dim_param for a in i.type.tensor_type.shape.dim) for i in graph.graph.input}
+    assert axes == {("batch", "length")}
+
+
+@pytest.mark.parametrize("task", ["text", "spans"])
+def test_programs_of_pytorch_give_transformers_outputs(
+    trained: Callable[[str], Path], exported: Exported, config: BertConfig, task: str
+) -> None:
+    path, (folder, report) = trained(task), exported(task, "torch")
+    run = torch_runner(folder / "model.pt2")
+    for inputs in batches(config):
+        same(list(run(inputs)), theirs(path, task, inputs), inputs["attention_mask"])
+    assert report.differences["model.pt2"].largest < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("pooling", "layer"), [("max", None), ("mean", -2), ("tokens", None)], ids=str
+)
+def test_vectors_are_pooled_in_the_graph(
+    pretrained: Path, tmp_path: Path, pooling: str, layer: int | None
+) -> None:
+    settings: dict[str, Any] = {"pooling": pooling, "layer": layer, "normalize": True}
+    export(pretrained, tmp_path / "out", **settings)
+    run = onnx_runner(tmp_path / "out" / "model.onnx")
+    embedder = Embedder.load(pretrained, precision="fp32", **settings)
+    texts = ["a cat sat on the mat", "", "very good films , very bad films", "dog"]
+    batch = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json")).encode_batch(texts)
+    parts = ([e.ids for e in batch], [e.attention_mask for e in batch], [e.type_ids for e in batch])
+    (found,) = run(dict(zip(INPUTS, map(np.array, parts), strict=True)))
+    if pooling == "tokens":
+        for row, each in zip(found, embedder.embed_tokens(texts), strict=True):
+            np.testing.assert_allclose(row[: len(each.tokens)], each.vectors, atol=2e-5)
+    else:
+        np.testing.assert_allclose(found, embedder.embed(texts), atol=2e-5)
+
+
+def test_int8_is_smaller_and_near(exported: Exported) -> None:
+    folder, report = exported("text")
+    assert report.sizes["model.int8.onnx"] < report.sizes["model.onnx"]
+    near, exact = report.differences["model.int8.onnx"], report.differences["model.onnx"]
+    assert exact.largest < near.largest < 0.2 * near.scale
+    assert near.same is not None
+    assert near.same > 0.8
+    assert [line.split(":")[0] for line in report.lines()[1:]] == ["model.onnx", "model.int8.onnx"]
+    about = json.loads((folder / "export.json").read_text())
+    assert about["differences"]["model.int8.onnx"]["largest"] == near.largest
+
+
+def test_large_weights_stand_beside_the_graph(
+    trained: Callable[[str], Path], exported: Exported, tmp_path: Path, config: BertConfig
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_module, "_ONE_FILE", 0)
+        report = export(trained("text"), tmp_path / "out", int8=True)
+    names = ("model.onnx", "model.onnx.data")
+    graph, weights = ((tmp_path / "out" / name).stat().st_size for name in names)
+    assert weights > 4 * graph
+    assert report.sizes["model.onnx"] == graph + weights
+    run, same_run = (
+        onnx_runner(folder / "model.onnx") for folder in (tmp_path / "out", exported("text")[0])
+    )
+    for inputs in batches(config):
+        np.testing.assert_allclose(run(inputs)[0], same_run(inputs)[0], atol=1e-6)
+    assert report.differences["model.int8.onnx"].largest < 1.0
+
+
+def test_the_tokenizer_cuts_and_pads(exported: Exported, tokenizer: Tokenizer) -> None:
+    folder, _ = exported("text", "torch")
+    found = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = ["the cat", "very bad film " * 9]
+    for encoding, text in zip(found.encode_batch(texts), texts, strict=True):
+        expected = tokenizer.encode(text, max_length=24).input_ids
+        assert encoding.ids == expected + [tokenizer.pad_token_id] * (24 - len(expected))
+    # Bertine and transformers read the folder's tokenizer as any other.
+    assert Tokenizer.load(folder).fingerprint == tokenizer.fingerprint
+    # Of a question and its context the context is cut.
+    spans = tokenizers.Tokenizer.from_file(str(exported("spans", "torch")[0] / "tokenizer.json"))
+    pair = spans.encode("a good cat sat on the mat", "the dog ran " * 9)
+    assert pair.tokens[:9] == ["[CLS]", *["a", "good", "cat", "sat", "on", "the", "mat"], "[SEP]"]
+    assert len(pair.ids) == 24
+
+
+def test_nothing_of_this_machine_and_no_pickle_is_written(exported: Exported) -> None:
+    for name in ("onnx", "torch"):
+        folder, _ = exported("text", name)
+        for file in folder.iterdir():
+            content = file.read_bytes()
+            for place in (str(ROOT), str(folder), sys.prefix):
+                assert place.encode() not in content, f"{file.name}: {place}"
+    with zipfile.ZipFile(exported("text", "torch")[0] / "model.pt2") as archive:
+        read = {name: archive.read(name) for name in archive.namelist()}
+    assert [content for name, content in read.items() if name.endswith(".pt")] == [b""]
+    weights = next(each for name, each in read.items() if name.endswith("weights_config.json"))
+    assert {each["use_pickle"] for each in json.loads(weights)["config"].values()} == {False}
+
+
+def blocks() -> dict[str, str]:
+    """The examples of docs/export.md, by the word after ``python``."""
+    text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^```python (\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+def run_without_bertine(code: str, folder: Path) -> str:
+    hidden = "import sys\nsys.modules['bertine'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden + code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_examples_run_without_bertine(
+    trained: Callable[[str], Path], exported: Exported, pretrained: Path, tmp_path: Path
+) -> None:
+    model = trained("text")
+    shutil.copytree(exported("text")[0], tmp_path / "exported")
+    shutil.copytree(exported("text", "torch")[0], tmp_path / "exported-torch")
+    export(pretrained, tmp_path / "vectors", pooling="mean", normalize=True)
+    examples = blocks()
+    assert set(examples) == {"onnx", "torch", "vectors"}
+    words = [word for word in WORDS if word.isalpha()]
+    texts = [f"{a} {b}" for a in words for b in words[:3]]
+    expected = [each.label for each in Predictor.load(model, "cpu", "fp32").predict(texts)]
+    assert len(set(expected)) > 1
+    shown = '["Arrived late, but what a book.", "Never again."]'
+    for name in ("onnx", "torch"):
+        code = examples[name]
+        assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
+        assert shown in code
+        found = run_without_bertine(code.replace(shown, repr(texts)), tmp_path)
+        assert ast.literal_eval(found) == expected
+    assert len(ast.literal_eval(run_without_bertine(examples["onnx"], tmp_path))) == 2
+    cosines = np.array(ast.literal_eval(run_without_bertine(examples["vectors"], tmp_path)))
+    vectors = Embedder.load(pretrained, normalize=True, precision="fp32").embed(
+        ["a cat on a mat", "a dog on a rug", "the price of oil"]
+    )
+    np.testing.assert_allclose(cosines, vectors @ vectors.T, atol=0.006)
+    with pytest.raises(AssertionError, match="bertine"):
+        run_without_bertine("import bertine", tmp_path)
+
+
+def test_mistakes_write_nothing(
+    trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = trained("text"), tmp_path / "out"
+    with pytest.raises(BertineError, match="format 'tf' is not known; choose onnx, torch"):
+        export(model, out, format="tf")
+    with pytest.raises(BertineError, match="int8 is for the format onnx"):
+        export(model, out, format="torch", int8=True)
+    with pytest.raises(BertineError, match="max_length is 41, but the model has positions for 40"):
+        export(model, out, max_length=41)
+    with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
+        export(model, model)
+    monkeypatch.setattr(export_module, "find_spec", lambda name: None)
+    with pytest.raises(BertineError, match=r"pip install 'bertine\[onnx\]'"):
+        export(model, out)
+    # A graph that answers otherwise is not handed out.
+    monkeypatch.setattr(export_module, "torch_runner", wrong)
+    with pytest.raises(BertineError, match="answers otherwise than the model"):
+        export(model, out, format="torch")
+    assert not out.exists()
+
+
+def wrong(path: Path) -> Callable[[Any], list[np.ndarray]]:
+    run = torch_runner(path)
+    return lambda inputs: [output + 0.1 for output in run(inputs)]

@@ -1,0 +1,190 @@
+"""Predicting a file that was stopped in the middle is gone on with: no row lost, none twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import bertine.inference.predict as predict_module
+from bertine.errors import BertineError
+from bertine.inference.predict import predict
+from bertine.inference.predictor import Predictor
+
+from .test_predictor import random_texts
+
+
+@pytest.fixture(scope="module")
+def predictor(classifier: Path) -> Predictor:
+    return Predictor.load(classifier, "cpu", "fp32")
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 5)
+    path = tmp_path / "in.csv"
+    texts = [text.replace(",", ".") for text in random_texts(33)]
+    rows = [f"{i},{text} {'very ' * (i % 3 * 15)}" for i, text in enumerate(texts)]
+    path.write_text("id,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+class Stopped(BaseException):
+    pass
+
+
+def stop_after(predictor: Predictor, chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, done = predictor.run, 0
+
+    def limited(examples: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done > chunks:
+            raise Stopped
+        return run(examples)
+
+    monkeypatch.setattr(predictor, "run", limited)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+@pytest.mark.parametrize("chunks", [0, 1, 4])
+def test_stopped_and_gone_on_with(
+    predictor: Predictor, table: Path, name: str, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, out = table.with_name("whole-" + name), table.with_name(name)
+    undisturbed = predict(predictor, table, whole)
+    with monkeypatch.context() as patch:
+        stop_after(predictor, chunks, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out)
+    folder = table.with_name(f".{name}.unfinished")
+    assert not out.exists()
+    # The first chunk is committed when the second begins.
+    assert folder.exists() == (chunks >= 1)
+    if chunks == 4:
+        # What a killed process had written but not committed.
+        with open(folder / "rows", "a", encoding="utf-8") as handle:
+            handle.write("half a ro")
+    with monkeypatch.context() as patch:
+        if chunks == 4:
+            stop_after(predictor, 3, patch)  # 33 rows are 7 chunks, and 4 are done
+        report = predict(predictor, table, out, resume=True)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not folder.exists()
+    assert (report.rows, report.cut, report.pieces_lost) == (
+        undisturbed.rows,
+        undisturbed.cut,
+        undisturbed.pieces_lost,
+    )
+    assert report.cut > 0
+    assert report.rows_before == (5 * chunks if chunks else 0)
+    if chunks:
+        assert any(f"went on after {5 * chunks} rows" in line for line in report.lines())
+
+
+def test_killed_by_the_system(classifier: Path, table: Path) -> None:
+    """A process that ends without a word, as by ``kill -9``."""
+    whole, out = table.with_name("whole.csv"), table.with_name("out.csv")
+    code = f"""
+import os, signal
+import bertine.inference.predict as module
+from bertine.inference.predictor import Predictor
+module.CHUNK_ROWS = 5
+predictor = Predictor.load({str(classifier)!r}, "cpu", "fp32", threads=1)
+run, done = predictor.run, []
+def killed(examples):
+    done.append(1)
+    if len(done) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run(examples)
+predictor.run = killed
+module.predict(predictor, {str(table)!r}, {str(out)!r}, show_progress=False)
+"""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    journal = json.loads((table.with_name(".out.csv.unfinished") / "journal.json").read_text())
+    assert journal["rows"] == 15
+    predict(classifier, table, whole, device="cpu", precision="fp32")
+    report = predict(classifier, table, out, device="cpu", precision="fp32", resume=True)
+    assert report.rows_before == 15
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_only_the_same_is_gone_on_with(
+    predictor: Predictor, pair_classifier: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = table.with_name("out.csv")
+    with monkeypatch.context() as patch:
+        stop_after(predictor, 2, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out)
+    with pytest.raises(BertineError, match="begun with another setting"):
+        predict(predictor, table, out, resume=True, all_probabilities=True)
+    pairs = Predictor.load(pair_classifier, "cpu", "fp32")
+    with pytest.raises(BertineError, match="begun with another model and another setting"):
+        predict(pairs, table, out, resume=True, text_columns=["id", "text"])
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write("99,good cat\n")
+    with pytest.raises(BertineError, match="begun with another input"):
+        predict(predictor, table, out, resume=True)
+    # Without the word it begins anew.
+    report = predict(predictor, table, out)
+    assert (report.rows, report.rows_before) == (34, 0)
+    assert not table.with_name(".out.csv.unfinished").exists()
+    for input, output in (("-", out), (table, "-")):
+        with pytest.raises(BertineError, match="resume is for an input and an output that are"):
+            predict(predictor, input, output, resume=True)
+
+
+def test_two_processes_do_not_write_the_same_file(
+    predictor: Predictor, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = table.with_name("out.csv")
+    run = predictor.run
+
+    def meanwhile(examples: Any) -> Any:
+        monkeypatch.setattr(predictor, "run", run)
+        with pytest.raises(BertineError, match="another process is writing it"):
+            predict(predictor, table, out)
+        return run(examples)
+
+    monkeypatch.setattr(predictor, "run", meanwhile)
+    assert predict(predictor, table, out).rows == 33
+
+
+def test_parquet_out_keeps_types(predictor: Predictor, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    rows: list[dict[str, Any]] = [
+        {"text": "good cat", "n": None, "tags": ["a"]},
+        {"text": "bad dog", "n": 2, "tags": []},
+        {"text": "", "n": 2.5, "more": True},
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    predict(predictor, source, out)
+    found = pq.read_table(out).to_pylist()
+    answers = predictor.predict([row["text"] for row in rows])
+    assert list(found[0]) == ["text", "n", "tags", "label", "probability", "more"]
+    assert [row["n"] for row in found] == [None, 2.0, 2.5]
+    assert [row["tags"] for row in found] == [["a"], [], None]
+    assert [row["more"] for row in found] == [None, None, True]
+    assert [row["label"] for row in found] == [answer.label for answer in answers]
+    # And Parquet to Parquet.
+    again = tmp_path / "again.parquet"
+    predict(predictor, out, again)
+    assert pq.read_table(again).column_names[-2:] == ["predicted_label", "predicted_probability"]
+
+
+def test_parquet_out_of_values_without_a_common_type(predictor: Predictor, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    source.write_text('{"text": "good", "x": 1}\n{"text": "bad", "x": "one"}\n')
+    with pytest.raises(BertineError, match=r"no Parquet type in common .* name the output \.jsonl"):
+        predict(predictor, source, out)
+    assert not out.exists()

@@ -1,0 +1,95 @@
+"""The nearest texts are those of the highest cosines, from texts or from vectors made before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertine.inference.embed as embed_module
+import bertine.inference.similar as similar_module
+from bertine.errors import BertineError
+from bertine.inference.embed import embed
+from bertine.inference.embedder import Embedder
+from bertine.inference.similar import similar
+
+from .test_predictor import random_texts
+
+
+@pytest.fixture(scope="module")
+def embedder(pretrained: Path) -> Embedder:
+    return Embedder.load(pretrained, precision="fp32")
+
+
+@pytest.fixture(autouse=True)
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(similar_module, "_ROWS", 6)
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: Path) -> None:
+    texts = random_texts(40, seed=5)
+    texts[11] = texts[30] = "the cat sat on the mat"
+    vectors = embedder.embed(["the cat sat on the mat", *texts]).astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors[1:] @ vectors[0]
+    order = np.argsort(-cosines.round(6), kind="stable")[:9]
+    source = write(tmp_path / "in.txt", texts)
+    found = similar("the cat sat on the mat", source, model=embedder, top=9, show_progress=False)
+    assert found.rows == 40
+    assert [each.text for each in found.found] == [texts[row] for row in order]
+    assert [each.score for each in found.found] == pytest.approx(cosines[order], abs=1e-5)
+    assert {each.row for each in found.found[:2]} == {11 + 1, 30 + 1}
+    assert len(found.lines()) == 9
+    assert found.lines()[0].endswith(texts[order[0]])
+
+    embed(embedder, source, tmp_path / "v.npy", show_progress=False)
+    again = similar(
+        "the cat sat on the mat",
+        tmp_path / "v.npy",
+        model=embedder,
+        texts=source,
+        top=9,
+        show_progress=False,
+    )
+    assert [(e.row, e.text) for e in again.found] == [(e.row, e.text) for e in found.found]
+    numbers = similar("the cat sat on the mat", tmp_path / "v.npy", model=embedder, top=1)
+    assert numbers.found[0].text is None
+    assert numbers.found[0].row == found.found[0].row
+
+
+def test_fewer_rows_than_asked_for(embedder: Embedder, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "a dog"])
+    found = similar("a dog", source, model=embedder, show_progress=False)
+    assert [each.text for each in found.found] == ["a dog", "a cat"]
+    assert found.found[0].score == pytest.approx(1.0)
+    assert found.found[0].score <= 1.0
+
+
+def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "a dog"])
+    vectors = tmp_path / "v.npy"
+    np.save(vectors, np.ones((2, 7), dtype=np.float32))
+    with pytest.raises(BertineError, match="vectors have 7 numbers, but the model's have 32"):
+        similar("a", vectors, model=embedder)
+    np.save(vectors, np.ones((3, 32), dtype=np.float16))
+    with pytest.raises(BertineError, match=r"in.txt: has 2 texts, but .*v.npy has 3 vectors"):
+        similar("a", vectors, model=embedder, texts=source)
+    with pytest.raises(BertineError, match=r"texts is for a .npy of vectors"):
+        similar("a", source, model=embedder, texts=source)
+    vectors.write_bytes(b"no array")
+    with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
+        similar("a", vectors, model=embedder)
+    np.save(vectors, np.ones((3, 32), dtype=np.int64))
+    with pytest.raises(BertineError, match="must have a vector of real numbers in each row"):
+        similar("a", vectors, model=embedder)
+    with pytest.raises(BertineError, match="top is 0"):
+        similar("a", source, model=embedder, top=0)
+    with pytest.raises(BertineError, match=r"no.npy: No such file"):
+        similar("a", tmp_path / "no.npy", model=embedder)

@@ -1,0 +1,165 @@
+"""Packed layers give what the model gives: in fp32 to rounding, in 16 and 8 bits nearly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import bertine.models.packed_int8 as packed_int8
+from bertine.inference.choosing import why_not_int8
+from bertine.models.bert import BertBackbone
+from bertine.models.config import BertConfig
+from bertine.models.packed import Rows, attend
+from bertine.models.packed_backbone import PackedBackbone
+from bertine.models.packed_int8 import Grid, observed
+
+CONFIG = BertConfig(
+    vocab_size=100,
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=48,
+    initializer_range=0.15,
+)
+int8 = pytest.mark.skipif(bool(why_not_int8()), reason=str(why_not_int8()))
+
+
+def make(config: BertConfig = CONFIG, seed: int = 0) -> BertBackbone:
+    torch.manual_seed(seed)
+    return BertBackbone(config).eval()
+
+
+def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, mask with padding up to a last column that is all padding, segments."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 100, (6, 33), generator=draw)
+    lengths = torch.tensor([32, 5, 17, 32, 1, 30])
+    mask = torch.arange(33)[None] < lengths[:, None]
+    segments = (torch.arange(33)[None] >= torch.tensor([[10], [2], [33], [0], [1], [29]])).long()
+    return ids, mask, segments
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+def pack(backbone: BertBackbone, dtype: torch.dtype) -> PackedBackbone:
+    with torch.inference_mode(), observed(backbone) as seen:
+        backbone(*inputs(seed=9))
+    return PackedBackbone(backbone, dtype, seen.ranges)
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        (torch.float32, 1e-5),
+        (torch.bfloat16, 0.02),
+        pytest.param(torch.int8, 0.06, marks=int8),
+    ],
+)
+def test_the_same_as_the_model(dtype: torch.dtype, tolerance: float, act: str) -> None:
+    backbone = make(CONFIG.replace(hidden_act=act))
+    packed = pack(backbone, dtype)
+    ids, mask, segments = inputs()
+    with torch.inference_mode():
+        expected = backbone(ids, mask, segments, output_hidden_states=True)
+        found = packed(ids, mask, segments)
+        states = packed(ids, mask, segments, output_hidden_states=True)
+        real = mask[:, :32]
+        assert found.last_hidden_state.dtype == torch.float32
+        # The column that is padding everywhere is not computed.
+        assert found.last_hidden_state.shape == (6, 32, 64)
+        last = expected.last_hidden_state[:, :32][real]
+        assert difference(found.last_hidden_state[real], last) < tolerance
+        # The pooler without the other tokens of the last layer, and with them.
+        for output in (packed(ids, mask, segments), states, found):
+            assert difference(output.pooler_output, expected.pooler_output) < 1.5 * tolerance
+        assert len(states.hidden_states) == 4
+        for ours, theirs in zip(states.hidden_states, expected.hidden_states, strict=True):
+            assert difference(ours[real], theirs[:, :32][real]) < tolerance
+        # Without a mask, without segments.
+        whole = packed(ids[:1, :32]).last_hidden_state
+        assert difference(whole, backbone(ids[:1, :32]).last_hidden_state) < tolerance
+
+
+def test_the_model_is_not_touched() -> None:
+    backbone = make()
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    packed = pack(backbone, torch.bfloat16)
+    ids, mask, _ = inputs()
+    with torch.inference_mode():
+        once = packed(ids, mask).last_hidden_state.clone()
+        assert torch.equal(packed(ids, mask).last_hidden_state, once)
+        for layer in backbone.layers:
+            layer.up.weight.zero_()
+        assert torch.equal(packed(ids, mask).last_hidden_state, once)
+    assert not any(module._forward_pre_hooks for module in backbone.modules())
+    assert torch.equal(before["layers.0.down.weight"], backbone.layers[0].down.weight)
+
+
+@int8
+def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
+    backbone = make()
+    packed = pack(backbone, torch.int8)
+    ids, _, _ = inputs()
+    with torch.inference_mode():
+        alone = packed(ids[:1]).last_hidden_state
+        among = packed(ids).last_hidden_state[:1]
+    assert difference(among, alone) < 1e-3
+
+
+@int8
+def test_neurons_that_reach_far_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = make()
+    with torch.no_grad():
+        for layer in backbone.layers:
+            layer.up.weight[7] *= 60
+            layer.down.weight[:, 7] /= 60
+    ids, mask, segments = inputs()
+    with torch.inference_mode():
+        expected = backbone(ids, mask, segments).last_hidden_state[mask]
+
+        def error() -> float:
+            found = pack(backbone, torch.int8)(ids, mask, segments).last_hidden_state
+            return difference(found[mask[:, :32]], expected)
+
+        with_them = error()
+        monkeypatch.setattr(packed_int8, "_APART", 0)
+        assert with_them < 0.06
+        assert error() > 1.5 * with_them
+
+
+def test_bytes_on_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid.over(-1.0, 3.0)
+    x = torch.linspace(-2, 4, 1001).view(7, 143)
+    found = grid.round(x)
+    assert found.dtype == torch.uint8
+    back = (found.float() - grid.zero) * grid.scale
+    inside = (x >= -1.0) & (x <= 3.0)
+    assert (back - x)[inside].abs().max() <= grid.scale * 0.51
+    assert back.min() == pytest.approx(-1.0, abs=grid.scale)
+    assert back.max() == pytest.approx(3.0, abs=grid.scale)
+    assert float((torch.tensor(grid.zero) - grid.zero) * grid.scale) == 0.0
+    monkeypatch.setattr(packed_int8, "_has_quantize", lambda: False)
+    again = grid.round(x)
+    assert again.dtype == torch.uint8
+    assert int((again.int() - found.int()).abs().max()) <= 1
+    assert (again != found).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("length", [5, 400])
+def test_attention(length: int) -> None:
+    draw = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 3, length, 8, generator=draw) for _ in range(3))
+    lengths = torch.tensor([length, length - 2])
+    found = attend(q, k, v, Rows.of(lengths, length))
+    mask = torch.arange(length)[None] < lengths[:, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask[:, None, None, :]
+    )
+    assert torch.allclose(found, expected, atol=1e-5)
+    first = attend(q[:, :, :1], k, v, Rows.of(lengths, length))
+    assert torch.allclose(first, expected[:, :, :1], atol=1e-5)

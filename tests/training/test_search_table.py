@@ -1,0 +1,217 @@
+"""The choice of a search: means and spread, what collapsed or failed left out; the grid."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertine.errors import BertineError
+from bertine.reports.html import report_html
+from bertine.reports.search_page import search_page
+from bertine.training.search_folder import needed_weights
+from bertine.training.search_grid import Grid, Setting, Trial
+from bertine.training.search_runners import share_of
+from bertine.training.search_table import SearchResult, SearchRun
+
+LOW, HIGH = Setting(16, 2e-5, 3), Setting(16, 5e-5, 3)
+
+
+def run(setting: Setting, seed: int, score: float | None = None, **more: Any) -> SearchRun:
+    return SearchRun(Trial(setting, seed), score, {"accuracy": score or 0.0}, **more)
+
+
+def result(runs: list[SearchRun]) -> SearchResult:
+    return SearchResult(Path("out"), "text", ("accuracy",), runs)
+
+
+def grid(**given: Any) -> Grid:
+    keys = ("batch_sizes", "learning_rates", "epochs", "seeds", "restarts")
+    return Grid.given(*(given.get(key) for key in keys), given.get("paper_grid", False))
+
+
+def test_the_setting_with_the_best_mean_is_chosen_and_its_best_run() -> None:
+    found = result(
+        [
+            run(LOW, 0, 0.80),
+            run(LOW, 1, 0.84),
+            run(LOW, 2, 0.82),
+            run(HIGH, 0, 0.90),  # the best run of all, of a setting with a lower mean
+            run(HIGH, 1, 0.60),
+        ]
+    )
+    assert found.chosen is not None
+    assert found.chosen.setting == LOW
+    assert found.best is not None
+    assert found.best.name == "batch16-lr2e-5-epochs3-seed1"
+    assert found.score == pytest.approx(0.82)
+    assert found.chosen.deviation == pytest.approx(statistics.stdev([0.80, 0.84, 0.82]))
+    lines = found.lines()
+    assert lines[1].split() == [
+        "batch",
+        "rate",
+        "epochs",
+        "runs",
+        "mean",
+        "std",
+        "best",
+        "collapsed",
+    ]
+    assert lines[2].split() == ["16", "2e-5", "3", "3", "82.00", "2.00", "84.00", "0"]
+    assert lines[3].split() == ["16", "5e-5", "3", "2", "75.00", "21.21", "90.00", "0"]
+    text = "\n".join(lines)
+    assert "chosen: batch 16, rate 2e-5, 3 epochs; its best run: seed 1" in text
+    assert "a single run scored more, of a setting with a lower mean: batch16-lr5e-5" in text
+    assert found.ok
+
+
+def test_a_run_that_collapsed_is_named_and_left_out() -> None:
+    found = result(
+        [
+            run(LOW, 0, 0.70),
+            run(LOW, 1, 0.72),
+            run(HIGH, 0, 0.75),
+            run(HIGH, 1, 0.50, collapsed=True),
+            run(HIGH, 2, 0.99, collapsed=True),
+        ]
+    )
+    assert found.chosen is not None
+    assert found.chosen.setting == HIGH
+    assert found.chosen.mean == 0.75
+    assert found.chosen.deviation is None
+    assert found.best is not None
+    assert found.best.trial.seed == 0
+    text = "\n".join(found.lines())
+    for seed in (1, 2):
+        assert f"collapsed to one answer, left out: batch16-lr5e-5-epochs3-seed{seed}" in text
+    assert "its mean is of one run" in text
+    table = found.to_dict()["table"]
+    assert [(row["collapsed"], row["runs"]) for row in table] == [(2, 3), (0, 2)]
+
+
+def test_a_run_that_failed_is_told_with_its_reason() -> None:
+    found = result([run(LOW, 0, 0.7), run(LOW, 1, failed="the gradient is not finite")])
+    text = "\n".join(found.lines())
+    assert "failed: batch16-lr2e-5-epochs3-seed1: the gradient is not finite" in text
+    assert "failed" in found.lines()[1].split()
+    assert found.best is not None
+    assert not found.ok
+
+
+def test_nothing_to_choose_from() -> None:
+    found = result([run(LOW, 0, 0.5, collapsed=True), run(HIGH, 0, failed="no")])
+    assert (found.chosen, found.best, found.model, found.score) == (None, None, None, None)
+    assert "nothing to choose from" in "\n".join(found.lines())
+    assert not found.ok
+    page = report_html(search_page(found.to_dict()))
+    assert "No run is left to choose from" in page
+
+
+def test_a_score_that_is_no_number_does_not_win() -> None:
+    values = {"metrics": {}, "collapsed": False, "elapsed": 1.0, "examples": "", "weights": ""}
+    lost = SearchRun.done(Trial(HIGH, 0), {**values, "score": math.nan})
+    assert lost.failed is not None
+    assert result([lost, run(LOW, 0, -0.2)]).best == run(LOW, 0, -0.2)
+
+
+def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
+    found = result(
+        [run(LOW, 0, 0.7), run(LOW, 1, 0.8), run(HIGH, 0, 0.5, collapsed=True), run(HIGH, 1, 0.6)]
+    )
+    page = report_html(search_page(found.to_dict()))
+    assert "batch 16, rate 2e-5, 3 ep." in page
+    assert "75.00" in page
+    assert "seed 0, collapsed to one answer" in page
+    assert page.count("<svg") == 1
+
+
+def test_runs_are_the_same_after_json() -> None:
+    for one in (run(LOW, 3, 0.5, examples="a"), run(HIGH, 0, failed="no")):
+        assert SearchRun.from_dict(one.to_dict()) == one
+
+
+def test_only_weights_that_may_be_chosen_are_needed() -> None:
+    planned = [Trial(setting, seed) for setting in (LOW, HIGH) for seed in (0, 1)]
+    low = [run(LOW, 0, 0.80), run(LOW, 1, 0.70)]
+    assert needed_weights(low[:1], planned) == {low[0].name}
+    assert needed_weights(low, planned) == {low[0].name}
+    begun = run(HIGH, 0, 0.1)  # its setting may still turn out the best
+    assert needed_weights([*low, begun], planned) == {low[0].name, begun.name}
+    better = run(HIGH, 1, 1.0)
+    assert needed_weights([*low, run(HIGH, 0, 0.9), better], planned) == {better.name}
+    assert needed_weights([run(LOW, 0, 0.8, collapsed=True)], planned) == set()
+
+
+def test_the_papers_grid() -> None:
+    paper = grid(paper_grid=True)
+    assert paper.batch_sizes == (16, 32)
+    assert paper.learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
+    assert paper.epochs == (2, 3, 4)
+    assert len(paper.settings) == 24
+    assert len(paper.trials) == 72
+    assert grid(paper_grid=True, epochs=[3], restarts=1).trials[0].name == (
+        "batch16-lr5e-5-epochs3-seed0"
+    )
+    usual = grid()
+    assert (usual.batch_sizes, usual.epochs, usual.seeds) == ((32,), (3,), (0, 1, 2))
+    assert usual.learning_rates == paper.learning_rates
+
+
+def test_every_run_has_a_name_of_its_own() -> None:
+    rates = [1e-4, 0.0001000001, 3e-5, 2.5e-05, 1e-10, 1.0, 0.01, 1e16]
+    names = {Trial(Setting(8, rate, 1), 0).name for rate in rates}
+    assert len(names) == len(rates)
+    for rate in ("2.5e-5", "1e-4", "1.000001e-4", "0.01"):
+        assert f"batch8-lr{rate}-epochs1-seed0" in names
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"learning_rates": []}, "learning_rates is an empty list"),
+        ({"seeds": []}, "seeds is an empty list"),
+        ({"batch_sizes": [16, 0]}, "batch_sizes: 0 cannot be; give a whole number from 1 on"),
+        ({"batch_sizes": [16.5]}, "batch_sizes: 16.5 cannot be"),
+        ({"epochs": [True]}, "epochs: True cannot be"),
+        ({"learning_rates": [0.0]}, "learning_rates: 0.0 cannot be; give a number above 0"),
+        ({"learning_rates": [math.nan]}, "learning_rates: nan cannot be"),
+        ({"learning_rates": "3e-5"}, "must be a list of numbers"),
+        ({"epochs": [3, 3]}, "epochs: 3 is given twice"),
+        ({"seeds": [-1]}, "seeds: -1 cannot be"),
+        ({"seeds": [1], "restarts": 2}, "not both"),
+        ({"restarts": 0}, "restarts is 0"),
+    ],
+)
+def test_grids_that_cannot_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BertineError, match=said) as error:
+        grid(**given)
+    assert "\n" not in str(error.value)
+
+
+def test_one_value_is_a_list_of_one() -> None:
+    assert grid(batch_sizes=16, learning_rates=3e-5, epochs=2, seeds=7).trials == [
+        Trial(Setting(16, 3e-5, 2), 7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("machines", "runs", "share"),
+    [
+        ([{"CPU": 8.0}], None, {"num_cpus": 8}),
+        ([{"CPU": 8.0}], 3, {"num_cpus": 2}),
+        ([{"CPU": 8.0}, {"CPU": 4.0}], None, {"num_cpus": 4}),  # fits on either
+        ([{"CPU": 8.0}, {"CPU": 8.0}], 1, {"num_cpus": 8}),
+        ([{"CPU": 2.0}], 5, {"num_cpus": 1}),
+        ([{"CPU": 16.0, "GPU": 4.0}], None, {"num_cpus": 4, "num_gpus": 1}),
+        ([{}, {"CPU": 6.0}], None, {"num_cpus": 6}),  # a head that works on nothing
+    ],
+)
+def test_what_a_run_gets_of_a_cluster(
+    machines: list[dict[str, float]], runs: int | None, share: dict[str, float]
+) -> None:
+    nodes = [{"Alive": True, "Resources": machine} for machine in machines]
+    dead = {"Alive": False, "Resources": {"CPU": 1.0}}
+    assert share_of([*nodes, dead], runs) == share
