@@ -28,7 +28,7 @@ def _add_arguments(parser: Parser) -> None:
         help="with the key that requests must have (not given: BERTINE_API_KEY of the environment, "
         "else none)",
     )
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, int8=True)
     group = parser.add_argument_group("batches")
     group.add_argument(
         "--max-wait-ms",

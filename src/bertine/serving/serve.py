@@ -87,7 +87,7 @@ def serve(
         host: an address of this machine; only loopback is reached from nowhere else.
         port: 0: a free one.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``.
         api_key_file: a file with the key that requests must have as ``Authorization: Bearer KEY``;
             None: what the environment's BERTINE_API_KEY says, else no key.
         max_wait_ms: how long a request waits for others to be computed with.

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from bertine.console import say
 from bertine.errors import BertineError
+from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.modeldir import LoadedModel, load_model
-from bertine.models.precision import resolve_device, resolve_precision
+from bertine.models.precision import resolve_device
 from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
 from bertine.serving.explain import Explainer
 from bertine.serving.limits import Limits
-from bertine.serving.vectors import Late, MeanPooled, Vectors, open_vectors
+from bertine.serving.vectors import Late, Vectors
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
@@ -106,19 +106,15 @@ class Served:
             loaded = LoadedModel(
                 predictor.model, loaded.config, predictor.tokenizer, loaded.task, loaded.report
             )
-            dtype = predictor.dtype
+            kind = f"predictions in {str(predictor.dtype).removeprefix('torch.')}"
         else:
             for line in loaded.report.lines():
                 say(line)
-            where = resolve_device(device)
-            dtype = resolve_precision(precision, where)
-            loaded.model.to(where)
-        # Types that only a packed model has are none that it computes in itself.
-        plain = dtype if dtype.is_floating_point else torch.float32
-        means = MeanPooled(loaded.model, loaded.tokenizer, plain, _longest(loaded))
-        vectors = Late(lambda: open_vectors(path, means, device=device, precision=precision))
+            loaded.model.to(resolve_device(device))
+            kind = "masks in fp32"
+        vectors = Late(lambda: Embedder.load(path, device=device, precision=precision))
         served = cls(name, loaded, predictor, vectors, limits)
-        say(f"{name}: does {', '.join(sorted(served.operations))}; computes in {str(dtype)[6:]}")
+        say(f"{name}: does {', '.join(sorted(served.operations))}; {kind}")
         return served
 
     @property
@@ -240,10 +236,8 @@ class Served:
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         predictor = self.predictor
         assert predictor is not None
-        # What computes is the model itself, or weights that were packed for answering.
-        computing: Any = getattr(predictor, "computing", predictor.model)
         return run_features(
-            computing,
+            predictor.computing,
             predictor.task,
             features,
             pad_id=predictor.tokenizer.pad_token_id,
