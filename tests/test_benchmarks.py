@@ -299,3 +299,17 @@ def test_inference_compares_equal_outputs(tmp_path: Path) -> None:
     assert result["bertine bf16"]["cosine"] > 0.999
     rates = [result[name]["texts_per_second"] for name in ("bertine fp32", "transformers fp32")]
     assert f"{rates[0] / rates[1]:.2f}x" in printed
+
+
+def test_serve_prints_its_share_of_the_offline_figure(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    saved = tmp_path / "result.json"
+    load = ["--size", "tiny", "--seconds", "1", "--texts", "64", "--clients", "1", "12"]
+    printed = run("serve.py", *load, "--json", saved, "--server", "--max-texts", "1")
+    rows = [line for line in printed.splitlines() if re.match(r"(1|12) +\d", line)]
+    assert len(rows) == 2
+    assert all(re.search(r"\d+% +\d+% +[\d.]+ +[\d.]+ +200:\d+", row) for row in rows)
+    loads = json.loads(saved.read_text(encoding="utf-8"))["loads"]
+    for load_of in loads:
+        assert set(load_of["codes"]) == {"200"}
+        assert 0 < load_of["p50"] <= load_of["p99"]

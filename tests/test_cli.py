@@ -43,6 +43,7 @@ ENOUGH = {
     "embed": ["m", "--input", "-", "--output", "v.npy"],
     "similar": ["a query", "--in", "t.txt", "--model", "m"],
     "export": ["m", "--output", "o"],
+    "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
 }
@@ -65,6 +66,7 @@ VERBS = {
     "embed": "embed",
     "similar": "similar",
     "export": "export",
+    "serve": "serve",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
 }

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bertine.models.config import BertConfig
     from bertine.presets import preset
     from bertine.reports.run_page import report
+    from bertine.serving.serve import serve
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
     from bertine.training.feature_based import feature_based
@@ -70,6 +71,7 @@ _HOME = {
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
     "search": "bertine.training.search",
+    "serve": "bertine.serving.serve",
     "similar": "bertine.inference.similar",
     "train_vocab": "bertine.text.vocab",
 }
@@ -102,6 +104,7 @@ __all__ = [
     "run_demo",
     "save_model",
     "search",
+    "serve",
     "similar",
     "train_vocab",
 ]

@@ -17,6 +17,7 @@ from bertine.commands.prepare import PREPARE
 from bertine.commands.pretrain import PRETRAIN
 from bertine.commands.report import REPORT
 from bertine.commands.search import SEARCH
+from bertine.commands.serve import SERVE
 from bertine.commands.similar import SIMILAR
 from bertine.commands.vocab import VOCAB
 
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Command] = {
         EMBED,
         SIMILAR,
         EXPORT,
+        SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,
     )

@@ -35,9 +35,10 @@ class Term:
 
 def encode(model: Model, batch: Batch) -> BackboneOutput:
     """What the backbone of `model` makes of `batch`."""
-    return model.backbone(
-        batch.input_ids, batch.attention_mask, batch.token_type_ids, packing=batch.packing
-    )
+    inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
+    if batch.packing is None:  # packed layers, which answer on a CPU, know of none
+        return model.backbone(*inputs)
+    return model.backbone(*inputs, packing=batch.packing)
 
 
 class Objective(Protocol):

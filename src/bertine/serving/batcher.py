@@ -1,0 +1,330 @@
+"""Requests that come at the same time are computed together.
+
+Every model has a queue and one thread. The thread takes the longest input of the request that came
+first, and beside it those of like length of all that wait, of each request in turn, until a budget
+of tokens (with their padding) is full: texts of mixed lengths cost BERT-base a sixth more. A
+request that is not done goes to the end of the queue, so nobody waits for more than one small batch
+for each request before, and a single text is not behind a request of hundreds. A thread waits for
+company, by a bound in milliseconds, only when there was some just before: a client that is alone
+is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+log = logging.getLogger("bertine.serving")
+
+#: Lengths that differ by less count as the same.
+_ALIKE = 8
+
+#: Inputs → a result for each, in their order.
+Operation = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class QueueFull(Exception):
+    """There is no room for a request.
+
+    Attributes:
+        retry_after: seconds, whole and at least 1, after which there should be some.
+    """
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"the queue is full; try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class Closed(Exception):
+    """The server takes no more requests."""
+
+
+class Turns:
+    """A lock that goes round in the order in which it was asked for: several models share the
+    machine without one of them keeping it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._given = self._called = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            mine = self._given
+            self._given += 1
+            self._changed.wait_for(lambda: self._called == mine)
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._called += 1
+            self._changed.notify_all()
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """What one request wants computed. `rest` are the inputs that are in no batch yet, by their
+    cost, (cost, index), the longest last; `left` inputs have no result yet."""
+
+    operation: str
+    inputs: Sequence[Any]
+    costs: Sequence[int]
+    future: asyncio.Future[list[Any]]
+    arrived: float
+    results: list[Any]
+    rest: list[tuple[int, int]]
+    left: int
+    given_up: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """One batch, for whoever counts.
+
+    Attributes:
+        operation: what was computed.
+        inputs, requests, tokens: in it.
+        seconds: that it took.
+    """
+
+    operation: str
+    inputs: int
+    requests: int
+    tokens: int
+    seconds: float
+
+
+@dataclass
+class Batcher:
+    """The queue and the thread of one model.
+
+    Args:
+        operations: what it computes, by name. Called in its one thread, so none of them needs to
+            be safe for others.
+        max_tokens: of a batch, with its padding; a larger input is a batch of its own.
+        max_queue: inputs that may wait.
+        max_wait: seconds to wait for company.
+        turns: shared by the models of a machine.
+        on_batch: called in the thread after each batch.
+        name: of the thread.
+    """
+
+    operations: Mapping[str, Operation]
+    max_tokens: int
+    max_queue: int
+    max_wait: float
+    turns: Turns = field(default_factory=Turns)
+    on_batch: Callable[[Done], None] | None = None
+    name: str = "model"
+
+    def __post_init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._waiting = self._tokens = 0
+        self._closed = self._company = False
+        self._rate = 0.0  # tokens a second, the recent ones counting most
+        self._thread = threading.Thread(target=self._work, name=f"batcher-{self.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Inputs in the queue."""
+        return self._waiting
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are taken and answered."""
+        return self._thread.is_alive() and not self._closed
+
+    async def submit(
+        self, operation: str, inputs: Sequence[Any], costs: Sequence[int]
+    ) -> list[Any]:
+        """Results for the inputs of one request, in their order.
+
+        A request that is given up (its task is cancelled) leaves the queue; what is being
+        computed for it is thrown away.
+
+        Args:
+            operation: one of `operations`.
+            inputs: N of them.
+            costs: the tokens of each.
+
+        Raises:
+            QueueFull: the queue has no room for all of them.
+            Closed: :meth:`close` was called.
+            Exception: what the operation raises for these inputs alone.
+        """
+        if not inputs:
+            return []
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        size = len(inputs)
+        rest = sorted(zip(costs, range(size), strict=True))
+        job = _Job(
+            operation, inputs, costs, future, time.monotonic(), [None] * size, rest, left=size
+        )
+        with self._changed:
+            if self._closed:
+                raise Closed
+            if self._waiting + size > self.max_queue:
+                raise QueueFull(self._retry_after())
+            self._jobs.append(job)
+            self._waiting += size
+            self._tokens += sum(costs)
+            self._changed.notify()
+        try:
+            return await future
+        finally:
+            if not future.done() or future.cancelled():
+                self._give_up(job)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take no more requests, answer those that wait, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _retry_after(self) -> int:
+        seconds = self._tokens / self._rate if self._rate else 1.0
+        return min(60, max(1, math.ceil(seconds)))
+
+    def _give_up(self, job: _Job) -> None:
+        with self._changed:
+            job.given_up = True
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._forget(job)
+
+    def _forget(self, job: _Job) -> None:
+        """Count the inputs of `job` that were not taken out of the queue."""
+        self._waiting -= len(job.rest)
+        self._tokens -= sum(cost for cost, _ in job.rest)
+        job.rest = []
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                if not self._jobs:
+                    return
+                if self._company:
+                    self._await_company()
+                if not self._jobs:
+                    continue
+                batch = self._take()
+            try:
+                self._compute(batch)
+            except Exception:  # nothing that a request brings may end the thread
+                log.exception("%s: a batch failed", self.name)
+                self._settle([(job, RuntimeError("failed")) for job in _requests(batch)])
+            with self._changed:
+                self._company = len(_requests(batch)) > 1 or len(self._jobs) > 1
+
+    def _await_company(self) -> None:
+        """Wait, holding the lock as a condition does, until the budget is full or the first
+        request has waited long enough."""
+        until = self._jobs[0].arrived + self.max_wait
+        while self._jobs and self._tokens < self.max_tokens and not self._closed:
+            left = until - time.monotonic()
+            if left <= 0 or not self._changed.wait(left):
+                return
+
+    def _take(self) -> list[tuple[_Job, int]]:
+        """The next batch, (request, index of its input). Whoever is not done goes to the end of
+        the queue."""
+        first = self._jobs[0]
+        anchor = first.rest[-1][0]
+        candidates = [
+            # Like lengths first; among these of each request one, then a second of each, ….
+            (abs(cost - anchor) // _ALIKE, rank, place, cost, index)
+            for place, job in enumerate(self._jobs)
+            if job.operation == first.operation
+            for rank, (cost, index) in enumerate(reversed(job.rest))
+        ]
+        batch: list[tuple[_Job, int]] = []
+        longest = tokens = 0
+        jobs = list(self._jobs)
+        for _, _, place, cost, index in sorted(candidates):
+            padded = max(longest, cost) * (len(batch) + 1)
+            if batch and padded > self.max_tokens:
+                break
+            longest = max(longest, cost)
+            batch.append((jobs[place], index))
+            tokens += cost
+        chosen: dict[_Job, set[int]] = {}
+        for job, index in batch:
+            chosen.setdefault(job, set()).add(index)
+        for job, indices in chosen.items():
+            job.rest = [entry for entry in job.rest if entry[1] not in indices]
+        self._jobs = deque(
+            [
+                *(job for job in jobs if job not in chosen),
+                *(job for job in chosen if job.rest),
+            ]
+        )
+        self._waiting -= len(batch)
+        self._tokens -= tokens
+        return batch
+
+    def _compute(self, batch: list[tuple[_Job, int]]) -> None:
+        batch = [(job, at) for job, at in batch if not job.given_up]
+        if not batch:
+            return
+        began = time.monotonic()
+        operation = batch[0][0].operation
+        tokens = sum(job.costs[at] for job, at in batch)
+        jobs = _requests(batch)
+        try:
+            with self.turns:
+                results = self.operations[operation]([job.inputs[at] for job, at in batch])
+        except Exception as error:
+            if len(jobs) == 1:
+                self._settle([(jobs[0], error)])
+            else:  # find whose mistake it is: the others are not to suffer for it
+                for each in jobs:
+                    self._compute([(job, at) for job, at in batch if job is each])
+            return
+        finished: list[tuple[_Job, Exception | None]] = []
+        for (job, at), result in zip(batch, results, strict=True):
+            job.results[at] = result
+            job.left -= 1
+            if not job.left:
+                finished.append((job, None))
+        self._settle(finished)
+        seconds = time.monotonic() - began
+        rate = tokens / max(seconds, 1e-6)
+        self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+        if self.on_batch is not None:
+            self.on_batch(Done(operation, len(batch), len(jobs), tokens, seconds))
+
+    def _settle(self, finished: Sequence[tuple[_Job, Exception | None]]) -> None:
+        """Answer requests, in the thread of their event loop."""
+        with self._changed:
+            for job, error in finished:
+                if error is not None and job in self._jobs:
+                    self._jobs.remove(job)
+                    self._forget(job)
+        for job, error in finished:
+            # A loop that has been closed has nobody left to answer.
+            with contextlib.suppress(RuntimeError):
+                job.future.get_loop().call_soon_threadsafe(_answer, job, error)
+
+
+def _answer(job: _Job, error: Exception | None) -> None:
+    if job.future.done():
+        return
+    if error is None:
+        job.future.set_result(job.results)
+    else:
+        job.future.set_exception(error)
+
+
+def _requests(batch: Sequence[tuple[_Job, int]]) -> list[_Job]:
+    """Each request of a batch once, in their order."""
+    return list(dict.fromkeys(job for job, _ in batch))

@@ -1,0 +1,68 @@
+"""One shape for everything that goes wrong: ``{"error": {"message", "type", "code"}}``."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import HTTPException
+from fastapi.responses import JSONResponse
+
+#: What a client may decide by, under the names that OpenAI's clients know where they have one.
+TYPES = {
+    401: "authentication_error",
+    404: "not_found",
+    405: "not_found",
+    408: "timeout",
+    413: "too_large",
+    415: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "unavailable",
+    504: "timeout",
+}
+
+
+class ApiError(HTTPException):
+    """An answer that is an error.
+
+    Args:
+        status: of HTTP.
+        message: one line that says what to do.
+        retry_after: seconds after which it may be tried again.
+        close: whether the connection ends with it, as where the body was not read.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        retry_after: int | None = None,
+        close: bool = False,
+    ) -> None:
+        headers = {}
+        if retry_after is not None:
+            headers["Retry-After"] = str(retry_after)
+        if close:
+            headers["Connection"] = "close"
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        super().__init__(status, message, headers)
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """The JSON of an error."""
+    kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": " ".join(message.split()), "type": kind, "code": status}}
+
+
+def error_response(error: HTTPException) -> JSONResponse:
+    """The answer for `error`, ours or Starlette's own (unknown path, wrong method)."""
+    message = str(error.detail)
+    if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
+        phrase = HTTPStatus(error.status_code).phrase.lower()
+        message = f"{phrase}: see /docs for what there is"
+    return JSONResponse(
+        error_body(error.status_code, message), error.status_code, headers=error.headers
+    )

@@ -1,0 +1,214 @@
+"""What stands before the application: the key, the body's bounds, the time of a request.
+
+A body is read here, whole, before anything looks at it: counted as it comes (a declared length is
+believed only where it is too large), within a time. Then the application has until the request's
+deadline; when the client leaves before, its work is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi import HTTPException
+
+from bertine.serving.errors import ApiError, error_response
+from bertine.serving.limits import Limits
+from bertine.serving.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+#: Paths that need no key: they tell nothing of the models' answers.
+OPEN = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
+#: What a client that is gone before its answer counts as; nginx's number.
+GONE = 499
+#: Of a body that is too large so much is read and thrown away, in multiples of the bound, for a
+#: client that is still sending would not see why the connection was closed.
+_THROWN_AWAY = 16
+
+
+class _Gone(Exception):
+    """The client has left."""
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    Args:
+        app: the application.
+        limits: of size and time.
+        api_key: that requests must have as ``Authorization: Bearer KEY``; None: no key.
+        metrics: count every answer.
+        paths: that have a count of their own; the others have one in common.
+    """
+
+    def __init__(
+        self, app: App, limits: Limits, api_key: str | None, metrics: Metrics, paths: frozenset[str]
+    ) -> None:
+        self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
+        self._key = None if api_key is None else _digest(api_key.encode())
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.monotonic()
+        answered = _Answered(send)
+        try:
+            await self._serve(scope, receive, answered, began + self.limits.request_timeout)
+        except _Gone:
+            answered.status = GONE
+        except HTTPException as error:
+            if not answered.status:
+                await error_response(error)(scope, receive, answered)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.answered(path, answered.status or 500, time.monotonic() - began)
+
+    async def _serve(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: _Answered, deadline: float
+    ) -> None:
+        headers = dict(scope["headers"])
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        self._check_key(scope, headers, close=has_body)
+        if scope["method"] != "POST":
+            send.close = has_body  # nobody reads it
+            await self.app(scope, receive, send)
+            return
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        body = await self._body(headers, receive)
+        if kind != b"application/json":
+            raise ApiError(415, "send JSON, with the header Content-Type: application/json")
+        await self._answer(scope, body, receive, send, deadline)
+
+    def _check_key(
+        self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes], close: bool
+    ) -> None:
+        if self._key is None or scope["path"] in OPEN:
+            return
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # Digests, so that not even the key's length shows in the time this takes.
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(
+            _digest(given.strip()), self._key
+        ):
+            raise ApiError(
+                401, "send the key of this server as Authorization: Bearer KEY", close=close
+            )
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises:
+            ApiError: too large (413), or too slow (408).
+            _Gone: the client left.
+        """
+        limit = self.limits.max_body_bytes
+        too_large = ApiError(
+            413, f"the body has more than {limit} bytes; send fewer or shorter texts", close=True
+        )
+        declared = headers.get(b"content-length", b"")
+        length = int(declared) if declared.isdigit() and len(declared) < 19 else 0
+        waits = headers.get(b"expect", b"").lower() == b"100-continue"
+        if length > limit and (waits or length > _THROWN_AWAY * limit):
+            raise too_large
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(self.limits.read_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _Gone
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size <= limit:
+                        body += chunk
+                    elif size > _THROWN_AWAY * limit:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise ApiError(
+                408,
+                f"the body did not come within {self.limits.read_timeout:g} s; send it faster",
+                close=True,
+            ) from None
+        if size > limit:
+            raise too_large
+        return bytes(body)
+
+    async def _answer(
+        self,
+        scope: MutableMapping[str, Any],
+        body: bytes,
+        receive: Receive,
+        send: _Answered,
+        deadline: float,
+    ) -> None:
+        """Let the application answer, unless the client leaves or the time is over."""
+        given = False
+
+        async def replay() -> Message:
+            nonlocal given
+            if not given:
+                given = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await asyncio.shield(leaves)
+
+        async def leave() -> Message:
+            while (message := await receive())["type"] != "http.disconnect":
+                pass
+            return message
+
+        leaves = asyncio.ensure_future(leave())
+        answer = asyncio.ensure_future(self.app(scope, replay, send))
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            await asyncio.wait({answer, leaves}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                answer.result()
+                return
+            gone = leaves.done()
+        finally:
+            for task in (answer, leaves):
+                if not task.done():
+                    task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await answer
+        if gone:
+            raise _Gone
+        raise ApiError(
+            504,
+            f"no answer within {self.limits.request_timeout:g} s; send fewer or shorter texts, "
+            "or try again later",
+            retry_after=1,
+        )
+
+
+class _Answered:
+    """``send`` that remembers the status, and may announce the connection's end."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.close = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]
+            if self.close:
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()

@@ -1,0 +1,306 @@
+"""A model directory as the server uses it: what it can do, and how requests become its inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.console import say
+from bertine.errors import BertineError
+from bertine.inference.embedder import Embedder
+from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
+from bertine.inference.predictor import Predictor
+from bertine.inference.running import run_features
+from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
+from bertine.modeldir import LoadedModel, load_model
+from bertine.models.precision import resolve_device
+from bertine.serving.answers import as_json
+from bertine.serving.batcher import Operation
+from bertine.serving.explain import Explainer
+from bertine.serving.limits import Limits
+from bertine.serving.vectors import Late, Vectors
+from bertine.tasks import TASKS
+from bertine.tasks.base import Features
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.tagging import Tagging
+
+#: Names of models; they stand in requests, metrics and answers.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The texts of one request, tokenized.
+
+    Attributes:
+        features: one or more of each text, in their order.
+        texts: as they were given.
+        sentences, offsets: what a tagger has made of them.
+    """
+
+    features: Sequence[Features]
+    texts: Sequence[Any]
+    sentences: Any = None
+    offsets: Sequence[Offsets | None] = ()
+
+    @property
+    def costs(self) -> list[int]:
+        """Tokens of each feature."""
+        return [len(feature.input_ids) for feature in self.features]
+
+
+class Served:
+    """One model.
+
+    Args:
+        name: by which requests choose it.
+        model: the loaded directory; its weights in fp32, in evaluation mode.
+        predictor: over the same model; None where it was not fine-tuned for a task.
+        vectors: of texts.
+        limits: of the server.
+
+    Attributes:
+        operations: what it can do, by name, for its batcher.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: LoadedModel,
+        predictor: Predictor | None,
+        vectors: Vectors,
+        limits: Limits,
+    ) -> None:
+        self.name, self.model, self.predictor, self.vectors = name, model, predictor, vectors
+        self.limits = limits
+        task = None if predictor is None else predictor.task
+        self.explainer = Explainer(model.model, model.tokenizer, task, limits.explain_tokens)
+        self.operations: dict[str, Operation] = {"embed": self._embed, "attention": self._explain}
+        if predictor is not None:
+            self.operations["predict"] = self._predict
+        if "mlm" in model.model.heads:
+            self.operations["fill-mask"] = self._fill_mask
+        if self.explainer.answers:
+            self.operations["explain"] = self._explain
+
+    @classmethod
+    def load(
+        cls, name: str, path: Path, limits: Limits, *, device: str | None, precision: str
+    ) -> Served:
+        """Read a model directory and say what was loaded.
+
+        Raises:
+            BertineError: not a model directory; an unknown device or precision.
+        """
+        loaded = load_model(path)
+        say(f"{name}: {path}")
+        predictor = None
+        if loaded.task is not None and loaded.task.name in TASKS:
+            predictor = Predictor.opened(path, device, precision)
+            loaded = LoadedModel(
+                predictor.model, loaded.config, predictor.tokenizer, loaded.task, loaded.report
+            )
+            kind = f"predictions in {str(predictor.dtype).removeprefix('torch.')}"
+        else:
+            for line in loaded.report.lines():
+                say(line)
+            loaded.model.to(resolve_device(device))
+            kind = "masks in fp32"
+        vectors = Late(lambda: Embedder.load(path, device=device, precision=precision))
+        served = cls(name, loaded, predictor, vectors, limits)
+        say(f"{name}: does {', '.join(sorted(served.operations))}; {kind}")
+        return served
+
+    @property
+    def task(self) -> str:
+        """The name of its task; of a model without one ``fill-mask`` or ``embed``."""
+        if self.predictor is not None:
+            return self.predictor.task.name
+        return "fill-mask" if "fill-mask" in self.operations else "embed"
+
+    def describe(self) -> dict[str, Any]:
+        """What a client, and the page, should know of it."""
+        config = self.model.config
+        task = None if self.predictor is None else self.predictor.task
+        choices = len(task.choice_columns) if isinstance(task, MultipleChoice) else 0
+        parts = [] if task is None else list(task.text_columns)
+        if isinstance(task, Tagging):
+            parts = ["text"]
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "bertine",
+            "task": self.task,
+            "operations": sorted(self.operations),
+            "labels": list(getattr(task, "labels", ())),
+            "text_columns": parts,
+            "max_choices": choices,
+            "max_length": config.max_position_embeddings if task is None else task.max_length,
+            "dimensions": config.hidden_size,
+            "layers": config.num_hidden_layers,
+            "heads": config.num_attention_heads,
+        }
+
+    def check(self, texts: Sequence[str | Sequence[str]]) -> None:
+        """Refuse texts that are not what the task takes.
+
+        Raises:
+            BertineError: names the first such text, from 0 on.
+        """
+        assert self.predictor is not None
+        task = self.predictor.task
+        if isinstance(task, Tagging):
+            return
+        columns = task.text_columns
+        for at, text in enumerate(texts):
+            parts = 1 if isinstance(text, str) else len(text)
+            if isinstance(task, MultipleChoice):
+                prompts = len(task.prompt_columns)
+                if isinstance(text, str) or not prompts + 2 <= parts <= len(columns):
+                    raise BertineError(
+                        f"texts[{at}]: give a list of {prompts + 2} to {len(columns)} texts: "
+                        f"{', '.join(task.prompt_columns)}, then the choices"
+                    )
+                if not all(choice.strip() for choice in text[prompts:]):
+                    raise BertineError(f"texts[{at}]: has an empty choice; leave it out")
+            elif parts != len(columns):
+                wanted = "one text" if len(columns) == 1 else f"a list of {len(columns)} texts"
+                raise BertineError(
+                    f"texts[{at}]: has {parts} parts; give {wanted} ({', '.join(columns)})"
+                )
+
+    def prepare(self, texts: Sequence[str | Sequence[str]]) -> Prepared:
+        """Tokenize the texts of a request, as the predictor does.
+
+        Raises:
+            BertineError: what :meth:`check` or the task raises.
+        """
+        assert self.predictor is not None
+        self.check(texts)
+        task, tokenizer = self.predictor.task, self.predictor.tokenizer
+        if isinstance(task, Tagging):
+            sentences, offsets = sentences_of(texts, "texts")
+            return Prepared(task.featurize(sentences, tokenizer), texts, sentences, offsets)
+        items = [
+            Example((text,) if isinstance(text, str) else tuple(text), line=number)
+            for number, text in enumerate(texts)
+        ]
+        examples: Examples[Any] = Examples("texts", task.text_columns, None, items)
+        return Prepared(task.featurize(examples, tokenizer), texts)
+
+    def finish(
+        self, prepared: Prepared, outputs: Sequence[np.ndarray], details: bool
+    ) -> list[dict[str, Any]]:
+        """Outputs of the features → an answer to each text."""
+        assert self.predictor is not None
+        task = self.predictor.task
+        answers: Sequence[Any] = task.decode(outputs, prepared.features)
+        if isinstance(task, Tagging):
+            answers = tagged_texts(prepared.texts, prepared.sentences, prepared.offsets, answers)
+        cut = [0] * len(prepared.texts)
+        for feature in prepared.features:
+            cut[feature.row] += feature.num_truncated
+        return [as_json(answer, cut[at], details) for at, answer in enumerate(answers)]
+
+    def tokens(self, text: str) -> int:
+        """About how many tokens a text has, without tokenizing it."""
+        each = 4 if text.isascii() else 2
+        return min(2 + len(text) // each, self.model.config.max_position_embeddings)
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """How many tokens are computed for the vectors of `texts`."""
+        _, lengths = self.model.tokenizer.encode_flat(texts)
+        return int(np.minimum(lengths + 2, _longest(self.model)).sum())
+
+    def check_masks(self, texts: Sequence[str]) -> None:
+        """Refuse texts without a mask, or with too many.
+
+        Raises:
+            BertineError: names the first such text, from 0 on.
+        """
+        most = self.limits.max_masks
+        for at, text in enumerate(texts):
+            found = text.count(MASK)
+            if not found:
+                raise BertineError(f"texts[{at}]: has no {MASK}; write it, in capitals")
+            if found > most:
+                raise BertineError(f"texts[{at}]: has {found} {MASK}, but at most {most} are taken")
+
+    def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
+        predictor = self.predictor
+        assert predictor is not None
+        return run_features(
+            predictor.computing,
+            predictor.task,
+            features,
+            pad_id=predictor.tokenizer.pad_token_id,
+            dtype=predictor.dtype,
+        )
+
+    def _embed(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+        return list(self.vectors(texts))
+
+    def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
+        # As JSON at once: every candidate of a mask holds the whole text, filled.
+        return [_masks(fill_mask(self.model, text, top_k=top_k)) for text, top_k in inputs]
+
+    def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        return [self.explainer(item) for item in inputs]
+
+
+def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
+    return [
+        {
+            "begin": mask.start,
+            "candidates": [
+                {"token": candidate.token, "probability": round(candidate.probability, 6)}
+                for candidate in mask.candidates
+            ],
+        }
+        for mask in filled
+    ]
+
+
+def _longest(loaded: LoadedModel) -> int:
+    """Tokens of a text that vectors are made of: what the model was fine-tuned on, else as many as
+    it has positions for."""
+    positions = loaded.config.max_position_embeddings
+    return min((loaded.task and loaded.task.max_length) or positions, positions)
+
+
+def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
+    """``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has no name given
+    has that of its folder (of a run's model the run's).
+
+    Raises:
+        BertineError: no models, a name twice, or one that is none.
+    """
+    if not models:
+        raise BertineError("there is no model to serve; name a model directory")
+    found: dict[str, Path] = {}
+    for given in models:
+        text = str(given)
+        name, equals, rest = text.partition("=")
+        if not equals or Path(text).exists():
+            path = Path(text)
+            resolved = path.resolve()
+            own = resolved.parent if resolved.name == "model" and resolved.parent.name else resolved
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("-._") or "model"
+        else:
+            path = Path(rest)
+        if not _NAME.fullmatch(name):
+            raise BertineError(
+                f"{text}: {name!r} is no name for a model; use letters, digits and . _ : / - "
+                "(NAME=MODEL)"
+            )
+        if name in found:
+            raise BertineError(f"two models are called {name!r}; name one of them (NAME=MODEL)")
+        found[name] = path
+    return found

@@ -1,0 +1,160 @@
+"""Running servers over tiny models, and clients of plain sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+import toys
+from bertine.serving.app import Engine
+from bertine.serving.limits import Limits
+from bertine.serving.serve import Server, bound_socket
+from bertine.serving.served import Served
+
+from .models import TASKS, write_task_model
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        """Of an error, whose shape is checked."""
+        error = self.json["error"]
+        assert set(error) == {"message", "type", "code"}
+        assert error["code"] == self.status
+        assert "\n" not in error["message"]
+        return str(error["message"])
+
+
+@dataclass
+class Client:
+    """Asks a server at a port of this machine."""
+
+    port: int
+    engine: Engine
+    server: Server
+
+    def __call__(
+        self, path: str, body: Any = None, method: str | None = None, **headers: str
+    ) -> Answer:
+        """POST with a body (bytes as they are, else as JSON), GET without."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            given = {"Content-Type": "application/json"} if body is not None else {}
+            given.update({name.replace("_", "-"): value for name, value in headers.items()})
+            content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method or ("GET" if body is None else "POST"), path, content, given)
+            response = connection.getresponse()
+            names = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, names, response.read())
+
+    @contextlib.contextmanager
+    def connected(self, timeout: float = 30.0) -> Iterator[socket.socket]:
+        """A plain connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            yield connection
+
+    def raw(self, data: bytes, timeout: float = 30.0) -> bytes:
+        """All that comes back until the server closes the connection."""
+        with self.connected(timeout) as connection:
+            connection.sendall(data)
+            return read_all(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def post(path: str, body: bytes, *headers: str, length: int | None = None) -> bytes:
+    """The bytes of a request, after which the connection is to be closed."""
+    size = len(body) if length is None else length
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: x",
+        "content-type: application/json",
+        f"content-length: {size}",
+        "connection: close",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextlib.contextmanager
+def running(models: dict[str, Path], api_key: str | None = None, **limits: Any) -> Iterator[Client]:
+    """A server in this process, on a free port, in a thread of its own."""
+    bounds = Limits(**limits)
+    served = [
+        Served.load(name, path, bounds, device="cpu", precision="fp32")
+        for name, path in models.items()
+    ]
+    engine = Engine(served, bounds)
+    server = Server(engine, api_key)
+    listener = bound_socket("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    try:
+        yield Client(listener.getsockname()[1], engine, server)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        engine.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with toys.one_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model of every task, and one of pre-training; the first classifies texts."""
+    folder = tmp_path_factory.mktemp("served")
+    return {kind: write_task_model(folder / kind, kind) for kind in [*TASKS, "fill-mask"]}
+
+
+@pytest.fixture(scope="session")
+def ask(models: dict[str, Path]) -> Iterator[Client]:
+    """A server with the usual bounds over all the models."""
+    with running(models) as client:
+        yield client
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        time.sleep(0.01)

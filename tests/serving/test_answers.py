@@ -1,0 +1,219 @@
+"""The server answers what the predictor answers, for every task, alone and in company."""
+
+from __future__ import annotations
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import toys
+from bertine.inference.fill_mask import fill_mask
+from bertine.inference.predictor import Predictor
+from bertine.modeldir import load_model
+
+from .conftest import Client
+
+SENTENCE = toys.sentence("cat", "old")
+LONG = " ".join(toys.sentence(topic, "small") for topic in toys.TOPICS)
+TEXTS: dict[str, list[Any]] = {
+    "text": [SENTENCE, "", LONG, "soup"],
+    "pairs": [[SENTENCE, "the soup"], [LONG, LONG]],
+    "regression": [SENTENCE, LONG],
+    "multi-label": [SENTENCE, LONG],
+    "choice": [["the cat", "sleeps", "boils"], ["the soup", "boils", "barks", "cools", "swims"]],
+    "spans": [["the cat", LONG], ["where is the soup", SENTENCE]],
+    "tagging": [SENTENCE, ["the", "small", "cat"], LONG],
+}
+
+
+def given(text: Any) -> Any:
+    return tuple(text) if isinstance(text, list) else text
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_predictions_are_those_of_the_predictor(
+    kind: str, ask: Client, models: dict[str, Path]
+) -> None:
+    predictor = Predictor.load(models[kind], "cpu", "fp32")
+    expected = predictor.predict([given(text) for text in TEXTS[kind]])
+    body = {"texts": TEXTS[kind], "model": kind, "all_probabilities": True}
+    answer = ask("/predict", body)
+    assert answer.status == 200, answer.body
+    assert answer.json["model"] == kind
+    assert answer.json["task"] == predictor.task.name
+    found = answer.json["predictions"]
+    assert len(found) == len(expected)
+    for each, wanted in zip(found, expected, strict=True):
+        if kind in ("text", "pairs"):
+            assert each["label"] == wanted.label
+            assert each["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+        elif kind == "regression":
+            assert each["score"] == pytest.approx(wanted.score, abs=1e-5)
+        elif kind == "multi-label":
+            assert each["labels"] == list(wanted.labels)
+            assert each["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+        elif kind == "choice":
+            assert each["choice"] == wanted.choice
+            assert each["probabilities"] == pytest.approx(list(wanted.probabilities), abs=1e-5)
+        elif kind == "spans":
+            assert (each["answer"], each["begin"]) == (wanted.answer, wanted.start)
+            assert [a["answer"] for a in each["n_best"]] == [a.text for a in wanted.n_best]
+        else:
+            assert each["tags"] == list(wanted.tags)
+            assert [e["text"] for e in each["entities"]] == [e.text for e in wanted.entities]
+    for each, text in zip(found, TEXTS[kind], strict=True):
+        if kind == "spans" and each["begin"] is not None:
+            assert text[1][each["begin"] : each["end"]] == each["answer"]
+        if kind == "tagging" and isinstance(text, str):
+            assert [text[w["begin"] : w["end"]] for w in each["words"]] == text.split()
+
+
+def test_cut_pieces_are_counted(ask: Client) -> None:
+    pieces = len(LONG.split())
+    answer = ask("/predict", {"texts": [SENTENCE, LONG], "model": "text"}).json
+    assert [each["pieces_cut"] for each in answer["predictions"]] == [0, pieces - 14]
+    # Contexts are read in windows; of the question pieces are lost, once and not in each window.
+    answer = ask("/predict", {"texts": [[LONG, LONG]], "model": "spans"}).json
+    assert answer["predictions"][0]["pieces_cut"] == pieces - 10
+
+
+def test_many_at_once_get_the_answers_of_one_by_one(ask: Client) -> None:
+    topics = list(toys.TOPICS)
+    texts = [toys.sentence(topics[n % 8], toys.ADJECTIVES[n % 4]) for n in range(40)]
+
+    def one(text: str) -> Any:
+        body = {"texts": [text], "model": "text", "all_probabilities": True}
+        return ask("/predict", body).json["predictions"][0]
+
+    alone = [one(text) for text in texts]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(one, texts * 3))
+    for found, wanted in zip(together, alone * 3, strict=True):
+        assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=2e-5)
+    sizes = ask.engine.metrics.batch_requests.labels("text")
+    assert sizes._sum.get() > sum(bucket.get() for bucket in sizes._buckets)  # more than one each
+
+
+def test_without_a_name_the_first_that_can_answers(ask: Client) -> None:
+    assert ask("/predict", {"texts": [SENTENCE]}).json["model"] == "text"
+    assert ask("/fill-mask", {"texts": ["the [MASK]"]}).json["model"] == "fill-mask"
+
+
+def test_masks_are_filled(ask: Client, models: dict[str, Path]) -> None:
+    text = "the [MASK] cat sleeps in the [MASK] ."
+    expected = fill_mask(load_model(models["fill-mask"]), text, top_k=3)
+    answer = ask("/fill-mask", {"texts": ["the [MASK]", text], "top_k": 3})
+    assert answer.status == 200
+    found = answer.json["filled"][1]
+    assert [mask["begin"] for mask in found["masks"]] == [mask.start for mask in expected]
+    for mask, wanted in zip(found["masks"], expected, strict=True):
+        assert [c["token"] for c in mask["candidates"]] == [c.token for c in wanted.candidates]
+        assert [c["probability"] for c in mask["candidates"]] == pytest.approx(
+            [c.probability for c in wanted.candidates], abs=1e-5
+        )
+
+
+def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
+    loaded = load_model(folder)
+    rows = []
+    for text in texts:
+        longest = (loaded.task and loaded.task.max_length) or 40
+        ids = loaded.tokenizer.encode(text, max_length=longest).input_ids
+        with torch.no_grad():
+            rows.append(loaded.model.backbone(torch.tensor([ids])).last_hidden_state[0].mean(0))
+    return torch.stack(rows).numpy()
+
+
+@pytest.mark.parametrize("kind", ["text", "tagging", "fill-mask"])
+def test_vectors_are_means_of_the_last_layer(
+    kind: str, ask: Client, models: dict[str, Path]
+) -> None:
+    texts = [SENTENCE, "", LONG]
+    expected = mean_vectors(models[kind], texts)
+    answer = ask("/embed", {"texts": texts, "model": kind}).json
+    assert answer["dimensions"] == 32
+    np.testing.assert_allclose(answer["vectors"], expected, atol=2e-5)
+    unit = ask("/embed", {"texts": texts, "model": kind, "normalize": True}).json["vectors"]
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, expected / lengths, atol=2e-5)
+
+
+def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:
+    texts = [SENTENCE, "the soup"]
+    plain = ask("/v1/embeddings", {"input": texts, "model": "text", "user": "somebody"})
+    assert plain.status == 200
+    found = plain.json
+    assert found["object"] == "list"
+    assert [each["index"] for each in found["data"]] == [0, 1]
+    tokens = len(SENTENCE.split()) + 2 + 4
+    assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    expected = mean_vectors(models["text"], texts)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose([e["embedding"] for e in found["data"]], expected, atol=2e-5)
+    packed = ask(
+        "/v1/embeddings", {"input": "the soup", "model": "text", "encoding_format": "base64"}
+    ).json["data"]
+    row = np.frombuffer(base64.b64decode(packed[0]["embedding"]), "<f4")
+    np.testing.assert_allclose(row, expected[1], atol=2e-5)
+
+
+def test_models_tell_what_they_can(ask: Client) -> None:
+    listed = {each["id"]: each for each in ask("/v1/models").json["data"]}
+    assert listed["text"]["labels"] == ["animal", "dish"]
+    assert listed["text"]["operations"] == ["attention", "embed", "explain", "predict"]
+    assert listed["fill-mask"]["task"] == "fill-mask"
+    assert listed["choice"]["max_choices"] == 4
+    assert listed["spans"]["text_columns"] == ["question", "context"]
+
+
+def test_state(ask: Client) -> None:
+    assert ask("/health").json == {"status": "ok"}
+    assert ask("/ready").json == {"status": "ready"}
+
+
+def test_metrics_count_answers_and_batches(ask: Client) -> None:
+    def value(name: str) -> float:
+        lines = ask("/metrics").body.decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
+
+    answered = 'bertine_requests_total{code="200",path="/predict"}'
+    inputs = 'bertine_inputs_total{model="regression",operation="predict"}'
+    before = value(answered), value(inputs)
+    ask("/predict", {"texts": [SENTENCE] * 5, "model": "regression"})
+    assert (value(answered), value(inputs)) == (before[0] + 1, before[1] + 5)
+    # What clients make up gets no series of its own.
+    ask("/some/path/nobody/knows")
+    text = ask("/metrics").body.decode()
+    assert "nobody" not in text
+    assert 'path="other"' in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
+    api = json.loads(ask("/openapi.json").body)
+    assert set(api["paths"]) == {
+        *("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/explain", "/attention"),
+        *("/health", "/ready", "/metrics", "/v1/models"),
+    }
+    texts = api["components"]["schemas"]["EmbedRequest"]["properties"]["texts"]
+    assert (texts["maxItems"], texts["items"]["maxLength"]) == (256, 20000)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_are_whole_in_themselves(path: str, ask: Client) -> None:
+    answer = ask(path)
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    text = answer.body.decode()
+    assert "://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "innerHTML" not in text
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert policy.count("'sha256-") == 2

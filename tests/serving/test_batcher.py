@@ -1,0 +1,315 @@
+"""Requests are computed together, nobody waits for the large ones, and no one pays for another's
+mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from bertine.serving.batcher import Batcher, Closed, Done, QueueFull, Turns
+
+
+class Model:
+    """Answers 2 x, and remembers its batches. It waits at `gate` before each."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def double(self, inputs: Sequence[int]) -> list[int]:
+        self.batches.append(list(inputs))
+        assert self.gate.wait(10)
+        if -1 in inputs:
+            raise ValueError("minus one")
+        return [2 * value for value in inputs]
+
+
+Make = Callable[..., Batcher]
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def make(model: Model) -> Iterator[Make]:
+    made: list[Batcher] = []
+
+    def build(**changes: Any) -> Batcher:
+        settings: dict[str, Any] = {"max_tokens": 8, "max_queue": 100, "max_wait": 0.0}
+        operations = {"double": model.double, "other": model.double}
+        made.append(Batcher(operations, **{**settings, **changes}))
+        return made[-1]
+
+    yield build
+    model.gate.set()
+    for batcher in made:
+        batcher.close(10)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+async def begun(model: Model, count: int = 1) -> None:
+    """Wait until the model works on its batch number `count`."""
+    while len(model.batches) < count:
+        await asyncio.sleep(0.001)
+
+
+def test_every_request_gets_its_own_results_in_order(make: Make) -> None:
+    batcher = make(max_queue=1000)
+
+    async def work() -> None:
+        requests = [list(range(start, start + 1 + start % 7)) for start in range(0, 300, 10)]
+        found = await asyncio.gather(
+            *(batcher.submit("double", values, [1] * len(values)) for values in requests)
+        )
+        assert found == [[2 * value for value in values] for values in requests]
+        assert await batcher.submit("double", [], []) == []
+
+    run(work())
+    assert batcher.waiting == 0
+
+
+def test_what_waits_is_computed_together_up_to_the_budget(model: Model, make: Make) -> None:
+    seen: list[Done] = []
+    batcher = make(on_batch=seen.append)
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [1], [3]))
+        await begun(model)
+        rest = [asyncio.ensure_future(batcher.submit("double", [n], [3])) for n in (2, 3, 4)]
+        await asyncio.sleep(0)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    assert model.batches == [[1], [2, 3], [4]]  # two of three tokens go into a budget of eight
+    assert [(done.requests, done.tokens) for done in seen] == [(1, 3), (2, 6), (1, 3)]
+
+
+def test_like_lengths_are_computed_together_and_the_oldest_is_among_them(
+    model: Model, make: Make
+) -> None:
+    batcher = make(max_tokens=300)
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [0], [1]))
+        await begun(model)
+        costs = {1: 20, 2: 100, 3: 24, 4: 90, 5: 96, 6: 18}
+        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in costs]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    # Three of 100 tokens are 300; 20, 24 and 18 are alike.
+    assert [sorted(batch) for batch in model.batches] == [[0], [1, 3, 6], [2, 4, 5]]
+
+
+def test_an_input_above_the_budget_is_a_batch_of_its_own(model: Model, make: Make) -> None:
+    batcher = make()
+    assert run(batcher.submit("double", [1, 2, 3], [50, 1, 50])) == [2, 4, 6]
+    assert sorted(model.batches) == [[1], [2], [3]]
+
+
+def test_a_small_request_is_in_the_next_batch_beside_a_large_one(model: Model, make: Make) -> None:
+    batcher = make(max_tokens=4)
+
+    async def work() -> None:
+        model.gate.clear()
+        large = asyncio.ensure_future(batcher.submit("double", list(range(40)), [1] * 40))
+        await begun(model)
+        small = asyncio.ensure_future(batcher.submit("double", [1000], [1]))
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        assert await small == [2000]
+        assert await large == [2 * n for n in range(40)]
+
+    run(work())
+    assert 1000 in model.batches[1]
+
+
+def test_kinds_of_work_take_turns(model: Model, make: Make) -> None:
+    batcher = make(max_tokens=4)
+
+    async def work() -> None:
+        model.gate.clear()
+        large = asyncio.ensure_future(batcher.submit("double", list(range(40)), [1] * 40))
+        await begun(model)
+        other = asyncio.ensure_future(batcher.submit("other", [1000], [1]))
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(large, other)
+
+    run(work())
+    assert [1000] in model.batches[:3]
+
+
+def test_a_mistake_is_told_to_its_request_alone(model: Model, make: Make) -> None:
+    batcher = make(max_tokens=100)
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [0], [1]))
+        await begun(model)
+        requests = [[1, 2], [3, -1, 4], [5]]
+        futures = [
+            asyncio.ensure_future(batcher.submit("double", values, [1] * len(values)))
+            for values in requests
+        ]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await first
+        good, bad, fine = await asyncio.gather(*futures, return_exceptions=True)
+        assert (good, fine) == ([2, 4], [10])
+        assert isinstance(bad, ValueError)
+        assert await batcher.submit("double", [7], [1]) == [14]
+
+    run(work())
+
+
+def test_after_a_mistake_nothing_of_the_request_is_left_in_the_queue(make: Make) -> None:
+    batcher = make(max_tokens=2)
+
+    async def work() -> None:
+        with pytest.raises(ValueError, match="minus one"):
+            await batcher.submit("double", [-1] * 50, [1] * 50)
+        assert batcher.waiting == 0
+        assert await batcher.submit("double", [1], [1]) == [2]
+
+    run(work())
+
+
+def test_a_full_queue_refuses_whole_requests_and_says_for_how_long(
+    model: Model, make: Make
+) -> None:
+    batcher = make(max_queue=4)
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [1], [1]))
+        await begun(model)
+        second = asyncio.ensure_future(batcher.submit("double", [1, 2, 3], [1, 1, 1]))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as refused:
+            await batcher.submit("double", [1, 2], [1, 1])
+        assert 1 <= refused.value.retry_after <= 60
+        assert batcher.waiting == 3
+        third = asyncio.ensure_future(batcher.submit("double", [9], [1]))
+        await asyncio.sleep(0)
+        model.gate.set()
+        assert await asyncio.gather(first, second, third) == [[2], [2, 4, 6], [18]]
+
+    run(work())
+
+
+def test_who_gives_up_leaves_the_queue(model: Model, make: Make) -> None:
+    batcher = make()
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [1], [1]))
+        await begun(model)
+        second = asyncio.ensure_future(batcher.submit("double", [2] * 50, [1] * 50))
+        await asyncio.sleep(0.01)
+        assert batcher.waiting == 50
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert batcher.waiting == 0
+        model.gate.set()
+        assert await first == [2]
+
+    run(work())
+    assert model.batches == [[1]]
+
+
+def test_whoever_is_alone_does_not_wait_for_company(make: Make) -> None:
+    batcher = make(max_wait=5.0)
+
+    async def work() -> float:
+        began = time.monotonic()
+        for n in range(3):
+            await batcher.submit("double", [n], [1])
+        return time.monotonic() - began
+
+    assert run(work()) < 4.0
+
+
+def test_where_there_was_company_it_is_waited_for(model: Model, make: Make) -> None:
+    batcher = make(max_wait=0.3, max_tokens=3)
+
+    async def work() -> None:
+        model.gate.clear()
+        crowd = [asyncio.ensure_future(batcher.submit("double", [n], [1])) for n in range(3)]
+        await begun(model)
+        model.gate.set()
+        await asyncio.gather(*crowd)
+        before = len(model.batches)
+        first = asyncio.ensure_future(batcher.submit("double", [10], [1]))
+        await asyncio.sleep(0.05)
+        second = asyncio.ensure_future(batcher.submit("double", [11], [1]))
+        began = time.monotonic()
+        await asyncio.gather(first, second)
+        assert model.batches[before:] == [[10, 11]]
+        assert time.monotonic() - began < 2.0  # the wait has an end
+
+    run(work())
+
+
+def test_closing_answers_what_waits_and_takes_no_more(model: Model, make: Make) -> None:
+    batcher = make()
+
+    async def work() -> None:
+        model.gate.clear()
+        waiting = [asyncio.ensure_future(batcher.submit("double", [n], [1])) for n in range(20)]
+        await begun(model)
+        closing = asyncio.ensure_future(asyncio.to_thread(batcher.close, 10))
+        while batcher.alive:
+            await asyncio.sleep(0.001)
+        with pytest.raises(Closed):
+            await batcher.submit("double", [1], [1])
+        model.gate.set()
+        assert await asyncio.gather(*waiting) == [[2 * n] for n in range(20)]
+        await closing
+
+    run(work())
+
+
+def test_turns_are_taken_in_the_order_of_asking() -> None:
+    turns, order = Turns(), []
+    first = threading.Event()
+
+    def take(name: int) -> None:
+        with turns:
+            order.append(name)
+
+    def hold() -> None:
+        with turns:
+            first.set()
+            time.sleep(0.2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert first.wait(5)
+    threads = []
+    for name in range(5):
+        threads.append(threading.Thread(target=take, args=(name,)))
+        threads[-1].start()
+        time.sleep(0.01)  # so that they ask one after the other
+    for thread in [holder, *threads]:
+        thread.join(5)
+    assert order == [0, 1, 2, 3, 4]

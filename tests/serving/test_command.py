@@ -1,0 +1,153 @@
+"""``bertine serve`` as a process: what it says, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertine.serving.serve as module
+from bertine.errors import BertineError
+from bertine.serving.serve import bound_socket, read_api_key, serve
+from bertine.serving.served import named_models
+
+SOURCE = Path(module.__file__).parents[2]
+
+
+@contextlib.contextmanager
+def process(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server at a free port, and the port."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "bertine", "serve", *map(str, arguments), "--port", "0"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
+                yield running, int(found[1])
+                return
+        raise AssertionError(f"ended with {running.wait()}")
+    finally:
+        running.kill()
+        running.wait()
+
+
+def ask(port: int, texts: list[str]) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.closing(connection):
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/predict", json.dumps({"texts": texts}), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.slow
+def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -> None:
+    with process(f"pets={models['text']}", "--precision", "fp32") as (running, port):
+        status, answer = ask(port, ["the cat"])
+        assert (status, answer["model"]) == (200, "pets")
+        found: list[tuple[int, Any]] = []
+        begun = [
+            threading.Thread(target=lambda: found.append(ask(port, ["the old cat"] * 250)))
+            for _ in range(4)
+        ]
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            body = json.dumps({"texts": ["the cat"]}).encode()
+            head = (
+                "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\n\r\n"
+            )
+            slow.sendall(head.encode() + body[:5])
+            for thread in begun:
+                thread.start()
+            # One of them has been answered: the others are under way.
+            while not found:
+                begun[0].join(0.01)
+            running.send_signal(signal.SIGTERM)
+            slow.sendall(body[5:])
+            assert slow.recv(100).startswith(b"HTTP/1.1 200")
+        for thread in begun:
+            thread.join(20)
+        assert [status for status, _ in found] == [200] * 4
+        output, errors = running.communicate(timeout=30)
+        assert running.returncode == 0, errors
+        assert re.search(r"^answered 6 requests in .*; computed 1002 inputs$", output)
+        assert "Traceback" not in errors
+        with pytest.raises(ConnectionRefusedError):
+            ask(port, ["the cat"])
+
+
+def test_names_of_models(tmp_path: Path) -> None:
+    run = tmp_path / "my run"
+    (run / "model").mkdir(parents=True)
+    plain = tmp_path / "a=b"
+    plain.mkdir()
+    assert named_models([run / "model", plain, f"x={run}"]) == {
+        "my-run": run / "model",
+        "a-b": plain,
+        "x": run,
+    }
+    for wrong, said in (
+        ([], "no model to serve"),
+        ([run, run], "two models are called 'my-run'"),
+        (["a b=c"], "'a b' is no name for a model"),
+        (["=c"], "'' is no name"),
+    ):
+        with pytest.raises(BertineError, match=said):
+            named_models(wrong)
+
+
+def test_a_key_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BERTINE_API_KEY", raising=False)
+    assert read_api_key(None) is None
+    monkeypatch.setenv("BERTINE_API_KEY", "from-outside")
+    assert read_api_key(None) == "from-outside"
+    file = tmp_path / "key"
+    file.write_text("  from-file\n")
+    assert read_api_key(file) == "from-file"
+    for text in ("", " \n", "two words", "schlüssel"):
+        file.write_text(text)
+        with pytest.raises(BertineError, match="holds no key"):
+            read_api_key(file)
+    monkeypatch.setenv("BERTINE_API_KEY", "")
+    with pytest.raises(BertineError, match="BERTINE_API_KEY: holds no key"):
+        read_api_key(None)
+    with pytest.raises(BertineError, match="nowhere"):
+        read_api_key(tmp_path / "nowhere")
+
+
+def test_a_taken_port_is_told_before_any_model_is_read(tmp_path: Path) -> None:
+    with contextlib.closing(bound_socket("127.0.0.1", 0)) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*--port"):
+            serve(tmp_path / "no such model", port=port)
+
+
+@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 80), ("127.0.0.1", 99999)])
+def test_no_such_address(host: str, port: int, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match=f"{host}:{port}"):
+        serve(tmp_path, host=host, port=port)
+
+
+def test_no_such_model(tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match="is not a model directory"):
+        serve([tmp_path], port=0)
+    with pytest.raises(BertineError, match="max_queue is 10"):
+        serve([tmp_path], port=0, max_queue=10)
