@@ -33,7 +33,7 @@ demo: setup ## From raw text to a model that answers, on the bundled books (unde
 	$(BIN)/bertine demo --out $(OUT)
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal $(ARGS)
 
 check: setup ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from bertine.data.batch import Batch
 from bertine.data.loader import batches_ahead
 
 def batch(step):
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())  # at once, also where Python does not buffer
     ids = torch.full((64, 512), step)
     return Batch(ids, ids >= 0, ids * 0)
 
