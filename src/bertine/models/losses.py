@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class _SumCrossEntropy(torch.autograd.Function):
-    """Sum of cross-entropies; the backward pass reuses one buffer for the gradient.
+    """Sum of cross-entropies; the gradient takes the memory of the logits, as it is as large.
 
     The log-sum-exp is computed in fp32 from the (possibly bf16) logits, block by block, so that
     no fp32 copy of all logits exists: a block of rows stays in the cache.
@@ -26,7 +26,6 @@ class _SumCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         total = logits.new_zeros((), dtype=torch.float32)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
-        grad = torch.empty_like(logits)
         size = max(1, _SumCrossEntropy.BLOCK // logits.shape[1])
         for start in range(0, logits.shape[0], size):
             rows = slice(start, start + size)
@@ -37,8 +36,9 @@ class _SumCrossEntropy(torch.autograd.Function):
             correct += (picked[:, 0] >= log_probs.amax(-1)).sum()
             probs = log_probs.exp_()
             probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
-            grad[rows] = probs
-        ctx.save_for_backward(grad)
+            logits[rows] = probs
+        # Not as the input that it is: what autograd is to keep is a tensor of its own.
+        ctx.save_for_backward(logits.detach())
         ctx.mark_non_differentiable(correct)
         return total, correct
 
@@ -55,7 +55,7 @@ def sum_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over P of the cross-entropy, and how many targets have the highest logit.
 
     Args:
-        logits: float [P, V].
+        logits: float [P, V]; on a CPU, where a gradient is wanted, they hold that afterwards.
         labels: int64 [P], each in [0, V).
 
     Returns:
