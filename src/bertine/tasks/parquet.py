@@ -51,15 +51,16 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
             while True:
                 try:
                     batch = next(batches, None)
+                    if batch is None:
+                        return
+                    values = [_values(column) for column in batch.columns]
                 except (pa.ArrowException, OSError) as error:
                     raise BertineError(
                         f"{path}: is damaged, or of a kind that cannot be read "
                         f"({_first_line(error)})"
                     ) from error
-                if batch is None:
-                    return
-                for row in batch.to_pylist():
-                    yield {name: _plain(value) for name, value in row.items()}
+                for row in zip(*values, strict=True):
+                    yield dict(zip(columns, map(_plain, row), strict=True))
 
     return columns, rows()
 
@@ -82,7 +83,7 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
         with pq.ParquetWriter(str(target), schema) as writer:
             for part in _parts(rows):
                 writer.write_table(pa.Table.from_pylist(part, schema))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
         raise BertineError(
             f"the values of a column have no Parquet type in common ({_first_line(error)}); name "
             "the output .jsonl"
@@ -101,6 +102,20 @@ def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
 
     names = dict.fromkeys(name for row in part for name in row)
     return [(name, pa.array([row.get(name) for row in part]).type) for name in names]
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of an Arrow array as Python's; as texts where Python has nothing for them: times
+    to the nanosecond, years after 9999."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except pa.ArrowException:
+        raise
+    except (ValueError, OverflowError, LookupError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
 
 
 def _plain(value: Any) -> Any:
