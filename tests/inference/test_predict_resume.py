@@ -151,6 +151,24 @@ def test_only_the_same_is_gone_on_with(
             predict(predictor, input, output, resume=True)
 
 
+def test_what_is_kept_and_what_is_dropped_is_told(
+    predictor: Predictor,
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = table.with_name("out.csv")
+    with monkeypatch.context() as patch:
+        stop_after(predictor, 2, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out, show_progress=False)
+    assert "so far are kept; resume (--resume) goes on" in capsys.readouterr().err
+    assert predict(predictor, table, out, show_progress=False).rows == 33
+    assert "an earlier process has left are dropped" in capsys.readouterr().err
+    predict(predictor, table, out, show_progress=False)
+    assert "dropped" not in capsys.readouterr().err
+
+
 def test_a_change_in_the_middle_of_a_long_input_is_seen(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,9 +48,10 @@ class Predictor:
         tokenizer: of the model.
         task: what the model was trained to do.
         dtype: the type it computes in, torch.float32, torch.bfloat16 or torch.int8.
-        engine: what computes on a CPU, its weights packed when it was loaded; later changes of
-            `model` are not seen by it. None on a GPU, and when it was made of parts in memory:
-            then the model itself computes.
+        engine: what computes on a CPU, its weights packed when it was loaded. It shares the word
+            embeddings with `model` and nothing else, so do not train that: make a predictor of the
+            parts instead. None on a GPU, and when it was made of parts in memory: then the model
+            itself computes.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
         training: facts of the training that the model directory tells, for the reader.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
 from bertine.tasks.layout import Layout
@@ -114,8 +115,10 @@ def unfinished_table(
         left = read_json(journal) if there else None
         if left is not None:
             _compare(output, left["of"], _as_json(identity()))
-        else:
-            journal.unlink(missing_ok=True)
+        elif journal.exists():
+            if not resume:
+                say(f"{output}: rows that an earlier process has left are dropped")
+            journal.unlink()
         handle = stack.enter_context(
             open(folder / "rows", "r+" if left else "w", encoding="utf-8", newline="")
         )
@@ -144,7 +147,9 @@ def unfinished_table(
                 os.replace(folder / "rows", target)
                 _sync(target.parent)
         except BaseException:
-            if not table.kept:
+            if table.kept:
+                say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
+            else:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
