@@ -121,3 +121,15 @@ def test_what_parquet_cannot_hold_is_one_line(value: str, tmp_path: Path) -> Non
     rows.write_text(f'{{"text": "a", "n": {value}}}\n', encoding="utf-8")
     with pytest.raises(BertineError, match=r"name the output \.jsonl"):
         write_parquet(rows, tmp_path / "out.parquet", ["text", "n"])
+
+
+def test_long_rows_are_written_in_small_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertine.tasks.parquet._WRITTEN_CHARACTERS", 1000)
+    rows, out = tmp_path / "rows", tmp_path / "out.parquet"
+    given = [{"text": "x" * (400 + at), "n": at} for at in range(7)]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
+    write_parquet(rows, out, ["text", "n"])
+    assert pq.read_table(out).to_pylist() == given
+    assert pq.ParquetFile(out).metadata.num_row_groups == 3

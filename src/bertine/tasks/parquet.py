@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from bertine.files import os_errors
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
 _ROWS = 1024
-#: Rows of a row group that is written.
+#: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
 _WRITTEN_ROWS = 1 << 15
+_WRITTEN_CHARACTERS = 1 << 25
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -91,9 +91,17 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
 
 
 def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
-    with open(rows, encoding="utf-8") as handle:
-        while part := [json.loads(line) for line in islice(handle, _WRITTEN_ROWS)]:
-            yield part
+    part: list[dict[str, Any]] = []
+    characters = 0
+    with open(rows, encoding="utf-8", newline="\n") as handle:
+        for line in handle:
+            part.append(json.loads(line))
+            characters += len(line)
+            if len(part) >= _WRITTEN_ROWS or characters >= _WRITTEN_CHARACTERS:
+                yield part
+                part, characters = [], 0
+    if part:
+        yield part
 
 
 def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
