@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -30,6 +31,7 @@ from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import read_evaluation
 from bertine.tasks.readers import Sets
 from bertine.tasks.reading import Reading
+from bertine.tasks.regression import TextRegression
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
 
@@ -146,9 +148,12 @@ class Predictor:
             BertineError: the folder holds something else, or cannot be written.
         """
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
-        save_model(
-            model_dir, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
-        )
+        model, task = self.model, self.task
+        if isinstance(task, TextRegression) and (task.mean, task.scale) != (0.0, 1.0):
+            # A directory has no place for them but the head's weights.
+            model = copy.deepcopy(model)
+            task = task.unscaled(model)
+        save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
     @property
     def computing(self) -> Model | Engine:
