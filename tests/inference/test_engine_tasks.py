@@ -27,7 +27,7 @@ from bertine.text.tokenizer import Tokenizer
 from .test_predictor import random_texts
 
 TEXTS = [*random_texts(9, seed=3), "", " ".join(random_texts(6, seed=5))]
-PAIRS = list(zip(TEXTS, reversed(TEXTS), strict=True))
+PAIRS: list[tuple[str, ...]] = list(zip(TEXTS, reversed(TEXTS), strict=True))
 FULL = [text for text in TEXTS if text]
 CHOICES = [("good cat", *FULL[at : at + 2 + at % 3]) for at in range(4)]
 SPANS = SpanLimits(doc_stride=8, max_question_length=10, max_answer_length=6)
