@@ -122,6 +122,38 @@ def test_a_precision_that_is_far_off_is_not_chosen(
     assert "differ from fp32 by" in named.lines()[0]
 
 
+def test_a_precision_that_the_machine_refuses(
+    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = choosing.PackedBackbone
+
+    def refusing(model: BertBackbone, dtype: torch.dtype, *ranges: object) -> object:
+        if dtype != torch.float32:
+            raise RuntimeError("could not create a primitive descriptor\nand more")
+        return pack(model, dtype)
+
+    monkeypatch.setattr(choosing, "PackedBackbone", refusing)
+    monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
+    monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
+    engine = Engine(backbone)
+    assert engine.precision == "fp32"
+    why = "this machine cannot compute in it (could not create a primitive descriptor)"
+    assert engine.lines() == [
+        f"int8 is not used: {why}",
+        f"bf16 is not used: {why}",
+        "computing in fp32",
+    ]
+    with pytest.raises(BertineError, match=r"precision 'int8': this machine cannot .*choose fp32"):
+        Engine(backbone, precision="int8")
+
+
+def test_threads_where_the_system_tells_no_affinity(
+    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)  # as on macOS
+    assert Engine(backbone, precision="fp32").threads >= 1
+
+
 def test_threads_are_set_and_put_back() -> None:
     before = torch.get_num_threads()
     with choosing.using_threads(before + 1):

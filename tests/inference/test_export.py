@@ -34,6 +34,8 @@ from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, SpanHead
 from bertine.models.model import Model
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Example, Examples
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS
@@ -214,6 +216,26 @@ def test_the_tokenizer_cuts_and_pads(exported: Exported, tokenizer: Tokenizer) -
     pair = spans.encode("a good cat sat on the mat", "the dog ran " * 9)
     assert pair.tokens[:9] == ["[CLS]", *["a", "good", "cat", "sat", "on", "the", "mat"], "[SEP]"]
     assert len(pair.ids) == 24
+
+
+@pytest.mark.parametrize("mode", ["tail", "windows"])
+def test_what_is_read_of_long_texts(
+    mode: str, config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = TextClassification(LABELS, ("text",), "label", 16, long_text=mode)
+    model = Model(config, task.heads(config))
+    save_model(tmp_path / "model", model, tokenizer, task=task.task_info())
+    report = export(tmp_path / "model", tmp_path / "out", format="torch")
+    found = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    text = "the cat sat on a mat . very good film ran , the dog sat on the bad mat"
+    ids = found.encode(text).ids
+    if mode == "tail":
+        examples = Examples("input", ("text",), None, [Example((text,), line=1)])
+        assert ids == task.featurize(examples, tokenizer)[0].input_ids.tolist()
+        assert report.notes == []
+    else:
+        assert ids == tokenizer.encode(text, max_length=16).input_ids
+        assert "read by 'windows'" in report.notes[0]
 
 
 def test_nothing_of_this_machine_and_no_pickle_is_written(exported: Exported) -> None:

@@ -119,7 +119,11 @@ module.predict(predictor, {str(table)!r}, {str(out)!r}, show_progress=False)
 
 
 def test_only_the_same_is_gone_on_with(
-    predictor: Predictor, pair_classifier: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+    predictor: Predictor,
+    classifier: Path,
+    pair_classifier: Path,
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = table.with_name("out.csv")
     with monkeypatch.context() as patch:
@@ -131,6 +135,9 @@ def test_only_the_same_is_gone_on_with(
     pairs = Predictor.load(pair_classifier, "cpu", "fp32")
     with pytest.raises(BertineError, match="begun with another model and another setting"):
         predict(pairs, table, out, resume=True, text_columns=["id", "text"])
+    rough = Predictor.load(classifier, "cpu", "bf16")
+    with pytest.raises(BertineError, match=r"begun with another precision \(float32\);"):
+        predict(rough, table, out, resume=True)
     with open(table, "a", encoding="utf-8") as handle:
         handle.write("99,good cat\n")
     with pytest.raises(BertineError, match="begun with another input"):
@@ -142,6 +149,61 @@ def test_only_the_same_is_gone_on_with(
     for input, output in (("-", out), (table, "-")):
         with pytest.raises(BertineError, match="resume is for an input and an output that are"):
             predict(predictor, input, output, resume=True)
+
+
+def test_what_is_kept_and_what_is_dropped_is_told(
+    predictor: Predictor,
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = table.with_name("out.csv")
+    with monkeypatch.context() as patch:
+        stop_after(predictor, 2, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out, show_progress=False)
+    assert "so far are kept; resume (--resume) goes on" in capsys.readouterr().err
+    assert predict(predictor, table, out, show_progress=False).rows == 33
+    assert "an earlier process has left are dropped" in capsys.readouterr().err
+    predict(predictor, table, out, show_progress=False)
+    assert "dropped" not in capsys.readouterr().err
+
+
+def test_a_change_in_the_middle_of_a_long_input_is_seen(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 2)
+    table, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    rows = [f"{'x' * (1 << 20)},good cat\n" for _ in range(4)]
+    table.write_text("id,text\n" + "".join(rows), encoding="utf-8")
+    with monkeypatch.context() as patch:
+        stop_after(predictor, 1, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out)
+    rows[2] = rows[2].replace("good", "very")
+    table.write_text("id,text\n" + "".join(rows), encoding="utf-8")
+    with pytest.raises(BertineError, match="begun with another input"):
+        predict(predictor, table, out, resume=True)
+
+
+def test_stopped_just_after_the_rows_became_the_output(
+    predictor: Predictor, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = table.with_name("out.csv")
+
+    def stopped(*args: Any) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bertine.inference.unfinished._sync", stopped)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out)
+    whole = out.read_bytes()
+    folder = table.with_name(".out.csv.unfinished")
+    assert (folder / "journal.json").exists()
+    assert predict(predictor, table, out, resume=True).rows == 33
+    assert out.read_bytes() == whole
+    assert not folder.exists()
 
 
 def test_two_processes_do_not_write_the_same_file(

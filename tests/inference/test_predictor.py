@@ -16,6 +16,9 @@ from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.tasks.regression import TextRegression
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS
@@ -232,3 +235,17 @@ def test_a_model_that_was_saved_again_answers_the_same(
     texts = random_texts(10, seed=9)
     copy = Predictor.load(tmp_path / "copy", "cpu", "fp32")
     assert copy.predict(texts) == predictor.predict(texts)
+
+
+def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = TextRegression(("text",), "score", 24, mean=1000.0, scale=250.0)
+    torch.manual_seed(3)
+    ours = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    texts = random_texts(5)
+    expected = [answer.score for answer in ours.predict(texts)]
+    ours.save(tmp_path / "saved")
+    theirs = Predictor.load(tmp_path / "saved", "cpu", "fp32")
+    assert [answer.score for answer in theirs.predict(texts)] == pytest.approx(expected, rel=1e-5)
+    assert [answer.score for answer in ours.predict(texts)] == expected

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import bertine.models.packed as packed_float
 import bertine.models.packed_int8 as packed_int8
 from bertine.inference.choosing import why_not_int8
 from bertine.models.bert import BertBackbone
@@ -83,6 +84,26 @@ def test_the_same_as_the_model(dtype: torch.dtype, tolerance: float, act: str) -
         # Without a mask, without segments.
         whole = packed(ids[:1, :32]).last_hidden_state
         assert difference(whole, backbone(ids[:1, :32]).last_hidden_state) < tolerance
+
+
+@pytest.mark.parametrize("act", ["gelu_new", "silu"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+def test_the_same_without_packed_products(
+    dtype: torch.dtype, tolerance: float, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, and in bf16 on CPUs without AVX-512."""
+    monkeypatch.setattr(packed_float, "has_packed", lambda dtype: False)
+    backbone = make(CONFIG.replace(hidden_act=act))
+    packed = PackedBackbone(backbone, dtype)
+    ids, mask, segments = inputs()
+    with torch.inference_mode():
+        expected = backbone(ids, mask, segments)
+        for layer in backbone.layers:
+            layer.up.weight.zero_()  # the packed weights are copies
+        found = packed(ids, mask, segments)
+        assert difference(found.pooler_output, expected.pooler_output) < 1.5 * tolerance
+        last = found.last_hidden_state[mask[:, :32]]
+        assert difference(last, expected.last_hidden_state[mask]) < tolerance
 
 
 def test_the_model_is_not_touched() -> None:

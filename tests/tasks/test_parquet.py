@@ -15,6 +15,7 @@ import toys
 from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.tasks.examples import find_splits, read_examples
+from bertine.tasks.parquet import write_parquet
 from bertine.tasks.tables import Table
 
 
@@ -99,3 +100,36 @@ def test_predictions_of_parquet_are_json_lines(tmp_path: Path) -> None:
     assert all(row["label"] in ("animal", "dish") for row in rows)
     predict(model, path, tmp_path / "out.parquet", precision="fp32", show_progress=False)
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows
+
+
+def test_times_that_python_cannot_hold_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    times = pa.array([1_700_000_000_123_456_789, None], pa.timestamp("ns"))
+    far = pa.array([253_402_300_800 + 86_400, 0], pa.timestamp("s"))  # the year 10000
+    pq.write_table(pa.table({"text": ["a", "b"], "at": times, "far": far}), path)
+    with Table(path, wanted=["text"]) as table:
+        first, second = (row.values for row in table)
+    assert first["at"] == "2023-11-14 22:13:20.123456789"
+    assert first["far"].startswith("10000-01-02")
+    assert (second["text"], second["at"]) == ("b", None)
+    assert second["far"].startswith("1970-01-01")
+
+
+@pytest.mark.parametrize("value", [str(2**70), '{"\\ud800": 1}'])
+def test_what_parquet_cannot_hold_is_one_line(value: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.write_text(f'{{"text": "a", "n": {value}}}\n', encoding="utf-8")
+    with pytest.raises(BertineError, match=r"name the output \.jsonl"):
+        write_parquet(rows, tmp_path / "out.parquet", ["text", "n"])
+
+
+def test_long_rows_are_written_in_small_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertine.tasks.parquet._WRITTEN_CHARACTERS", 1000)
+    rows, out = tmp_path / "rows", tmp_path / "out.parquet"
+    given = [{"text": "x" * (400 + at), "n": at} for at in range(7)]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
+    write_parquet(rows, out, ["text", "n"])
+    assert pq.read_table(out).to_pylist() == given
+    assert pq.ParquetFile(out).metadata.num_row_groups == 3

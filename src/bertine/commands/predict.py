@@ -23,8 +23,8 @@ def _add_arguments(parser: Parser) -> None:
         "--data",
         metavar="FILE",
         required=True,
-        help="csv, tsv, jsonl, or plain text with one text a line; for spans also SQuAD's JSON; "
-        "for a tagger column files, jsonl or plain text; - is standard input",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
+        "SQuAD's JSON; for a tagger column files, jsonl or plain text; - is standard input",
     )
     parser.add_argument(
         "--output",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertine.errors import BertineError
+from bertine.launch import cores
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
 from bertine.models.packed import FloatLayer, Rows
@@ -134,8 +134,19 @@ def choose(
         if cpu_has_bf16():
             tried.append("bf16")
     for name in tried:
-        packed = PackedBackbone(backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges)
-        difference = check.differences[name] = _difference(packed, inputs, expected)
+        try:
+            packed = PackedBackbone(
+                backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges
+            )
+            difference = check.differences[name] = _difference(packed, inputs, expected)
+        except RuntimeError as error:
+            # oneDNN knows more of the CPU than its flags say here.
+            told = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = f"this machine cannot compute in it ({told})"
+            if precision != "auto":
+                raise BertineError(f"precision {name!r}: {reason}; choose fp32") from error
+            check.notes.append(f"{name} is not used: {reason}")
+            continue
         reason = None
         if precision == "auto" and difference > TOLERANCE[name]:
             reason = f"the last layer's states differ from fp32 by {difference:.1%}"
@@ -245,7 +256,7 @@ def using_threads(threads: int) -> Iterator[None]:
 def measured_threads(packed: PackedBackbone) -> int:
     """Of one thread, half of the cores and all of them: with how many a batch takes the least
     time. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
-    most = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+    most = min(torch.get_num_threads(), cores())
     candidates = sorted({1, max(1, most // 2), most})
     if len(candidates) == 1:
         return candidates[0]

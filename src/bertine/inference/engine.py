@@ -67,7 +67,8 @@ class Engine:
     freed memory in the process (:mod:`bertine.models.memory`), which saves a tenth of the time.
 
     Args:
-        model: a model or a backbone, on the CPU. It is not changed, and is needed no longer.
+        model: a model or a backbone, on the CPU. It is not changed, and is needed no longer; its
+            word embeddings are shared, so it must not be changed later either.
         precision: ``"auto"`` (the fastest whose outputs are close to those in fp32), ``"fp32"``,
             ``"bf16"`` or ``"int8"``.
         threads: to compute with; None: measured, no more than PyTorch would take.

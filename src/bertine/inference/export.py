@@ -125,6 +125,11 @@ def export(
     report = ExportReport(output, _what(source), vectors=source.pooling is not None)
     if source.prompt:
         report.notes.append(f"the graph sees no texts: put {source.prompt!r} before each")
+    if (long_text := _long_text(source)) not in ("head", "tail"):
+        report.notes.append(
+            f"longer texts were read by {long_text!r} (long_text), but tokenizer.json keeps their "
+            f"first {source.max_length} pieces"
+        )
     graph = ExportModule(source.model, source.pooling).eval()
     program = exported_program(graph, source.model.config.max_position_embeddings)
     tokenizer = source.tokenizer
@@ -236,6 +241,13 @@ def _open(
     )
 
 
+def _long_text(source: _Source) -> str:
+    """What the task reads of a text that is too long (:mod:`bertine.tasks.long_text`)."""
+    if source.pooling is not None or source.task is None:
+        return "head"
+    return str(source.task.settings.get("long_text", "head"))
+
+
 def _tell(lines: list[str]) -> None:
     for line in lines:
         say(line)
@@ -293,6 +305,7 @@ def _write_tokenizer(folder: Path, source: _Source) -> None:
     # Of a question and its context the question is kept whole.
     spans = source.pooling is None and "spans" in source.model.heads
     strategy = "only_second" if spans else "longest_first"
-    backend.enable_truncation(source.max_length, strategy=strategy)
+    direction = "left" if _long_text(source) == "tail" else "right"
+    backend.enable_truncation(source.max_length, strategy=strategy, direction=direction)
     backend.enable_padding(pad_id=source.tokenizer.pad_token_id, pad_token="[PAD]")
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")

@@ -209,9 +209,12 @@ def predict(
         layout = Layout("jsonl") if is_parquet(output) else table.layout
 
         def identity() -> dict[str, Any]:
+            model = predictor.fingerprint()
             return {
                 "input": input_identity(input),
-                "model": predictor.fingerprint(),
+                # Apart: "auto" measures, and may choose another one another time.
+                "precision": model.pop("precision"),
+                "model": model,
                 "setting": [layout.kind, layout.delimiter, layout.quotes, names, list(columns)],
             }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -30,6 +31,7 @@ from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import read_evaluation
 from bertine.tasks.readers import Sets
 from bertine.tasks.reading import Reading
+from bertine.tasks.regression import TextRegression
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
 
@@ -48,9 +50,10 @@ class Predictor:
         tokenizer: of the model.
         task: what the model was trained to do.
         dtype: the type it computes in, torch.float32, torch.bfloat16 or torch.int8.
-        engine: what computes on a CPU, its weights packed when it was loaded; later changes of
-            `model` are not seen by it. None on a GPU, and when it was made of parts in memory:
-            then the model itself computes.
+        engine: what computes on a CPU, its weights packed when it was loaded. It shares the word
+            embeddings with `model` and nothing else, so do not train that: make a predictor of the
+            parts instead. None on a GPU, and when it was made of parts in memory: then the model
+            itself computes.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
         training: facts of the training that the model directory tells, for the reader.
@@ -145,9 +148,12 @@ class Predictor:
             BertineError: the folder holds something else, or cannot be written.
         """
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
-        save_model(
-            model_dir, self.model, self.tokenizer, task=self.task.task_info(dict(self.training))
-        )
+        model, task = self.model, self.task
+        if isinstance(task, TextRegression) and (task.mean, task.scale) != (0.0, 1.0):
+            # A directory has no place for them but the head's weights.
+            model = copy.deepcopy(model)
+            task = task.unscaled(model)
+        save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
     @property
     def computing(self) -> Model | Engine:

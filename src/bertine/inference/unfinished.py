@@ -11,8 +11,6 @@ lost, and none comes twice.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -20,14 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertine.console import say
 from bertine.errors import BertineError
-from bertine.files import atomic_file, os_errors, read_json, write_json
+from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
 from bertine.tasks.layout import Layout
 from bertine.tasks.parquet import is_parquet, write_parquet
 from bertine.tasks.table_writer import TableWriter, check_suffix
-
-#: Of an input this much is hashed at its beginning and its end.
-_HASHED = 1 << 20
 
 
 class UnfinishedTable:
@@ -103,7 +99,7 @@ def unfinished_table(
 
     Raises:
         BertineError: the name is one that is not written, another process is at it, or what is
-            left is of another input, model or setting.
+            left is of another input, model, precision or setting.
     """
     check_suffix(output)
     target = Path(os.path.realpath(output))
@@ -114,11 +110,15 @@ def unfinished_table(
         folder.mkdir(parents=True, exist_ok=True)
         _lock(folder, output, stack)
         journal = folder / "journal.json"
-        left = read_json(journal) if resume and journal.exists() else None
+        # A process that ends just after its rows have become the output leaves the journal alone.
+        there = resume and journal.exists() and (folder / "rows").exists()
+        left = read_json(journal) if there else None
         if left is not None:
             _compare(output, left["of"], _as_json(identity()))
-        else:
-            journal.unlink(missing_ok=True)
+        elif journal.exists():
+            if not resume:
+                say(f"{output}: rows that an earlier process has left are dropped")
+            journal.unlink()
         handle = stack.enter_context(
             open(folder / "rows", "r+" if left else "w", encoding="utf-8", newline="")
         )
@@ -147,34 +147,28 @@ def unfinished_table(
                 os.replace(folder / "rows", target)
                 _sync(target.parent)
         except BaseException:
-            if not table.kept:
+            if table.kept:
+                say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
+            else:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def input_identity(path: str | Path) -> dict[str, Any]:
-    """Tells a file: its size, and a hash of its first and its last MiB."""
-    digest = hashlib.sha256()
-    with os_errors(path, "reading it"), open(path, "rb") as handle:
-        size = os.fstat(handle.fileno()).st_size
-        digest.update(handle.read(_HASHED))
-        if size > _HASHED:
-            handle.seek(max(_HASHED, size - _HASHED))
-            digest.update(handle.read(_HASHED))
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    """Tells a file: its size, and a hash of all of it, which takes far less time than answers."""
+    with os_errors(path, "reading it"):
+        size = Path(path).stat().st_size
+    return {"bytes": size, "sha256": sha256_file(path)}
 
 
 def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
     """Held until the process ends or the stack is left, whichever is first."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     stack.callback(os.close, lock)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise BertineError(
-            f"{output}: another process is writing it; wait for it, or choose another output"
-        ) from error
+    lock_handle(
+        lock, f"{output}: another process is writing it; wait for it, or choose another output"
+    )
 
 
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +178,11 @@ def _as_json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    other = [name for name in now if before.get(name) != now[name]]
+    other = [
+        f"{name} ({before[name]})" if isinstance(before.get(name), str) else name
+        for name in now
+        if before.get(name) != now[name]
+    ]
     if other:
         raise BertineError(
             f"{output}: cannot be gone on with, because it was begun with another "

@@ -10,6 +10,7 @@ N = B * T rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +119,7 @@ class FloatLayer:
         self._down = _packed(layer.down.weight, layer.down.bias, dtype)
         self._attention_norm = norm_of(layer.attention_norm)
         self._output_norm = norm_of(layer.output_norm)
-        self._fused = FUSED_ACTIVATIONS.get(act)
+        self._fused = FUSED_ACTIVATIONS.get(act) if has_packed(dtype) else None
         self._act = ACTIVATIONS[act]
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
@@ -147,28 +148,47 @@ class FloatLayer:
         return self._output_norm(_linear_add(inner, x, self._down))
 
 
-#: A weight as oneDNN wants it, and the bias.
+#: A weight as oneDNN wants it, or as it is where oneDNN cannot; and the bias.
 _Packed = tuple[Tensor, Tensor]
 #: Rows that a weight's layout is chosen for.
 _TYPICAL_ROWS = 1024
 
 
+@functools.cache
+def has_packed(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's products over packed weights are there for `dtype`. They are not in builds
+    of PyTorch without oneDNN (macOS), and in bf16 not on every CPU (x86: AVX-512 or
+    AVX-NE-CONVERT): PyTorch's own products are taken there."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    try:
+        weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(8, 8, dtype=dtype), 8)
+        x = torch.zeros(8, 8, dtype=dtype)
+        torch.ops.mkldnn._linear_pointwise(x, weight, x[0], "gelu", [], "none")
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
 def _packed(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> _Packed:
-    weight = weight.detach().to(dtype).contiguous()
-    return (
-        torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS),
-        bias.detach().to(dtype, copy=True),
-    )
+    weight, bias = weight.detach().to(dtype).contiguous(), bias.detach().to(dtype, copy=True)
+    if not has_packed(dtype):
+        return weight.clone(), bias
+    return torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS), bias
 
 
 def _linear(x: Tensor, packed: _Packed, act: str = "none", algorithm: str = "") -> Tensor:
     weight, bias = packed
+    if not weight.is_mkldnn:
+        return F.linear(x, weight, bias)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, act, [], algorithm)
     return out
 
 
 def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
     weight, bias = packed
+    if not weight.is_mkldnn:
+        return F.linear(x, weight, bias).add_(other)
     out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, bias, "add")
     return out
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from bertine.files import os_errors
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
 _ROWS = 1024
-#: Rows of a row group that is written.
+#: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
 _WRITTEN_ROWS = 1 << 15
+_WRITTEN_CHARACTERS = 1 << 25
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -51,15 +51,16 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
             while True:
                 try:
                     batch = next(batches, None)
+                    if batch is None:
+                        return
+                    values = [_values(column) for column in batch.columns]
                 except (pa.ArrowException, OSError) as error:
                     raise BertineError(
                         f"{path}: is damaged, or of a kind that cannot be read "
                         f"({_first_line(error)})"
                     ) from error
-                if batch is None:
-                    return
-                for row in batch.to_pylist():
-                    yield {name: _plain(value) for name, value in row.items()}
+                for row in zip(*values, strict=True):
+                    yield dict(zip(columns, map(_plain, row), strict=True))
 
     return columns, rows()
 
@@ -82,7 +83,7 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
         with pq.ParquetWriter(str(target), schema) as writer:
             for part in _parts(rows):
                 writer.write_table(pa.Table.from_pylist(part, schema))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
         raise BertineError(
             f"the values of a column have no Parquet type in common ({_first_line(error)}); name "
             "the output .jsonl"
@@ -90,9 +91,17 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
 
 
 def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
-    with open(rows, encoding="utf-8") as handle:
-        while part := [json.loads(line) for line in islice(handle, _WRITTEN_ROWS)]:
-            yield part
+    part: list[dict[str, Any]] = []
+    characters = 0
+    with open(rows, encoding="utf-8", newline="\n") as handle:
+        for line in handle:
+            part.append(json.loads(line))
+            characters += len(line)
+            if len(part) >= _WRITTEN_ROWS or characters >= _WRITTEN_CHARACTERS:
+                yield part
+                part, characters = [], 0
+    if part:
+        yield part
 
 
 def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -101,6 +110,20 @@ def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
 
     names = dict.fromkeys(name for row in part for name in row)
     return [(name, pa.array([row.get(name) for row in part]).type) for name in names]
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of an Arrow array as Python's; as texts where Python has nothing for them: times
+    to the nanosecond, years after 9999."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except pa.ArrowException:
+        raise
+    except (ValueError, OverflowError, LookupError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
 
 
 def _plain(value: Any) -> Any:
