@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bertine.errors import BertineError
 from bertine.serving.limits import Limits
+from bertine.serving.schemas import request_schemas
 
 from .conftest import Client, eventually, post, read_all, running
 
@@ -105,6 +107,19 @@ def test_what_is_not_taken_is_said_in_one_line(
     answer = tight(path, body)
     assert answer.status == 422
     assert said in answer.message
+
+
+def test_the_first_of_many_mistakes_is_enough(tight: Client) -> None:
+    # A megabyte holds half a million of them: to list them all would hold everybody up.
+    schemas = request_schemas(Limits())
+    for schema, key in ((schemas.predict, "texts"), (schemas.embed, "texts")):
+        for wrong in ([0] * 200, [["a"] * 10 + [0] * 9000] * 20):
+            with pytest.raises(ValidationError) as found:
+                schema.model_validate({key: wrong})
+            assert found.value.error_count() <= 2
+    answer = tight("/predict", {f"key{n}": n for n in range(100)})
+    assert answer.status == 422
+    assert "has 100 keys" in answer.message
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ Result = TypeVar("Result")
 #: Characters (or numbers of an answer) from which on work leaves the thread of the event loop, so
 #: that other requests are not kept waiting by it.
 _ASIDE = 20_000
+#: Keys of a request's object. Those that a path does not take are each looked at, and told of.
+_MAX_KEYS = 64
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": schemas.Error, "description": "No key, or not that of the server"},
@@ -60,9 +62,12 @@ class _StrictRequest(Request):
 
     async def json(self) -> Any:
         try:
-            return from_json(await self.body(), allow_inf_nan=False)
+            found = from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
             raise ApiError(422, f"the body is not valid JSON: {error}") from None
+        if isinstance(found, dict) and len(found) > _MAX_KEYS:
+            raise ApiError(422, f"the body has {len(found)} keys; see /docs for those of this path")
+        return found
 
 
 class _StrictRoute(APIRoute):
@@ -295,7 +300,8 @@ def _add_answers(app: FastAPI, engine: Engine) -> None:
             found = {"model": served.name, "task": served.task, "predictions": answers}
             return to_json(found)
 
-        content = await engine.aside(size, written)
+        # Of many labels, short texts too have much to be written.
+        content = await engine.aside(size + sum(map(np.size, outputs)), written)
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
