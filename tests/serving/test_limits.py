@@ -266,6 +266,39 @@ def test_endless_headers_are_refused(tight: Client) -> None:
     assert fine(tight)
 
 
+def test_endless_headers_of_a_next_request_and_endless_trailers_are_refused(tight: Client) -> None:
+    endless = b"x-a: " + b"b" * 20_000
+    chunked = (
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+    )
+    with Held(tight) as held, tight.connected() as ahead, tight.connected() as trailing:
+        ahead.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
+        eventually(lambda: held.begun == 1)
+        for connection, begin in ((ahead, b"GET /health HTTP/1.1\r\n"), (trailing, chunked)):
+            began = time.monotonic()
+            with contextlib.suppress(OSError):  # it is closed before all of it is sent
+                connection.sendall(begin)
+                for _ in range(500):
+                    connection.sendall(endless)
+            answer = read_all(connection)
+            assert answer == b"" or status(answer) == 431
+            assert time.monotonic() - began < 5
+    eventually(lambda: not tight.server.server_state.connections)
+    assert fine(tight)
+
+
+def test_requests_far_ahead_of_the_answers_are_not_kept(tight: Client) -> None:
+    with Held(tight) as held, tight.connected() as connection:
+        connection.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
+        eventually(lambda: held.begun == 1)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 1000)
+        assert read_all(connection) == b""
+        eventually(lambda: not tight.server.server_state.connections)
+    assert fine(tight)
+
+
 # Load
 
 
@@ -381,8 +414,15 @@ def test_the_key_is_wanted_but_for_the_page_and_the_state(models: dict[str, Path
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_texts": 0}, {"max_queue": 5, "max_texts": 6}, {"request_timeout": 0.0}],
+    [
+        {"max_texts": 0},
+        {"max_queue": 5, "max_texts": 6},
+        {"request_timeout": 0.0},
+        {"request_timeout": float("inf")},
+        {"read_timeout": float("nan")},
+        {"max_wait_ms": 1e13},
+    ],
 )
 def test_bounds_that_leave_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BertineError, match=r"max_|timeout"):
+    with pytest.raises(BertineError, match=next(iter(wrong))):
         Limits(**wrong)
