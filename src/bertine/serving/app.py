@@ -349,10 +349,8 @@ def _add_vectors(app: FastAPI, engine: Engine) -> None:
         """Vectors of length 1, as OpenAI's embeddings answer."""
         served = engine.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
-        if body.dimensions not in (None, served.model.config.hidden_size):
-            raise ApiError(
-                422, f"dimensions: the model has {served.model.config.hidden_size}; leave it out"
-            )
+        if body.dimensions not in (None, served.dimensions):
+            raise ApiError(422, f"dimensions: the model has {served.dimensions}; leave it out")
         table = await vectors(served, texts, True)
         size = sum(map(len, texts))
         used = await engine.aside(size, served.count_tokens, texts)
