@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -372,6 +373,25 @@ def test_who_does_not_read_the_answer_is_let_go(models: dict[str, Path]) -> None
             eventually(lambda: any(each.transport.get_write_buffer_size() for each in open_ones))
             eventually(lambda: not open_ones)
         assert fine(client)
+
+
+def test_short_work_does_not_wait_for_long_work_in_the_thread_of_the_loop(tight: Client) -> None:
+    gate = threading.Event()
+
+    async def work() -> None:
+        here = threading.get_ident()
+        assert await tight.engine.aside(1, threading.get_ident) == here
+        long = asyncio.ensure_future(tight.engine.aside(10**6, gate.wait, 20))
+        await asyncio.sleep(0.01)
+        # Both may want the tokenizer, which has a lock.
+        assert await tight.engine.aside(1, threading.get_ident) != here
+        gate.set()
+        assert await long
+        while tight.engine._long:
+            await asyncio.sleep(0.001)
+        assert await tight.engine.aside(1, threading.get_ident) == here
+
+    asyncio.run(asyncio.wait_for(work(), 20))
 
 
 def test_a_fault_is_500_for_its_request_alone(tight: Client) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,6 +93,7 @@ class Engine:
         self.first = models[0].name
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
+        self._long: set[Future[Any]] = set()  # what runs there and takes long
         turns = Turns()
         self.batchers = {
             model.name: Batcher(
@@ -164,10 +165,15 @@ class Engine:
             raise ApiError(503, "the server is ending; try another one", retry_after=5) from None
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
-        """``work(*args)``, in another thread where its `size` says that it takes long."""
-        if size < _ASIDE:
+        """``work(*args)``, in another thread where its `size` says that it takes long, or where it
+        might wait for such work: the tokenizer serves one at a time."""
+        if size < _ASIDE and not self._long:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        future = self._pool.submit(work, *args)
+        if size >= _ASIDE:
+            self._long.add(future)
+            future.add_done_callback(self._long.discard)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Answer what waits, and end the threads."""
