@@ -289,7 +289,13 @@ def test_endless_headers_of_a_next_request_and_endless_trailers_are_refused(tigh
     assert fine(tight)
 
 
+def left(client: Client) -> float:
+    """Questions whose clients have left."""
+    return float(client.engine.metrics.requests.labels("/predict", "499")._value.get())
+
+
 def test_requests_far_ahead_of_the_answers_are_not_kept(tight: Client) -> None:
+    before = left(tight)
     with Held(tight) as held, tight.connected() as connection:
         connection.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
         eventually(lambda: held.begun == 1)
@@ -297,6 +303,8 @@ def test_requests_far_ahead_of_the_answers_are_not_kept(tight: Client) -> None:
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 1000)
         assert read_all(connection) == b""
         eventually(lambda: not tight.server.server_state.connections)
+        eventually(lambda: not tight.server.server_state.tasks)
+    assert left(tight) == before + 1  # nor is what was begun worked on
     assert fine(tight)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import json
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bertine.serving.errors import error_body
 
@@ -40,6 +40,7 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
             # Since the last headers or part of a body was complete: these are kept by the parser.
             self._unheard = 0
             self._refused = False
+            self._answering: RequestResponseCycle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -53,7 +54,15 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
                 if timer is not None:
                     timer.cancel()
             self._unset_keepalive_if_required()
+            # uvicorn tells the request that came last, which may not have been begun.
+            if self._answering is not None and not self._answering.response_complete:
+                self._answering.disconnected = True
+                self._answering.message_event.set()
             super().connection_lost(exc)
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+            self._answering = cycle
+            super()._start_asgi_task(cycle, app)
 
         def data_received(self, data: bytes) -> None:
             if self._refused or self.transport.is_closing():
