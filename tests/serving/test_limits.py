@@ -344,10 +344,11 @@ def test_a_full_queue_is_429_and_says_when(tight: Client) -> None:
 
 
 def test_too_late_is_504_and_leaves_nothing_behind(tight: Client) -> None:
-    with Held(tight) as held:
-        answer = tight("/predict", {"texts": ["the cat"]})
-        assert held.begun == 1
+    with ThreadPoolExecutor(1) as pool, Held(tight) as held:
+        first = pool.submit(tight, "/predict", {"texts": ["the cat"]})
+        eventually(lambda: held.begun == 1)
         late = tight("/predict", {"texts": ["the cat"] * 3})
+        answer = first.result()
         assert [answer.status, late.status] == [504, 504]
         assert "no answer within 1.5 s" in answer.message
         assert tight.engine.batchers["text"].waiting == 0
