@@ -13,11 +13,12 @@ import pytest
 import torch
 
 import toys
+from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 
-from .conftest import Client
+from .conftest import Client, running
 
 SENTENCE = toys.sentence("cat", "old")
 LONG = " ".join(toys.sentence(topic, "small") for topic in toys.TOPICS)
@@ -142,6 +143,62 @@ def test_vectors_are_means_of_the_last_layer(
     unit = ask("/embed", {"texts": texts, "model": kind, "normalize": True}).json["vectors"]
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected / lengths, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["text", "tagging", "fill-mask"])
+def test_vectors_take_no_second_copy_of_the_weights(kind: str, ask: Client) -> None:
+    served = ask.engine.models[kind]
+    embedder, predictor = served.embedder, served.predictor
+    assert embedder is not None
+    assert embedder.model is served.model.model
+    if predictor is not None:
+        assert predictor.model is served.model.model
+        assert ask("/embed", {"texts": ["the cat"], "model": kind}).status == 200
+        assert embedder._engine is predictor.engine  # both are in fp32
+
+
+def write_modules(folder: Path, *kinds: str, **settings: Any) -> Path:
+    """A model directory of sentence-transformers."""
+    toys.write_model(folder)
+    modules = [
+        {"name": str(n), "type": f"sentence_transformers.models.{kind}", "path": path}
+        for n, (kind, path) in enumerate([("Transformer", ""), *((k, f"{k}") for k in kinds)])
+    ]
+    (folder / "Pooling").mkdir()
+    (folder / "Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder
+
+
+def test_what_sentence_transformers_says_of_vectors_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = {
+        "cut": write_modules(
+            tmp_path / "cut",
+            "Pooling",
+            truncate_dim=12,
+            prompts={"query": "the "},
+            default_prompt_name="query",
+        ),
+        "dense": write_modules(tmp_path / "dense", "Pooling", "Dense"),
+    }
+    expected = Embedder.load(folders["cut"], precision="fp32").embed(["cat", LONG])
+    with running(folders) as client:
+        body = {"input": ["cat", LONG], "model": "cut", "dimensions": 12}
+        found = client("/v1/embeddings", body).json
+        assert found["usage"]["prompt_tokens"] == 4 + 8
+        wanted = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose([e["embedding"] for e in found["data"]], wanted, atol=2e-5)
+        described = client("/v1/models").json["data"]
+        assert [each["dimensions"] for each in described] == [12, 32]
+        # Vectors that would be other ones are not offered, and that is said.
+        assert "embed" not in described[1]["operations"]
+        assert client("/embed", {"texts": ["cat"], "model": "dense"}).status == 422
+        assert client("/fill-mask", {"texts": ["[MASK]"], "model": "dense"}).status == 200
+    assert "dense: no vectors: " in capsys.readouterr().err
 
 
 def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:

@@ -291,7 +291,7 @@ def test_closing_answers_what_waits_and_takes_no_more(model: Model, make: Make) 
 
 def test_turns_are_taken_in_the_order_of_asking() -> None:
     turns, order = Turns(), []
-    first = threading.Event()
+    first, ended = threading.Event(), threading.Event()
 
     def take(name: int) -> None:
         with turns:
@@ -300,7 +300,7 @@ def test_turns_are_taken_in_the_order_of_asking() -> None:
     def hold() -> None:
         with turns:
             first.set()
-            time.sleep(0.2)
+            ended.wait(10)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -309,7 +309,9 @@ def test_turns_are_taken_in_the_order_of_asking() -> None:
     for name in range(5):
         threads.append(threading.Thread(target=take, args=(name,)))
         threads[-1].start()
-        time.sleep(0.01)  # so that they ask one after the other
+        while turns._given < name + 2:  # so that they ask one after the other
+            time.sleep(0.001)
+    ended.set()
     for thread in [holder, *threads]:
         thread.join(5)
     assert order == [0, 1, 2, 3, 4]

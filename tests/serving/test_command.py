@@ -20,7 +20,7 @@ import pytest
 
 import bertine.serving.serve as module
 from bertine.errors import BertineError
-from bertine.serving.serve import bound_socket, read_api_key, serve
+from bertine.serving.serve import bound_socket, listen, read_api_key, serve
 from bertine.serving.served import named_models
 
 SOURCE = Path(module.__file__).parents[2]
@@ -138,6 +138,15 @@ def test_a_taken_port_is_told_before_any_model_is_read(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*--port"):
             serve(tmp_path / "no such model", port=port)
+
+
+def test_a_port_that_is_taken_while_models_are_read_is_told() -> None:
+    with contextlib.closing(bound_socket("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        with contextlib.closing(bound_socket("127.0.0.1", port)) as second:
+            listen(second)
+            with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*--port"):
+                listen(first)
 
 
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 80), ("127.0.0.1", 99999)])

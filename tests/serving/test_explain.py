@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import toys
+from bertine.errors import BertineError
 from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.serving.explain import Explainable, Explainer
@@ -120,6 +121,13 @@ def test_long_texts_are_cut_and_counted(ask: Client) -> None:
             found = ask(path, {"text": "[MASK] " + "cat " * 99, "model": model}).json
             assert len(found["tokens"]) == longest
             assert found["pieces_cut"] == 102 - longest
+
+
+def test_a_model_without_second_texts_takes_none(tmp_path: Path) -> None:
+    look = explainer(toys.write_model(tmp_path / "model", type_vocab_size=1))
+    assert look(Explainable("the cat", None, 0, 0))["attention"]
+    with pytest.raises(BertineError, match="takes one text"):
+        look(Explainable("the cat", "the soup", 0, 0))
 
 
 def test_looking_leaves_the_model_as_it_was(ask: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bertine.errors import BertineError
 from bertine.serving.limits import Limits
+from bertine.serving.schemas import request_schemas
 
 from .conftest import Client, eventually, post, read_all, running
 
@@ -105,6 +108,19 @@ def test_what_is_not_taken_is_said_in_one_line(
     answer = tight(path, body)
     assert answer.status == 422
     assert said in answer.message
+
+
+def test_the_first_of_many_mistakes_is_enough(tight: Client) -> None:
+    # A megabyte holds half a million of them: to list them all would hold everybody up.
+    schemas = request_schemas(Limits())
+    for schema, key in ((schemas.predict, "texts"), (schemas.embed, "texts")):
+        for wrong in ([0] * 200, [["a"] * 10 + [0] * 9000] * 20):
+            with pytest.raises(ValidationError) as found:
+                schema.model_validate({key: wrong})
+            assert found.value.error_count() <= 2
+    answer = tight("/predict", {f"key{n}": n for n in range(100)})
+    assert answer.status == 422
+    assert "has 100 keys" in answer.message
 
 
 @pytest.mark.parametrize(
@@ -251,6 +267,47 @@ def test_endless_headers_are_refused(tight: Client) -> None:
     assert fine(tight)
 
 
+def test_endless_headers_of_a_next_request_and_endless_trailers_are_refused(tight: Client) -> None:
+    endless = b"x-a: " + b"b" * 20_000
+    chunked = (
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+    )
+    with Held(tight) as held, tight.connected() as ahead, tight.connected() as trailing:
+        ahead.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
+        eventually(lambda: held.begun == 1)
+        for connection, begin in ((ahead, b"GET /health HTTP/1.1\r\n"), (trailing, chunked)):
+            began = time.monotonic()
+            with contextlib.suppress(OSError):  # it is closed before all of it is sent
+                connection.sendall(begin)
+                for _ in range(500):
+                    connection.sendall(endless)
+            answer = read_all(connection)
+            assert answer == b"" or status(answer) == 431
+            assert time.monotonic() - began < 5
+    eventually(lambda: not tight.server.server_state.connections)
+    assert fine(tight)
+
+
+def left(client: Client) -> float:
+    """Questions whose clients have left."""
+    return float(client.engine.metrics.requests.labels("/predict", "499")._value.get())
+
+
+def test_requests_far_ahead_of_the_answers_are_not_kept(tight: Client) -> None:
+    before = left(tight)
+    with Held(tight) as held, tight.connected() as connection:
+        connection.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
+        eventually(lambda: held.begun == 1)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 1000)
+        assert read_all(connection) == b""
+        eventually(lambda: not tight.server.server_state.connections)
+        eventually(lambda: not tight.server.server_state.tasks)
+    assert left(tight) == before + 1  # nor is what was begun worked on
+    assert fine(tight)
+
+
 # Load
 
 
@@ -287,10 +344,11 @@ def test_a_full_queue_is_429_and_says_when(tight: Client) -> None:
 
 
 def test_too_late_is_504_and_leaves_nothing_behind(tight: Client) -> None:
-    with Held(tight) as held:
-        answer = tight("/predict", {"texts": ["the cat"]})
-        assert held.begun == 1
+    with ThreadPoolExecutor(1) as pool, Held(tight) as held:
+        first = pool.submit(tight, "/predict", {"texts": ["the cat"]})
+        eventually(lambda: held.begun == 1)
         late = tight("/predict", {"texts": ["the cat"] * 3})
+        answer = first.result()
         assert [answer.status, late.status] == [504, 504]
         assert "no answer within 1.5 s" in answer.message
         assert tight.engine.batchers["text"].waiting == 0
@@ -324,6 +382,25 @@ def test_who_does_not_read_the_answer_is_let_go(models: dict[str, Path]) -> None
             eventually(lambda: any(each.transport.get_write_buffer_size() for each in open_ones))
             eventually(lambda: not open_ones)
         assert fine(client)
+
+
+def test_short_work_does_not_wait_for_long_work_in_the_thread_of_the_loop(tight: Client) -> None:
+    gate = threading.Event()
+
+    async def work() -> None:
+        here = threading.get_ident()
+        assert await tight.engine.aside(1, threading.get_ident) == here
+        long = asyncio.ensure_future(tight.engine.aside(10**6, gate.wait, 20))
+        await asyncio.sleep(0.01)
+        # Both may want the tokenizer, which has a lock.
+        assert await tight.engine.aside(1, threading.get_ident) != here
+        gate.set()
+        assert await long
+        while tight.engine._long:
+            await asyncio.sleep(0.001)
+        assert await tight.engine.aside(1, threading.get_ident) == here
+
+    asyncio.run(asyncio.wait_for(work(), 20))
 
 
 def test_a_fault_is_500_for_its_request_alone(tight: Client) -> None:
@@ -366,8 +443,15 @@ def test_the_key_is_wanted_but_for_the_page_and_the_state(models: dict[str, Path
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_texts": 0}, {"max_queue": 5, "max_texts": 6}, {"request_timeout": 0.0}],
+    [
+        {"max_texts": 0},
+        {"max_queue": 5, "max_texts": 6},
+        {"request_timeout": 0.0},
+        {"request_timeout": float("inf")},
+        {"read_timeout": float("nan")},
+        {"max_wait_ms": 1e13},
+    ],
 )
 def test_bounds_that_leave_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BertineError, match=r"max_|timeout"):
+    with pytest.raises(BertineError, match=next(iter(wrong))):
         Limits(**wrong)

@@ -15,7 +15,7 @@ from bertine.inference.engine import Engine
 from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bertine.modeldir import load_model
+from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
@@ -110,6 +110,8 @@ class Embedder:
         prompt: str | None = None,
         device: str | None = None,
         precision: str = "auto",
+        loaded: LoadedModel | None = None,
+        engine: Engine | None = None,
     ) -> Embedder:
         """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
         whose modules (pooling, normalizing, maximum length, default prompt) then hold.
@@ -127,6 +129,8 @@ class Embedder:
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
+            loaded: what has been read of `model_dir` already (its model is taken, not copied).
+            engine: made of that model; it is taken where it computes in the same precision.
 
         Raises:
             BertineError: not a model directory; modules that are not computed here, unless a
@@ -134,7 +138,9 @@ class Embedder:
         """
         where = resolve_device(device)
         modules = read_sentence_modules(Path(model_dir))
-        loaded = load_model(modules.transformer if modules else model_dir, heads={})
+        folder = modules.transformer if modules else Path(model_dir)
+        if loaded is None or folder != Path(model_dir):
+            loaded, engine = load_model(folder, heads={}), None
         positions = loaded.config.max_position_embeddings
         if max_length is None:
             said = modules.max_length if modules else loaded.task and loaded.task.max_length
@@ -152,6 +158,9 @@ class Embedder:
                 f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
                 "it where the tokenizer's is (tokenizer_config.json)"
             )
+        # Vectors of 8 bits depend on what the engine was made with.
+        if engine is not None and engine.precision == embedder.precision != "int8":
+            embedder._engine = engine
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
         return embedder
 

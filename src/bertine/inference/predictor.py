@@ -22,7 +22,7 @@ from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
 from bertine.inference.samples import sample_inputs
 from bertine.inference.tagging import sentences_of, tagged_texts
-from bertine.modeldir import CONFIG, load_model, save_model
+from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
@@ -82,6 +82,7 @@ class Predictor:
         precision: str = "auto",
         *,
         threads: int | None = None,
+        loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Read a model directory that ``bertine finetune``, or transformers for sequence or token
         classification, has written.
@@ -93,6 +94,7 @@ class Predictor:
                 is the fastest whose outputs a check finds close to those in fp32
                 (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
             threads: to compute with on a CPU; None: measured.
+            loaded: what has been read of the folder already (its model is taken, not copied).
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
@@ -104,7 +106,8 @@ class Predictor:
             dtype = torch.float32
         else:
             dtype = resolve_precision(precision, where)
-        loaded = load_model(model_dir)
+        if loaded is None:
+            loaded = load_model(model_dir)
         if loaded.task is None or loaded.task.name not in TASKS:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
             raise BertineError(
@@ -134,11 +137,13 @@ class Predictor:
         if isinstance(model, Predictor):
             return model
         predictor = cls.load(model, device, precision)
-        for line in predictor.load_lines:
-            say(line)
-        for line in predictor.engine.lines() if predictor.engine else []:
+        for line in predictor.lines():
             say(line)
         return predictor
+
+    def lines(self) -> list[str]:
+        """What was loaded, and what it computes in."""
+        return self.load_lines + (self.engine.lines() if self.engine else [])
 
     def save(self, model_dir: str | Path) -> None:
         """Write model, tokenizer and task as a model directory, which :meth:`load` and

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +36,8 @@ Result = TypeVar("Result")
 #: Characters (or numbers of an answer) from which on work leaves the thread of the event loop, so
 #: that other requests are not kept waiting by it.
 _ASIDE = 20_000
+#: Keys of a request's object. Those that a path does not take are each looked at, and told of.
+_MAX_KEYS = 64
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": schemas.Error, "description": "No key, or not that of the server"},
@@ -60,9 +62,12 @@ class _StrictRequest(Request):
 
     async def json(self) -> Any:
         try:
-            return from_json(await self.body(), allow_inf_nan=False)
+            found = from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
             raise ApiError(422, f"the body is not valid JSON: {error}") from None
+        if isinstance(found, dict) and len(found) > _MAX_KEYS:
+            raise ApiError(422, f"the body has {len(found)} keys; see /docs for those of this path")
+        return found
 
 
 class _StrictRoute(APIRoute):
@@ -88,6 +93,7 @@ class Engine:
         self.first = models[0].name
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
+        self._long: set[Future[Any]] = set()  # what runs there and takes long
         turns = Turns()
         self.batchers = {
             model.name: Batcher(
@@ -159,10 +165,15 @@ class Engine:
             raise ApiError(503, "the server is ending; try another one", retry_after=5) from None
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
-        """``work(*args)``, in another thread where its `size` says that it takes long."""
-        if size < _ASIDE:
+        """``work(*args)``, in another thread where its `size` says that it takes long, or where it
+        might wait for such work: the tokenizer serves one at a time."""
+        if size < _ASIDE and not self._long:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        future = self._pool.submit(work, *args)
+        if size >= _ASIDE:
+            self._long.add(future)
+            future.add_done_callback(self._long.discard)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Answer what waits, and end the threads."""
@@ -295,7 +306,8 @@ def _add_answers(app: FastAPI, engine: Engine) -> None:
             found = {"model": served.name, "task": served.task, "predictions": answers}
             return to_json(found)
 
-        content = await engine.aside(size, written)
+        # Of many labels, short texts too have much to be written.
+        content = await engine.aside(size + sum(map(np.size, outputs)), written)
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
@@ -343,10 +355,8 @@ def _add_vectors(app: FastAPI, engine: Engine) -> None:
         """Vectors of length 1, as OpenAI's embeddings answer."""
         served = engine.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
-        if body.dimensions not in (None, served.model.config.hidden_size):
-            raise ApiError(
-                422, f"dimensions: the model has {served.model.config.hidden_size}; leave it out"
-            )
+        if body.dimensions not in (None, served.dimensions):
+            raise ApiError(422, f"dimensions: the model has {served.dimensions}; leave it out")
         table = await vectors(served, texts, True)
         size = sum(map(len, texts))
         used = await engine.aside(size, served.count_tokens, texts)

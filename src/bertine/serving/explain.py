@@ -80,6 +80,8 @@ class Explainer:
             BertineError: no such layer or head; a pair where the model takes none, or the other
                 way round; nothing to explain.
         """
+        if item.pair is not None and self.model.config.type_vocab_size < 2:
+            raise BertineError("this model takes one text")
         encoding = self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
         found: dict[str, Any] = {
             "tokens": [

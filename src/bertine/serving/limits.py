@@ -6,6 +6,10 @@ from dataclasses import dataclass, fields
 
 from bertine.errors import BertineError
 
+#: Seconds that a request, or a batch, may be let wait at most. Longer than a day is as good as
+#: for ever, and somewhere above it the clocks of the system end.
+_DAY = 86_400.0
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -27,8 +31,8 @@ class Limits:
         max_top_k: candidates for a mask (422).
 
     Raises:
-        BertineError: a bound below 1 (of the waiting: below 0), or a queue that has no room for
-            the texts of one request.
+        BertineError: a bound below 1 (of the waiting: below 0, or above a day), or a queue that
+            has no room for the texts of one request.
     """
 
     max_body_bytes: int = 1 << 20
@@ -51,6 +55,13 @@ class Limits:
             least = 0 if name in ("max_wait_ms", "request_timeout", "read_timeout") else 1
             if not value >= least or (name.endswith("timeout") and not value > 0):
                 raise BertineError(f"{name} is {value:g}, which leaves nothing to serve; raise it")
+        for name, seconds in (
+            ("max_wait_ms", self.max_wait_ms / 1000),
+            ("request_timeout", self.request_timeout),
+            ("read_timeout", self.read_timeout),
+        ):
+            if seconds > _DAY:
+                raise BertineError(f"{name} is {getattr(self, name):g}, more than a day; lower it")
         if self.max_queue < self.max_texts:
             raise BertineError(
                 f"max_queue is {self.max_queue}, but one request may have max_texts = "

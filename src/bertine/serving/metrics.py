@@ -71,7 +71,13 @@ class Metrics:
         self.queue = Gauge(
             "bertine_queue_inputs", "Inputs that wait", ("model",), registry=self.registry
         )
-        self.total_requests = self.total_inputs = 0
+        self.total_requests = 0
+        self._inputs: dict[str, int] = {}  # of each model, whose thread alone counts them
+
+    @property
+    def total_inputs(self) -> int:
+        """Computed by all models."""
+        return sum(self._inputs.values())
 
     def answered(self, path: str, code: int, seconds: float) -> None:
         """Count one answer."""
@@ -83,13 +89,14 @@ class Metrics:
         """What counts the batches of `model`."""
         seconds = self.batch_seconds.labels(model)
         requests = self.batch_requests.labels(model)
+        self._inputs[model] = 0
 
         def count(done: Done) -> None:
             seconds.observe(done.seconds)
             requests.observe(done.requests)
             self.inputs.labels(model, done.operation).inc(done.inputs)
             self.tokens.labels(model, done.operation).inc(done.tokens)
-            self.total_inputs += done.inputs
+            self._inputs[model] += done.inputs
 
         return count
 

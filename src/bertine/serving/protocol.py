@@ -1,8 +1,9 @@
 """uvicorn's HTTP protocol with bounds on what a connection may keep waiting for.
 
 uvicorn closes a connection that is idle between two requests. It waits for ever for the first
-bytes, for the rest of the headers, and for a client that does not read its answer; and httptools
-takes headers of any size. Each of these would let a few clients occupy all connections.
+bytes, for the rest of the headers, and for a client that does not read its answer; httptools takes
+headers of any size, trailers too; and requests that are sent ahead of the answers are all kept.
+Each of these would let a few clients occupy all connections, or the memory.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import asyncio
 import json
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bertine.serving.errors import error_body
 
 #: Of the request line and the headers, in bytes.
 MAX_HEADERS = 32 << 10
+#: Requests that a client may have sent ahead of the answers, on one connection.
+MAX_AHEAD = 128
 
 
 def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProtocol]:
@@ -34,8 +37,10 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
             super().__init__(*args, **kwargs)
             self._header_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
-            self._header_bytes = 0
+            # Since the last headers or part of a body was complete: these are kept by the parser.
+            self._unheard = 0
             self._refused = False
+            self._answering: RequestResponseCycle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -49,7 +54,15 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
                 if timer is not None:
                     timer.cancel()
             self._unset_keepalive_if_required()
+            # uvicorn tells the request that came last, which may not have been begun.
+            if self._answering is not None and not self._answering.response_complete:
+                self._answering.disconnected = True
+                self._answering.message_event.set()
             super().connection_lost(exc)
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+            self._answering = cycle
+            super()._start_asgi_task(cycle, app)
 
         def data_received(self, data: bytes) -> None:
             if self._refused or self.transport.is_closing():
@@ -57,19 +70,33 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
             idle = self.cycle is None or self.cycle.response_complete
             if idle and self._header_timer is None:
                 self._await_headers()
-            if self._header_timer is not None:
-                self._header_bytes += len(data)
+            self._unheard += len(data)
             super().data_received(data)
-            # Bytes of a body may be among those counted, but then the headers were complete.
-            if self._header_timer is not None and self._header_bytes > MAX_HEADERS:
+            # Headers, those of the next request while this one is computed, or trailers. What
+            # follows a complete part in the same data is not counted, which is never much.
+            if self._unheard > MAX_HEADERS and not self._refused:
                 self._refuse(431, f"the headers have more than {MAX_HEADERS} bytes")
 
         def on_headers_complete(self) -> None:
+            self._unheard = 0
             self._stop_header_timer()
             super().on_headers_complete()
+            if len(self.pipeline) > MAX_AHEAD:
+                self._refused = True
+                self.transport.abort()
+                raise ConnectionAbortedError  # ends the parser, which has more of them
+
+        def on_body(self, body: bytes) -> None:
+            self._unheard = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._unheard = 0
+            super().on_message_complete()
 
         def send_400_response(self, msg: str) -> None:
-            self._refuse(400, "this is not a request of HTTP/1.1")
+            if not self._refused:
+                self._refuse(400, "this is not a request of HTTP/1.1")
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -87,7 +114,7 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
             super().resume_writing()
 
         def _await_headers(self) -> None:
-            self._header_bytes = 0
+            self._unheard = 0
             self._header_timer = self.loop.call_later(timeout, self._headers_late)
 
         def _stop_header_timer(self) -> None:
@@ -97,7 +124,7 @@ def bounded_protocol(max_connections: int, timeout: float) -> type[HttpToolsProt
 
         def _headers_late(self) -> None:
             self._header_timer = None
-            if self._header_bytes:
+            if self._unheard:
                 self._refuse(408, f"the headers did not come within {timeout:g} s")
             else:
                 self.transport.abort()

@@ -233,8 +233,12 @@ def request_schemas(limits: Limits) -> Requests:
     """The requests that keep to `limits`."""
     Text = Annotated[str, Field(max_length=limits.max_characters)]
     ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
-    Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts)]
-    Parts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_characters)]
+    # The first mistake in a list ends it: a body of a megabyte can hold half a million of them,
+    # which take seconds, and hundreds of megabytes, to list.
+    Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)]
+    Parts = Annotated[
+        list[Text], Field(min_length=1, max_length=limits.max_characters, fail_fast=True)
+    ]
     Model = Annotated[
         str | None, Field(max_length=256, description="null: the first that does this")
     ]
@@ -243,7 +247,9 @@ def request_schemas(limits: Limits) -> Requests:
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
         pairs, question and context, what is given and the choices, or the words of a sentence."""
 
-        texts: Annotated[list[Text | Parts], Field(min_length=1, max_length=limits.max_texts)]
+        texts: Annotated[
+            list[Text | Parts], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
+        ]
         model: Model = None
         all_probabilities: bool = Field(
             False, description="also of what was not chosen; of spans n_best; of tags the words"

@@ -134,7 +134,7 @@ def serve(
                     f"there can ask; set {API_KEY}"
                 )
             server = Server(engine, key)
-            listener.listen(_BACKLOG)  # from here on nobody is turned away
+            listen(listener)  # from here on nobody is turned away
             say(
                 f"serving {', '.join(paths)} at http://{shown}:{number}/ (page), /docs (what there "
                 "is to ask); Ctrl-C ends it"
@@ -237,6 +237,21 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"{host}:{port}: {_reason(error)}; choose another with --host and --port"
         ) from error
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Take connections at a socket of :func:`bound_socket`.
+
+    Raises:
+        BertineError: another process has come to listen there since.
+    """
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        where, number = listener.getsockname()[:2]
+        raise BertineError(
+            f"{where}:{number}: {_reason(error)}; choose another with --host and --port"
+        ) from error
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bertine.console import say
 from bertine.errors import BertineError
+from bertine.inference.choosing import check_precision
 from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
@@ -23,7 +24,6 @@ from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
 from bertine.serving.explain import Explainer
 from bertine.serving.limits import Limits
-from bertine.serving.vectors import Late, Vectors
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
@@ -62,7 +62,7 @@ class Served:
         name: by which requests choose it.
         model: the loaded directory; its weights in fp32, in evaluation mode.
         predictor: over the same model; None where it was not fine-tuned for a task.
-        vectors: of texts.
+        embedder: over the same model; None where there are no vectors.
         limits: of the server.
 
     Attributes:
@@ -74,14 +74,16 @@ class Served:
         name: str,
         model: LoadedModel,
         predictor: Predictor | None,
-        vectors: Vectors,
+        embedder: Embedder | None,
         limits: Limits,
     ) -> None:
-        self.name, self.model, self.predictor, self.vectors = name, model, predictor, vectors
+        self.name, self.model, self.predictor, self.embedder = name, model, predictor, embedder
         self.limits = limits
         task = None if predictor is None else predictor.task
         self.explainer = Explainer(model.model, model.tokenizer, task, limits.explain_tokens)
-        self.operations: dict[str, Operation] = {"embed": self._embed, "attention": self._explain}
+        self.operations: dict[str, Operation] = {"attention": self._explain}
+        if embedder is not None:
+            self.operations["embed"] = self._embed
         if predictor is not None:
             self.operations["predict"] = self._predict
         if "mlm" in model.model.heads:
@@ -98,22 +100,34 @@ class Served:
         Raises:
             BertineError: not a model directory; an unknown device or precision.
         """
+        check_precision(precision)
         loaded = load_model(path)
         say(f"{name}: {path}")
         predictor = None
         if loaded.task is not None and loaded.task.name in TASKS:
-            predictor = Predictor.opened(path, device, precision)
-            loaded = LoadedModel(
-                predictor.model, loaded.config, predictor.tokenizer, loaded.task, loaded.report
-            )
+            predictor = Predictor.load(path, device, precision, loaded=loaded)
+            for line in predictor.lines():
+                say(line)
             kind = f"predictions in {str(predictor.dtype).removeprefix('torch.')}"
         else:
             for line in loaded.report.lines():
                 say(line)
             loaded.model.to(resolve_device(device))
             kind = "masks in fp32"
-        vectors = Late(lambda: Embedder.load(path, device=device, precision=precision))
-        served = cls(name, loaded, predictor, vectors, limits)
+        embedder = None
+        try:
+            embedder = Embedder.load(
+                path,
+                device=device,
+                precision=precision,
+                loaded=loaded,
+                engine=predictor.engine if predictor else None,
+            )
+        except BertineError as error:
+            if predictor is None and "mlm" not in loaded.model.heads:
+                raise  # there is nothing else to ask it
+            say(f"{name}: no vectors: {error}")
+        served = cls(name, loaded, predictor, embedder, limits)
         say(f"{name}: does {', '.join(sorted(served.operations))}; {kind}")
         return served
 
@@ -123,6 +137,11 @@ class Served:
         if self.predictor is not None:
             return self.predictor.task.name
         return "fill-mask" if "fill-mask" in self.operations else "embed"
+
+    @property
+    def dimensions(self) -> int:
+        """The numbers of a vector."""
+        return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
         """What a client, and the page, should know of it."""
@@ -143,7 +162,7 @@ class Served:
             "text_columns": parts,
             "max_choices": choices,
             "max_length": config.max_position_embeddings if task is None else task.max_length,
-            "dimensions": config.hidden_size,
+            "dimensions": self.dimensions,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
         }
@@ -216,8 +235,10 @@ class Served:
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """How many tokens are computed for the vectors of `texts`."""
-        _, lengths = self.model.tokenizer.encode_flat(texts)
-        return int(np.minimum(lengths + 2, _longest(self.model)).sum())
+        assert self.embedder is not None
+        prompt, longest = self.embedder.prompt, self.embedder.max_length
+        _, lengths = self.model.tokenizer.encode_flat([prompt + text for text in texts])
+        return int(np.minimum(lengths + 2, longest).sum())
 
     def check_masks(self, texts: Sequence[str]) -> None:
         """Refuse texts without a mask, or with too many.
@@ -245,7 +266,8 @@ class Served:
         )
 
     def _embed(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
-        return list(self.vectors(texts))
+        assert self.embedder is not None
+        return list(self.embedder(texts))
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
         # As JSON at once: every candidate of a mask holds the whole text, filled.
@@ -266,13 +288,6 @@ def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
         }
         for mask in filled
     ]
-
-
-def _longest(loaded: LoadedModel) -> int:
-    """Tokens of a text that vectors are made of: what the model was fine-tuned on, else as many as
-    it has positions for."""
-    positions = loaded.config.max_position_embeddings
-    return min((loaded.task and loaded.task.max_length) or positions, positions)
 
 
 def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
