@@ -230,6 +230,21 @@ def test_truncation_is_told_and_nothing_else(
     assert "16 training and 0 validation examples" in capsys.readouterr().err
 
 
+class NotAvailable:
+    """As the NA of pandas: whether it differs from anything cannot be told."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
 @pytest.mark.parametrize(
     ("X", "y", "said"),
     [
@@ -244,6 +259,7 @@ def test_truncation_is_told_and_nothing_else(
         (["a cat", "a dog"], [0], "X has 2 texts, but y has 1 labels"),
         (["a cat", "a dog"], [0, 0], "y has 1 class, 0;"),
         (["a cat", "a dog"], ["a", None], r"y\[1\] is missing"),
+        (["a cat", "a dog"], np.array(["a", NotAvailable()], object), r"y\[1\] is missing"),
         (["a cat", "a dog"], [0.5, 1.5], "Unknown label type: continuous"),
         (["a cat", "a dog"], None, "requires y to be passed"),
     ],

@@ -224,7 +224,9 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
+            is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
+            outputs close to fp32; ``predictor_.precision_check`` says what it found.
         random_state: decides the new head, the order and dropout: the same number gives the same
             weights. None: another each time.
         out: a new folder that keeps the run (log, report, ``out/model``); None: nothing is kept
@@ -472,12 +474,21 @@ def _checked(estimator: _BertEstimator, X: Any, y: Any) -> tuple[list[tuple[str,
     labels = column_or_1d(y, warn=True)
     if len(labels) != len(texts):
         raise InputError(f"X has {len(texts)} texts, but y has {len(labels)} labels")
-    missing = [row for row, label in enumerate(labels.tolist()) if label is None or label != label]
+    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
-        raise InputError(f"y[{missing[0]}] is missing (NaN or None); every text needs a label")
+        raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y holds an infinity; it must be finite")
     return texts, labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
+    nothing either: it raises a TypeError when asked."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def _number(texts: int) -> str:
