@@ -192,8 +192,8 @@ def lr_find(
         )
     if len(curve.losses) <= warmup_steps:
         raise BertineError(
-            f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; look "
-            "at the data, or lower min_rate (--min-rate)"
+            f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
+            "look at the data, or lower min_rate (--min-rate)"
         )
     defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
     report = LrFindReport.of(
