@@ -151,6 +151,15 @@ def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
     assert page.count("<svg") == 1
 
 
+def test_the_page_says_when_not_all_settings_are_in_the_plot() -> None:
+    def page(settings: int) -> str:
+        each = [Setting(16, 1e-5 * (number + 1), 3) for number in range(settings)]
+        return report_html(search_page(result([run(one, 0, 0.5) for one in each]).to_dict()))
+
+    assert "The 24 best settings" not in page(24)  # all of the paper's grid
+    assert "The 24 best settings" in page(25)
+
+
 def test_runs_are_the_same_after_json() -> None:
     for one in (run(LOW, 3, 0.5, examples="a"), run(HIGH, 0, failed="no")):
         assert SearchRun.from_dict(one.to_dict()) == one
