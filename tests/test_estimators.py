@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,20 @@ def test_the_same_number_gives_the_same_weights(model: Path) -> None:
     ]
     assert (draws[0] == draws[1]).all()
     assert (draws[0] != draws[2]).any()
+
+
+def test_fits_in_threads_give_what_each_gives_by_itself(model: Path) -> None:
+    given, labels = texts(16)
+
+    def fitted_with(seed: int) -> np.ndarray:
+        classifier = BertClassifier(model, **QUICK, dropout=0.2, random_state=seed)
+        return classifier.fit(given, labels).predict_proba(given)
+
+    alone = [fitted_with(seed) for seed in (0, 1)]
+    with ThreadPoolExecutor(2) as threads:
+        beside = list(threads.map(fitted_with, (0, 1)))
+    assert not np.array_equal(alone[0], alone[1])
+    assert all(np.array_equal(a, b) for a, b in zip(alone, beside, strict=True))
 
 
 def test_it_is_what_finetune_does(model: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -44,6 +45,10 @@ _SOURCE = "X"
 _FOLDER = "model"
 #: Steps: a run that is thrown away is not gone on with.
 _NEVER = sys.maxsize
+
+#: New weights and dropout come from streams that a process has once: of fits in several threads
+#: (joblib's "threading") each waits for its turn, and gives what it gives by itself.
+_one_at_a_time = threading.Lock()
 
 AnyTask = TypeVar("AnyTask", TextClassification, TextRegression)
 
@@ -108,7 +113,7 @@ class _BertEstimator(BaseEstimator):
         none: Examples[Example] = Examples(_SOURCE, columns, _LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
-        with temporary as folder, quietly(not self.verbose):
+        with temporary as folder, quietly(not self.verbose), _one_at_a_time:
             result = finetune(
                 self._task,
                 model=self.model,
