@@ -130,9 +130,11 @@ def test_fits_in_threads_give_what_each_gives_by_itself(model: Path) -> None:
         classifier = BertClassifier(model, **QUICK, dropout=0.2, random_state=seed)
         return classifier.fit(given, labels).predict_proba(given)
 
-    alone = [fitted_with(seed) for seed in (0, 1)]
-    with ThreadPoolExecutor(2) as threads:
-        beside = list(threads.map(fitted_with, (0, 1)))
+    def fitted_in(threads: int) -> list[np.ndarray]:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(fitted_with, (0, 1)))
+
+    alone, beside = fitted_in(1), fitted_in(2)
     assert not np.array_equal(alone[0], alone[1])
     assert all(np.array_equal(a, b) for a, b in zip(alone, beside, strict=True))
 

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -49,8 +49,6 @@ _NEVER = sys.maxsize
 #: New weights and dropout come from streams that a process has once: of fits in several threads
 #: (joblib's "threading") each waits for its turn, and gives what it gives by itself.
 _one_at_a_time = threading.Lock()
-
-AnyTask = TypeVar("AnyTask", TextClassification, TextRegression)
 
 
 class InputError(BertineError, ValueError):
