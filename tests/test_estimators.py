@@ -277,6 +277,7 @@ class NotAvailable:
         (["a cat", "a dog"], [0, 0], "y has 1 class, 0;"),
         (["a cat", "a dog"], ["a", None], r"y\[1\] is missing"),
         (["a cat", "a dog"], np.array(["a", NotAvailable()], object), r"y\[1\] is missing"),
+        (["a cat", "a dog"], np.array(["a", 1], object), "y mixes classes of several types"),
         (["a cat", "a dog"], [0.5, 1.5], "Unknown label type: continuous"),
         (["a cat", "a dog"], None, "requires y to be passed"),
     ],

@@ -303,7 +303,13 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         """
         texts, y = _checked(self, X, y)
         check_classification_targets(y)
-        classes, ids = np.unique(y, return_inverse=True)
+        try:
+            classes, ids = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                "y mixes classes of several types, which have no order; make all of them strings "
+                "or all of them whole numbers"
+            ) from error
         if len(classes) < 2:
             raise InputError(
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
