@@ -302,8 +302,8 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
             BertineError: what :func:`bertine.finetune` raises.
         """
         texts, y = _checked(self, X, y)
-        check_classification_targets(y)
         try:
+            check_classification_targets(y)
             classes, ids = np.unique(y, return_inverse=True)
         except TypeError as error:
             raise InputError(
