@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,22 @@ def test_the_same_number_gives_the_same_weights(model: Path) -> None:
     assert (draws[0] != draws[2]).any()
 
 
+def test_fits_in_threads_give_what_each_gives_by_itself(model: Path) -> None:
+    given, labels = texts(16)
+
+    def fitted_with(seed: int) -> np.ndarray:
+        classifier = BertClassifier(model, **QUICK, dropout=0.2, random_state=seed)
+        return classifier.fit(given, labels).predict_proba(given)
+
+    def fitted_in(threads: int) -> list[np.ndarray]:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(fitted_with, (0, 1)))
+
+    alone, beside = fitted_in(1), fitted_in(2)
+    assert not np.array_equal(alone[0], alone[1])
+    assert all(np.array_equal(a, b) for a, b in zip(alone, beside, strict=True))
+
+
 def test_it_is_what_finetune_does(model: Path, tmp_path: Path) -> None:
     """The same examples, settings and seed give the same weights by the verb."""
     given, labels = texts(32)
@@ -230,6 +247,21 @@ def test_truncation_is_told_and_nothing_else(
     assert "16 training and 0 validation examples" in capsys.readouterr().err
 
 
+class NotAvailable:
+    """As the NA of pandas: whether it differs from anything cannot be told."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
 @pytest.mark.parametrize(
     ("X", "y", "said"),
     [
@@ -244,6 +276,8 @@ def test_truncation_is_told_and_nothing_else(
         (["a cat", "a dog"], [0], "X has 2 texts, but y has 1 labels"),
         (["a cat", "a dog"], [0, 0], "y has 1 class, 0;"),
         (["a cat", "a dog"], ["a", None], r"y\[1\] is missing"),
+        (["a cat", "a dog"], np.array(["a", NotAvailable()], object), r"y\[1\] is missing"),
+        (["a cat", "a dog"], np.array(["a", 1], object), "y mixes classes of several types"),
         (["a cat", "a dog"], [0.5, 1.5], "Unknown label type: continuous"),
         (["a cat", "a dog"], None, "requires y to be passed"),
     ],

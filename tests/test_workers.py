@@ -4,6 +4,12 @@ replaced, and what the teller raises ends it."""
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +112,67 @@ def test_a_program_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
     with pytest.raises(BertineError, match="give fewer --processes") as error:
         done([1], ["x"], 1)
     assert "\n" not in str(error.value)
+
+
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+from bertine import workers
+from bertine.workers import serve
+
+FOLDER = Path(sys.argv[1])
+
+def start():
+    def work(line, say):
+        (FOLDER / str(os.getpid())).touch()
+        time.sleep(60)
+    return work
+
+if len(sys.argv) == 2:
+    serve(start)
+else:
+    # A shell may have started the tests with Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    program = ["slow_worker", str(FOLDER)]
+    workers.run_processes(["1", "2", "3"], program, lambda *_: None, 2)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left_running(number: signal.Signals, tmp_path: Path) -> None:
+    """Whether they are ended (Ctrl-C) or end by themselves (the process that asked is gone)."""
+    (tmp_path / "slow_worker.py").write_text(SLOW)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    paths = [str(tmp_path), str(Path(workers.__file__).parents[1])]
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "slow_worker", str(begun), "ask"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: len(list(begun.iterdir())) == 2)
+        asking.send_signal(number)
+        asking.wait(20)
+    finally:
+        asking.kill()
+        asking.wait()
+    pids = [int(path.name) for path in begun.iterdir()]
+    assert len(pids) == 2  # the third job was not begun
+    wait_until(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and not only what is left of it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

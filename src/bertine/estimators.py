@@ -13,9 +13,10 @@ from __future__ import annotations
 import dataclasses
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -45,7 +46,9 @@ _FOLDER = "model"
 #: Steps: a run that is thrown away is not gone on with.
 _NEVER = sys.maxsize
 
-AnyTask = TypeVar("AnyTask", TextClassification, TextRegression)
+#: New weights and dropout come from streams that a process has once: of fits in several threads
+#: (joblib's "threading") each waits for its turn, and gives what it gives by itself.
+_one_at_a_time = threading.Lock()
 
 
 class InputError(BertineError, ValueError):
@@ -108,7 +111,7 @@ class _BertEstimator(BaseEstimator):
         none: Examples[Example] = Examples(_SOURCE, columns, _LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
-        with temporary as folder, quietly(not self.verbose):
+        with temporary as folder, quietly(not self.verbose), _one_at_a_time:
             result = finetune(
                 self._task,
                 model=self.model,
@@ -224,7 +227,9 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"`` or ``"bf16"``.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
+            is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
+            outputs close to fp32; ``predictor_.precision_check`` says what it found.
         random_state: decides the new head, the order and dropout: the same number gives the same
             weights. None: another each time.
         out: a new folder that keeps the run (log, report, ``out/model``); None: nothing is kept
@@ -297,8 +302,14 @@ class BertClassifier(ClassifierMixin, _BertEstimator):
             BertineError: what :func:`bertine.finetune` raises.
         """
         texts, y = _checked(self, X, y)
-        check_classification_targets(y)
-        classes, ids = np.unique(y, return_inverse=True)
+        try:
+            check_classification_targets(y)
+            classes, ids = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                "y mixes classes of several types, which have no order; make all of them strings "
+                "or all of them whole numbers"
+            ) from error
         if len(classes) < 2:
             raise InputError(
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
@@ -472,12 +483,21 @@ def _checked(estimator: _BertEstimator, X: Any, y: Any) -> tuple[list[tuple[str,
     labels = column_or_1d(y, warn=True)
     if len(labels) != len(texts):
         raise InputError(f"X has {len(texts)} texts, but y has {len(labels)} labels")
-    missing = [row for row, label in enumerate(labels.tolist()) if label is None or label != label]
+    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
-        raise InputError(f"y[{missing[0]}] is missing (NaN or None); every text needs a label")
+        raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y holds an infinity; it must be finite")
     return texts, labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
+    nothing either: it raises a TypeError when asked."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def _number(texts: int) -> str:

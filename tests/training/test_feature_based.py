@@ -15,9 +15,12 @@ import bertine
 import tagged
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.inference.predictor import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_model
 from bertine.models.bilstm import BiLstmTagger, LayerMix
+from bertine.models.precision import precision_name
+from bertine.tasks.base import Report
 from bertine.tasks.conll import read_sentences
 from bertine.tasks.tagging import Tagging
 from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
@@ -110,6 +113,22 @@ def test_the_states_are_those_of_transformers_and_computed_once(
     first.path.write_bytes(whole[: len(whole) // 2])
     assert not states().found
     assert first.path.read_bytes() == whole
+
+
+def test_the_test_sentences_are_judged_in_the_precision_of_the_validation_sentences(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in 8 bits, which evaluating by itself may choose."""
+    asked = []
+
+    def evaluated(*args: Any, **how: Any) -> Report:
+        asked.append(how["precision"])
+        return evaluate(*args, **how)
+
+    monkeypatch.setattr("bertine.training.feature_based.evaluate", evaluated)
+    settings = {**QUICK, "precision": "auto", "rows": [FINE_TUNING], "device": "cpu"}
+    bertine.feature_based(model, data=data, out=tmp_path / "out", **settings)
+    assert asked == [precision_name("auto", "cpu")]
 
 
 def test_what_is_done_is_kept(

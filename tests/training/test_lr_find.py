@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.errors import BertineError
 from bertine.tasks.labelled import read_labelled
+from bertine.training.lr_curve import RateCurve
 from bertine.training.lr_find import LrFindReport
+from bertine.training.optim import AdamW
 
 SETTINGS: dict[str, Any] = {
     "batch_size": 16,
@@ -165,6 +168,35 @@ def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_pa
     )
 
 
+def test_a_gradient_that_is_not_finite_ends_the_test(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the weights then stay as they are, and the losses finite."""
+    calls = itertools.count(1)
+    step = AdamW.clipped_step
+
+    def broken_at_the_25th(optimizer: AdamW, rate: float, most: float) -> float | torch.Tensor:
+        norm = step(optimizer, rate, most)
+        return math.inf if next(calls) == 25 else norm
+
+    monkeypatch.setattr(AdamW, "clipped_step", broken_at_the_25th)
+    settings = {**SETTINGS, "steps": 40, "max_rate": 1e-4}
+    found = bertine.lr_find("text", model=model, data=labelled, out=tmp_path / "o", **settings)
+    assert found.curve.diverged
+    assert len(found.curve.losses) == 25
+
+
+def test_a_curve_that_diverges_at_once_is_told_as_such() -> None:
+    curve = RateCurve(warmup=2)
+    for loss in (1.0, 1.1, 1.0, 0.9, 1.0):
+        assert curve.add(1e-5, loss)
+    assert not curve.add(1e-5, math.nan)
+    facts: dict[str, Any] = {"command": "", "passes": 0.1, "num_examples": 99, "seconds": 1.0}
+    found = LrFindReport.of(curve, out=Path("o"), **facts)
+    assert found.bracket is None
+    assert found.notes[0].startswith("the loss diverged after 3 steps with a rising rate")
+
+
 def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> None:
     """Any task has a curve: its loss is what it is trained by."""
     questions = tmp_path / "questions.csv"
@@ -194,6 +226,8 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
         ({"layer_decay": 0.0}, "layer_decay is 0"),
         ({"freeze_layers": 3}, "the model has 2 layers"),
         ({"doc_stride": 8}, "are for spans"),
+        ({"glue_task": "ALL"}, "one task of GLUE"),
+        ({"max_tokens_per_micro_batch": 0}, "max_tokens_per_micro_batch is 0"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(

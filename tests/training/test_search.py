@@ -22,6 +22,7 @@ import toys
 from bertine import workers
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.tasks.labelled import read_labelled
 from bertine.training import search_run, search_runners
 from bertine.training.finetune import finetune
 from bertine.training.search_table import SearchResult
@@ -407,6 +408,9 @@ def test_mistakes(
     ):
         with pytest.raises(BertineError, match=said):
             searched(model, labelled, out, **changes)
+    in_memory: Any = read_labelled("text", labelled, seed=0)
+    with pytest.raises(BertineError, match="give it a file or a folder"):
+        searched(model, in_memory, out)
     with pytest.raises(TypeError, match="learning_rate'"):
         searched(model, labelled, out, learning_rate=1e-3)
     assert not out.exists()

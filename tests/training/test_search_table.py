@@ -92,6 +92,29 @@ def test_a_run_that_collapsed_is_named_and_left_out() -> None:
     assert [(row["collapsed"], row["runs"]) for row in table] == [(2, 3), (0, 2)]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "second", "doubted"),
+    [
+        ((0.80, 0.82), (0.70, 0.71), False),
+        ((0.80, 0.82), (0.803, 0.805), True),
+        # The chosen one's runs lie close together, those of its rival far apart.
+        ((0.80, 0.80), (0.60, 0.99), True),
+        ((0.80, 0.80), (0.80, 0.80), True),
+        ((0.80, 0.80), (0.79, 0.79), False),
+        ((0.80, 0.82), (0.70,), True),
+    ],
+)
+def test_a_gap_within_the_error_of_both_means_is_doubted(
+    chosen: tuple[float, ...], second: tuple[float, ...], doubted: bool
+) -> None:
+    runs = [run(LOW, seed, score) for seed, score in enumerate(chosen)]
+    runs += [run(HIGH, seed, score) for seed, score in enumerate(second)]
+    found = result(runs)
+    assert found.chosen is not None
+    assert found.chosen.setting == LOW
+    assert ("not clearly better than batch 16, rate 5e-5" in "\n".join(found.lines())) == doubted
+
+
 def test_a_run_that_failed_is_told_with_its_reason() -> None:
     found = result([run(LOW, 0, 0.7), run(LOW, 1, failed="the gradient is not finite")])
     text = "\n".join(found.lines())
@@ -126,6 +149,15 @@ def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
     assert "75.00" in page
     assert "seed 0, collapsed to one answer" in page
     assert page.count("<svg") == 1
+
+
+def test_the_page_says_when_not_all_settings_are_in_the_plot() -> None:
+    def page(settings: int) -> str:
+        each = [Setting(16, 1e-5 * (number + 1), 3) for number in range(settings)]
+        return report_html(search_page(result([run(one, 0, 0.5) for one in each]).to_dict()))
+
+    assert "The 24 best settings" not in page(24)  # all of the paper's grid
+    assert "The 24 best settings" in page(25)
 
 
 def test_runs_are_the_same_after_json() -> None:

@@ -15,6 +15,7 @@ _NOT_ASKED = (
     *("--out", "--all", "--epochs", "--learning-rate", "--warmup-steps", "--warmup-ratio"),
     *("--schedule", "--patience", "--shard", "--checkpoint-every", "--keep-checkpoints"),
     *("--save-best", "--log-every", "--tensorboard", "--resume"),
+    "--glue-task",  # which is `all` there, too
 )
 
 
@@ -40,6 +41,12 @@ def _add_arguments(parser: Parser) -> None:
         type=whole(),
         default=10,
         help="before them, at the lowest rate, in which Adam's moments fill",
+    )
+    parser.add_argument_group("GLUE").add_argument(
+        "--glue-task",
+        "--task",
+        metavar="NAME",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
     )
     borrow(parser, FINETUNE.parser(), without=_NOT_ASKED)
 

@@ -98,7 +98,8 @@ def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
 def _spread(
     table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], judged: str
 ) -> list[html.Block]:
-    rows = [row for row in table if row["mean"] is not None][:_SHOWN]
+    judged_rows = [row for row in table if row["mean"] is not None]
+    rows = judged_rows[:_SHOWN]
     if not rows:
         return []
     scores = [
@@ -110,7 +111,7 @@ def _spread(
         for row in rows
     ]
     caption = "A point a run, a line their mean; runs that collapsed or failed are left out."
-    if len(rows) == _SHOWN:
+    if len(rows) < len(judged_rows):
         caption += f" The {_SHOWN} best settings."
     alt = "; ".join(f"{_name(row)}: mean {_score(row)}" for row in rows)
     picture = spread([_name(row) for row in rows], scores)

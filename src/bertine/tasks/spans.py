@@ -337,7 +337,9 @@ class SpanExtraction(TaskDefaults):
         for _, windows in _by_row(features):
             each = [
                 (window.span, _span_loss(output, window))
-                for output, window in zip(outputs[begin:], windows, strict=False)
+                for output, window in zip(
+                    outputs[begin : begin + len(windows)], windows, strict=True
+                )
             ]
             holding = [loss for span, loss in each if span not in (None, (0, 0))]
             found.append(min(holding) if holding else float(np.mean([loss for _, loss in each])))

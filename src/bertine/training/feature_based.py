@@ -282,9 +282,10 @@ def _finetuned(
     result = finetune(Tagging.name, model=model, out=out, resume=resume, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
     if test_file is not None:
-        named = {
-            key: arguments[key] for key in ("format", "strict", "tag_scheme", "device", "precision")
-        }
+        named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}
+        # As the validation sentences were judged: by itself, evaluating may choose 8 bits.
+        where = resolve_device(arguments["device"])
+        named["precision"] = precision_name(arguments["precision"], where)
         scored = evaluate(result.model, test_file, show_progress=False, **named)
         row["test"] = dict(scored.metrics)
     return row

@@ -81,6 +81,8 @@ def finetune_all(arguments: dict[str, Any]) -> Learner:
     """
     if launched():
         raise BertineError("all of GLUE runs in one process; with torchrun name one task")
+    if not isinstance(arguments["data"], str | Path):
+        raise BertineError("all of GLUE is read from its folder; give that as data, not examples")
     data, out = Path(arguments["data"]), Path(arguments["out"])
     tasks = glue_tasks_in(data)
     if (out / "run.json").exists():

@@ -45,8 +45,8 @@ class RateCurve:
         losses: of each step, before its update.
         at: the averaged rates.
         smoothed: the averaged losses.
-        diverged: whether the loss was not finite, or the smoothed one more than four times the
-            lowest; the test ended there.
+        diverged: whether the loss or its gradient was not finite, or the smoothed loss more than
+            four times the lowest; the test ended there.
     """
 
     warmup: int = 0

@@ -12,6 +12,7 @@ rate allows, and the curve would begin with their noise. A run without warm-up b
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,8 +90,8 @@ def lr_find(
     """Try rising learning rates on labelled examples, and read off between which to fine-tune.
 
     The training examples are passed over as often as the steps need. The test ends before its
-    last step where the loss has diverged: where it is not finite, or smoothed more than four
-    times the lowest.
+    last step where the loss has diverged: where it or its gradient is not finite, or smoothed
+    more than four times the lowest.
 
     Args:
         out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
@@ -104,8 +105,8 @@ def lr_find(
     rate, frozen parts, batches and order of the examples are the same here.
 
     Raises:
-        BertineError: the rates do not rise, or there are too few steps; it is one of several
-            processes; what `finetune` raises of model and data.
+        BertineError: the rates do not rise, or there are too few steps; all of GLUE is named; it
+            is one of several processes; what `finetune` raises of model and data.
     """
     given = dict(locals())
     if launched():
@@ -115,8 +116,12 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher"
         )
-    for name, least in (("steps", 20), ("warmup_steps", 0)):
-        if given[name] < least:
+    if glue_task is not None and glue_task.lower() == "all":
+        raise BertineError(
+            "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
+        )
+    for name, least in (("steps", 20), ("warmup_steps", 0), ("max_tokens_per_micro_batch", 1)):
+        if given[name] is not None and given[name] < least:
             raise BertineError(f"{name} is {given[name]}, but must be at least {least}")
     if not 0.0 < layer_decay <= 1.0:
         raise BertineError(f"layer_decay is {layer_decay:g}, but must be in (0, 1]")
@@ -187,8 +192,8 @@ def lr_find(
         )
     if len(curve.losses) <= warmup_steps:
         raise BertineError(
-            f"the loss is not finite at {rate_text(min_rate)}, the lowest rate; look at the data, "
-            "or lower min_rate (--min-rate)"
+            f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
+            "look at the data, or lower min_rate (--min-rate)"
         )
     defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
     report = LrFindReport.of(
@@ -234,8 +239,14 @@ def _climb(
             if not curve.add(rate, loss):
                 display.note(f"the loss diverged at the rate {rate_text(rate)}")
                 break
-            optimizer.clipped_step(rate, max_grad_norm)
+            norm = float(optimizer.clipped_step(rate, max_grad_norm))
             optimizer.zero_grad(set_to_none=True)
+            if not math.isfinite(norm):
+                # On a GPU such an update leaves the weights as they are: without this the loss
+                # would stand still, and look as if higher rates did no harm.
+                curve.diverged = True
+                display.note(f"the gradient is not finite at the rate {rate_text(rate)}")
+                break
             display.update(step + 1, {"rate": rate_text(rate), "loss": f"{curve.smoothed[-1]:.3f}"})
     optimizer.zero_grad(set_to_none=True)
     model.eval()

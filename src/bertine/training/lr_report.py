@@ -183,7 +183,13 @@ class LrFindReport:
 
 def _notes(curve: RateCurve, found: Bracket | None, passes: float, num_examples: int) -> list[str]:
     notes = []
-    if found is None:
+    if found is None and curve.diverged:
+        notes.append(
+            f"the loss diverged after {len(curve.losses) - curve.warmup} steps with a rising rate, "
+            "before it had clearly fallen: let them rise more slowly (--steps, --max-rate), and "
+            "look whether the labels fit the texts; until then the paper's rates are the best guess"
+        )
+    elif found is None:
         notes.append(
             "the loss did not fall by clearly more than it differs from batch to batch: take "
             "larger batches (--batch-size) or more steps (--steps), and look whether the labels "

@@ -121,6 +121,10 @@ def search(
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
+    if not isinstance(data, str | Path):
+        raise BertineError(
+            "a search reads the examples anew for each of its runs; give it a file or a folder"
+        )
     grid = Grid.given(batch_sizes, learning_rates, epochs, seeds, restarts, paper_grid)
     if processes is not None and processes < 1:
         raise BertineError(f"processes is {processes}, but must be at least 1")

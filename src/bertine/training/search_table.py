@@ -245,11 +245,10 @@ class SearchResult:
             )
         if len(chosen.scores) < 2:
             doubts.append("its mean is of one run, so chance is not told from merit; add seeds")
-        elif len(self.rows) > 1 and self.rows[1].mean is not None and chosen.deviation:
+        elif len(self.rows) > 1 and self.rows[1].mean is not None:
             second = self.rows[1]
             gap = (chosen.mean or 0.0) - (second.mean or 0.0)
-            # The standard error of the chosen mean: a gap within it may be chance alone.
-            if gap < chosen.deviation / math.sqrt(len(chosen.scores)):
+            if len(second.scores) < 2 or gap <= _error_of_gap(chosen, second):
                 doubts.append(f"not clearly better than {second.setting}: more seeds would tell")
         return doubts
 
@@ -294,6 +293,13 @@ def cells(row: Row) -> list[str]:
         str(row.collapsed),
         str(row.failed),
     ]
+
+
+def _error_of_gap(one: Row, other: Row) -> float:
+    """The standard error of the difference of two means, of deviations that may differ (Welch
+    1947): a gap within it may well be chance."""
+    squares = (row.deviation**2 / len(row.scores) for row in (one, other) if row.deviation)
+    return math.sqrt(sum(squares))
 
 
 def _hundredfold(value: float | None) -> str:
