@@ -103,7 +103,7 @@ def test_longer_sequences_have_a_rate_of_their_own(
 
     def rate(*_: object, length: int, **__: object) -> float:
         asked.append(length)
-        return 1e9 / length
+        return 1e12 / length
 
     monkeypatch.setattr(ceiling, "matrix_rate", rate)
     gauge = Gauge(toys.pretraining_model(), dtype=torch.float32, max_tokens=1000)
@@ -116,9 +116,26 @@ def test_longer_sequences_have_a_rate_of_their_own(
             batch.attention_mask.sum(1),
             batch.targets["mlm_labels"].numel(),
         )
-        shares.append(gauge.facts(10_000)["share_of_ceiling"] / operations * 1e9)
+        shares.append(gauge.facts(10_000)["share_of_ceiling"] / operations * 1e12)
     assert len(asked) == 2
     assert shares == pytest.approx([asked[0], asked[0], asked[1], asked[0]])
+
+
+def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = toys.pretraining_data(store).batch(0)
+    model = toys.pretraining_model()
+    operations = useful_operations(
+        model.config, batch.attention_mask.sum(1), batch.targets["mlm_labels"].numel()
+    )
+    rates = iter([operations / 4, operations * 2])
+    monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
+    gauge = Gauge(model, dtype=torch.float32, max_tokens=1000)
+    gauge.add(batch, 1.0)
+    assert gauge.facts(10_000) == {}, "four times what the machine can do is no share"
+    gauge.add(batch, 1.0)
+    assert gauge.facts(10_000) == {"share_of_ceiling": pytest.approx(0.5)}
 
 
 def test_a_long_run_logs_its_share_and_is_the_same_run(

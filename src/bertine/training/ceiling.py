@@ -235,8 +235,13 @@ class Gauge:
                 dtype=self._dtype,
                 device=self._device,
             )
-        ceiling = self._rates[bits] * self._processes
-        return self._reset({"share_of_ceiling": self._operations / self._seconds / ceiling})
+        share = self._operations / self._seconds / (self._rates[bits] * self._processes)
+        if share > 1.0:
+            # Something else had the cores when the rate was measured: measured anew next time.
+            del self._rates[bits]
+            _rates.clear()
+            return self._reset({})
+        return self._reset({"share_of_ceiling": share})
 
     def _targets(self, batch: Batch) -> int:
         return batch.targets["mlm_labels"].numel() if self._has_mlm else 0
