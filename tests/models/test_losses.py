@@ -51,7 +51,7 @@ def test_what_is_certain_has_no_focal_loss_and_a_finite_gradient() -> None:
         each = F.cross_entropy(logits, labels, reduction="none")
         total = focal(each, -each, gamma)
         (grad,) = torch.autograd.grad(total, logits)
-        assert float(total) == pytest.approx(180.0)
+        assert total.item() == pytest.approx(180.0)
         assert bool(grad.isfinite().all())
         assert float(grad[0].abs().max()) < 1e-6 < float(grad[1].abs().min())
 
