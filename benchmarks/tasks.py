@@ -132,7 +132,7 @@ def measure(task: Task, args: argparse.Namespace, record: Record, folder: Path) 
     if args.rounds and not record.speed(task.name):
         record.add_speed(task.name, measure_speed(setting, folder, args))
     for seed in args.seeds:
-        for system in (OURS, BEST):
+        for system in [OURS, *([BEST] if seed in args.their_seeds else [])]:
             if record.run(task.name, seed, system) is None:
                 with tempfile.TemporaryDirectory(dir=folder) as out:
                     seeded = dataclasses.replace(setting, seed=seed)
@@ -148,10 +148,11 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
             continue
         mine, best = (record.runs(task.name, system, seeds) for system in (OURS, BEST))
         ratios = [_ratio(record.speed(task.name), name) for name in ("default", BEST)]
-        whole = _seconds(best) / _seconds(mine) if mine else None
+        both = bool(mine and best)
+        whole = _seconds(best) / _seconds(mine) if both else None
         for metric in task.metrics:
             scores = [[100 * run["scores"][metric] for run in runs] for runs in (mine, best)]
-            apart = statistics.fmean(scores[0]) - statistics.fmean(scores[1]) if mine else None
+            apart = statistics.fmean(scores[0]) - statistics.fmean(scores[1]) if both else None
             # One seed has no spread.
             if apart is not None and len(mine) > 1 and apart < -max(map(_spread, scores)):
                 behind.append(f"{task.name} {metric}")
@@ -181,8 +182,8 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
     )
     print(
         "scores times 100 on the held-out file, mean and standard deviation over the seeds; "
-        "faster: medians\nof turns on the same examples; whole runs: all seconds of theirs (best) "
-        "by all of ours"
+        "faster: medians\nof turns on the same examples; whole runs: mean seconds of theirs "
+        "(best) by those of ours"
     )
     if behind:
         print(f"below theirs by more than the larger of both deviations: {', '.join(behind)}")
@@ -195,7 +196,7 @@ def _ratio(speed: dict[str, Any], name: str) -> float | None:
 
 
 def _seconds(runs: list[dict[str, Any]]) -> float:
-    return sum(run["elapsed"] for run in runs)
+    return statistics.fmean(run["elapsed"] for run in runs)
 
 
 def _spread(values: list[float]) -> float:
@@ -221,6 +222,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, help="a model directory; default: all-MiniLM-L6-v2")
     parser.add_argument("--tasks", nargs="+", choices=[*TASKS, "all"], default=["all"])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2], help="none: only speed")
+    parser.add_argument(
+        "--their-seeds",
+        nargs="*",
+        type=int,
+        help="of --seeds, those with which the other system is run too; default: all",
+    )
     parser.add_argument("--epochs", type=int, help="default: by the task")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
@@ -249,6 +256,7 @@ def arguments() -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if args.rounds < 0 or args.default_steps < 0:
         parser.error("--rounds and --default-steps must be at least 0")
+    args.their_seeds = args.seeds if args.their_seeds is None else args.their_seeds
     args.tasks = list(TASKS.values() if "all" in args.tasks else map(TASKS.__getitem__, args.tasks))
     for task in args.tasks:
         for name in (task.train, task.held):

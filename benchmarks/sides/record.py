@@ -64,9 +64,9 @@ class Record:
         self._write()
 
     def runs(self, task: str, system: str, seeds: list[int]) -> list[dict[str, Any]]:
-        """The finished runs of `system` over those seeds of which both systems' are there."""
-        each: dict[str, Any] = self.tasks[task]["runs"]
-        return [each[str(s)][system] for s in seeds if len(each.get(str(s), {})) == 2]
+        """The finished runs of `system` over these seeds."""
+        found = (self.run(task, seed, system) for seed in seeds)
+        return [run for run in found if run is not None]
 
     def _write(self) -> None:
         if self.path is not None:
