@@ -16,7 +16,13 @@ from bertine.tasks.base import Task
 from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
 from bertine.tasks.examples import Examples, Splits, find_splits
 from bertine.tasks.glue import glue_task, glue_task_of
-from bertine.tasks.glue_data import find_glue_labelled, glue_built, read_glue, read_glue_file
+from bertine.tasks.glue_data import (
+    find_glue_labelled,
+    glue_built,
+    read_glue,
+    read_glue_file,
+    refuse_unlabelled,
+)
 from bertine.tasks.own_data import HOLD_OUT, read_for, read_own
 from bertine.tasks.reading import Labelled, Reading
 from bertine.tasks.span_data import read_span_evaluation, read_span_splits
@@ -203,6 +209,8 @@ class GlueReader:
         kind = glue_task_of(task.task_info().dataset)
         found = find_glue_labelled(data, kind) if kind and not reading.named else None
         if found is None:  # a table of one's own, for a model of GLUE
+            if kind and not reading.named:
+                refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
         kind, files = found
         return {
