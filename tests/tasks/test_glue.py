@@ -170,9 +170,7 @@ def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
     assert find_glue_test(tmp_path, GLUE["CoLA"], required=False) == {}
     task = glue_built(GLUE["MNLI"], read_glue(data, GLUE["MNLI"]).train, 32)
     for place in (tmp_path, path):
-        with pytest.raises(
-            BertineError, match=r"AX\.tsv: is the test file of AX, which has"
-        ):
+        with pytest.raises(BertineError, match=r"AX\.tsv: is the test file of AX, which has"):
             read_evaluation(task, place)
 
 

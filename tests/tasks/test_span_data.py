@@ -164,18 +164,24 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
     ("content", "message"),
     [
         ({"data": []}, "has no questions"),
-        ({"data": [{}]}, r"data\[0\]: has no 'paragraphs'"),
-        ({"data": ["x"]}, r"data\[0\]: is not an object"),
-        ({"data": [{"paragraphs": {}}]}, r"data\[0\]: 'paragraphs' is not a list"),
-        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\].paragraphs\[0\]: has no 'context'"),
-        (squad({"id": "a"}), r"paragraphs\[0\].qas\[0\]: has no 'question'"),
+        ({"data": [{}]}, r"data\[0\]: has no 'paragraphs', which must be a list"),
+        ({"data": ["x"]}, r"data\[0\]: is a text, but must be an object"),
+        ({"data": [{"paragraphs": {}}]}, r"data\[0\]: 'paragraphs' is an object, but must be a l"),
+        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\].paragraphs\[0\]: has no 'context', which"),
+        (squad({"id": "a"}), r"paragraphs\[0\].qas\[0\]: has no 'question', which must be a text"),
         (squad({"question": "a"}), r"qas\[0\]: has no id"),
-        (squad(question("a") | {"answers": "x"}), r"qas\[0\]: 'answers' is not a list"),
-        (squad(question("a", ("oil", "4"))), r"answers\[0\]: 'answer_start' is not a whole number"),
-        (squad(question("a", ("oil", True))), r"answers\[0\]: 'answer_start' is not a whole"),
-        (squad(question("a", is_impossible="no")), r"qas\[0\]: 'is_impossible' is not true or"),
-        (squad(question("a"), context=7), r"paragraphs\[0\]: 'context' is not a text"),
-        ([1], "is not in SQuAD's format"),
+        (squad(question("a") | {"answers": "x"}), r"qas\[0\]: 'answers' is a text, but must be"),
+        (squad(question("a", ("oil", "4"))), r"answers\[0\]: 'answer_start' is a text, but must"),
+        (squad(question("a", ("oil", 4.5))), r"answer_start' is a number, but must be a whole nu"),
+        (squad(question("a", ("oil", True))), r"answers\[0\]: 'answer_start' is a truth value"),
+        (squad(question("a", is_impossible="no")), r"qas\[0\]: 'is_impossible' is a text, but mu"),
+        (squad(question("a"), context=7), r"paragraphs\[0\]: 'context' is a number, but must be"),
+        (
+            [1],
+            r"train\.json: is a list, but SQuAD's format is one JSON object with a list",
+        ),
+        ({"data": {}}, r'is an object whose "data" is an object, but'),
+        ({"version": "1.1"}, r"is an object with the keys 'version', but SQuAD's format"),
     ],
 )
 def test_a_broken_file_names_its_place(tmp_path: Path, content: Any, message: str) -> None:
@@ -184,6 +190,55 @@ def test_a_broken_file_names_its_place(tmp_path: Path, content: Any, message: st
         read_squad(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", r"train\.json: the file is empty"),
+        (b" \n\n", r"train\.json: the file is empty"),
+        (
+            b'{"data": [{"para',
+            r"json:1:12: not valid JSON \(Unterminated .*; is the file cut",
+        ),
+        (b'{\n "data": [\n  {"title": "a",}\n ]\n}', r"train\.json:3:\d+: not valid JSON \(.*\);"),
+        (b"{'data': []}", r"json:1:2: not valid JSON \(Expecting property name .* a list \"data\""),
+        ("\ufeff{}".encode("utf-16"), r"train\.json: is UTF-16 or UTF-32; convert it"),
+        (b'{"version": "1.1",\n"data": ["\xff"]}', r"json:2: invalid UTF-8 \(byte 0xff\); save"),
+        (b"[" * 100_000, r"train\.json: not valid JSON \("),
+        (b'{"question": "a"}\n{"question": "b"}\n', r"json: is JSON lines, but SQuAD's format"),
+    ],
+)
+def test_json_that_is_broken_or_something_else_is_told_by_place(
+    tmp_path: Path, raw: bytes, message: str
+) -> None:
+    path = tmp_path / "train.json"
+    path.write_bytes(raw)
+    with pytest.raises(BertineError, match=message) as caught:
+        read_span_splits(path, official=True, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(squad(question("a", ("oil", 4)))), encoding="utf-8-sig")
+    assert len(read_squad(path)) == 1
+
+
+def test_nothing_is_said_of_the_columns_of_squads_files_in_vain(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.json", squad(question("a", ("oil", 4))))
+    given: dict[str, Any] = {"text_columns": ["q", "c"], "label_column": "a", "quotes": False}
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-")
+        for data in (path, tmp_path):
+            with pytest.raises(BertineError, match=rf"dev\.json: .* leave out {name} \({option}\)"):
+                read_span_evaluation(data, trained_with=(["q", "c"], None), **{name: value})
+    columns = (["q", "c"], "a")
+    assert len(read_span_evaluation(path, trained_with=columns, label_column=None)) == 1
+    table = tmp_path / "own.csv"
+    table.write_text("q,c,a,b\nwhat ?,The oil .,oil,The\n")
+    assert read_span_evaluation(table, trained_with=columns).label_column == "a"
+    assert read_span_evaluation(table, trained_with=columns, label_column="b").label_column == "b"
 
 
 def test_what_is_squads_format_and_what_is_not(tmp_path: Path) -> None:
@@ -321,7 +376,7 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
     assert [item.id for item in validation.items] == ["dev2.0"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["dev2.0"]
     # One's own task takes the file, too, but its columns are what they are.
-    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns and quotes are k"):
+    with pytest.raises(BertineError, match=r"whose columns and quotes are known; leave out label"):
         read_span_splits(path, official=False, seed=0, label_column="answer")
     train, validation = read_span_splits(path, official=False, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]

@@ -118,12 +118,8 @@ class SpanReader:
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
-        named = {
-            **reading.table,
-            "text_columns": reading.text_columns or task.text_columns,
-            "label_column": reading.label_column or (task.label_column if own else None),
-        }
-        return {"": read_span_evaluation(data, **named)}
+        trained = (task.text_columns, task.label_column if own else None)
+        return {"": read_span_evaluation(data, trained_with=trained, **reading.table)}
 
 
 class TaggedReader:

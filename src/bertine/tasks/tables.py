@@ -249,7 +249,7 @@ class Table:
         value = self._value(row, column)
         if not isinstance(value, str):
             raise BertineError(
-                f"{self.name}:{row.line}: {column!r} is {_json_kind(value)}, but must be a text"
+                f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
             )
         return value
 
@@ -263,7 +263,7 @@ class Table:
             return str(value)
         if isinstance(value, str) and value.strip():
             return value.strip()
-        what = "empty" if isinstance(value, str) else _json_kind(value)
+        what = "empty" if isinstance(value, str) else json_kind(value)
         if isinstance(value, float):
             what = "NaN"
         raise BertineError(
@@ -321,7 +321,7 @@ class Table:
                 raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
             if not isinstance(values, dict):
                 raise BertineError(
-                    f"{self.name}:{number}: {_json_kind(values)}, but JSON lines have one object "
+                    f"{self.name}:{number}: {json_kind(values)}, but JSON lines have one object "
                     '({"text": ...}) on each line'
                 )
             yield Row(number, values)
@@ -409,6 +409,7 @@ def encodable(text: str) -> bool:
     return True
 
 
-def _json_kind(value: Any) -> str:
+def json_kind(value: Any) -> str:
+    """What kind of JSON a value is, for messages."""
     names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a text" if isinstance(value, str) else "a number")
