@@ -2,7 +2,8 @@
 
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
 RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
-on the way (invalid UTF-8, NUL bytes, blank lines) is counted in :class:`TableStats`.
+on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
+:class:`~bertine.tasks.table_lines.TableStats`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +25,9 @@ from typing import Any, BinaryIO
 from bertine.errors import BertineError
 from bertine.tasks.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
 from bertine.tasks.parquet import is_parquet, open_parquet
-from bertine.text.streams import open_stream, reading
+from bertine.tasks.table_lines import MAX_LINE_BYTES, TableLines, TableStats
+from bertine.text.streams import open_stream
 
-#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
-MAX_LINE_BYTES = 16 * 2**20
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
@@ -41,80 +41,6 @@ class Row:
 
     line: int
     values: dict[str, Any]
-
-
-@dataclass
-class TableStats:
-    """What was met and mended while reading; `damaged` are the lines of rows left out."""
-
-    rows: int = 0
-    blank_lines: int = 0
-    invalid_utf8: int = 0
-    nul_bytes: int = 0
-    damaged: list[int] = field(default_factory=list)
-
-    def notes(self, name: str) -> list[str]:
-        """One line for each thing that a user should know about the table `name`."""
-        notes = []
-        if self.invalid_utf8:
-            notes.append(
-                f"{name}: {self.invalid_utf8} invalid UTF-8 sequences were replaced by U+FFFD"
-            )
-        if self.nul_bytes:
-            notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
-        if self.blank_lines:
-            notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
-        if self.damaged:
-            lines = ", ".join(map(str, self.damaged[:10]))
-            more = ", …" if len(self.damaged) > 10 else ""
-            notes.append(
-                f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
-                f"than there are columns (lines {lines}{more})"
-            )
-        return notes
-
-
-class _Lines:
-    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
-
-    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
-        self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
-        self._path = Path(name)
-        self.number = 0
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        with reading(self._path):
-            raw = self._handle.readline(MAX_LINE_BYTES + 1)
-        if not raw:
-            raise StopIteration
-        self.number += 1
-        where = f"{self._name}:{self.number}"
-        if len(raw) > MAX_LINE_BYTES:
-            raise BertineError(
-                f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
-            )
-        if self.number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        if b"\0" in raw:
-            if self._strict:
-                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
-            self._stats.nul_bytes += raw.count(b"\0")
-            raw = raw.replace(b"\0", b"")
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if self._strict:
-                raise BertineError(
-                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
-                ) from error
-            text = raw.decode("utf-8", errors="replace")
-            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
-            return text
 
 
 class Table:
@@ -175,7 +101,7 @@ class Table:
             inner_suffix(path)  # refuses what is no text
             handle = self._stack.enter_context(open_stream(Path(path))).reader
         try:
-            self._lines = _Lines(handle, self.name, strict, self.stats)
+            self._lines = TableLines(handle, self.name, strict, self.stats)
             first = next(self._lines, None)
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")

@@ -1,0 +1,87 @@
+"""The lines of a table: decoded, mended where they are damaged, and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from bertine.errors import BertineError
+from bertine.text.streams import reading
+
+#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
+MAX_LINE_BYTES = 16 * 2**20
+
+
+@dataclass
+class TableStats:
+    """What was met and mended while reading; `damaged` are the lines of rows left out."""
+
+    rows: int = 0
+    blank_lines: int = 0
+    invalid_utf8: int = 0
+    nul_bytes: int = 0
+    damaged: list[int] = field(default_factory=list)
+
+    def notes(self, name: str) -> list[str]:
+        """One line for each thing that a user should know about the table `name`."""
+        notes = []
+        if self.invalid_utf8:
+            notes.append(
+                f"{name}: {self.invalid_utf8} invalid UTF-8 sequences were replaced by U+FFFD"
+            )
+        if self.nul_bytes:
+            notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
+        if self.blank_lines:
+            notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
+        if self.damaged:
+            lines = ", ".join(map(str, self.damaged[:10]))
+            more = ", …" if len(self.damaged) > 10 else ""
+            notes.append(
+                f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
+                f"than there are columns (lines {lines}{more})"
+            )
+        return notes
+
+
+class TableLines:
+    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
+
+    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
+        self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
+        self._path = Path(name)
+        self.number = 0
+
+    def __iter__(self) -> TableLines:
+        return self
+
+    def __next__(self) -> str:
+        with reading(self._path):
+            raw = self._handle.readline(MAX_LINE_BYTES + 1)
+        if not raw:
+            raise StopIteration
+        self.number += 1
+        where = f"{self._name}:{self.number}"
+        if len(raw) > MAX_LINE_BYTES:
+            raise BertineError(
+                f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
+            )
+        if self.number == 1:
+            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if b"\0" in raw:
+            if self._strict:
+                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
+            self._stats.nul_bytes += raw.count(b"\0")
+            raw = raw.replace(b"\0", b"")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self._strict:
+                raise BertineError(
+                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
+                ) from error
+            text = raw.decode("utf-8", errors="replace")
+            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
+            return text
