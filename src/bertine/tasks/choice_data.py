@@ -16,7 +16,8 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 from bertine.tasks.examples import Examples, as_columns, read_examples
-from bertine.tasks.tables import Table
+from bertine.tasks.parquet import is_parquet
+from bertine.tasks.tables import Table, require_columns
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
@@ -77,7 +78,8 @@ def read_choices(
         reading: `format`, `quotes` and `strict` of :func:`~bertine.tasks.examples.read_examples`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; what reading the table raises.
+        BertineError: a column is missing or cannot be told; a row of JSON lines has a choice that
+            the first has not, and nobody names them; what reading the table raises.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
@@ -88,6 +90,8 @@ def read_choices(
             prompts, choices = choice_columns_of(
                 table.name, table.columns, text_columns, choice_columns
             )
+            if table.layout.kind == "jsonl" and not is_parquet(path):
+                _check_keys(table, choices, told=not choice_columns)
     columns = (*prompts, *choices)
     return (
         read_examples(
@@ -99,6 +103,26 @@ def read_choices(
         ),
         choices,
     )
+
+
+def _check_keys(table: Table, choices: tuple[str, ...], *, told: bool) -> None:
+    """JSON lines may have other keys in each row: none may have a choice that nobody knows of,
+    where they are `told` from the first row, and every choice must be in some row. (Rows that lack
+    one of the last choices have fewer, and are counted by the table.)
+
+    Raises:
+        BertineError: it is not so; names the row.
+    """
+    seen: dict[str, None] = {}
+    for row in table:
+        new = [key for key in row.values if key not in choices and _CHOICE.fullmatch(key)]
+        if told and new:
+            raise BertineError(
+                f"{table.name}:{row.line}: has the choice {new[0]!r}, which the first row has not "
+                f"({', '.join(choices)}); name all choices with choice_columns (--choice-columns)"
+            )
+        seen.update(dict.fromkeys(row.values))
+    require_columns(table.name, list(seen), choices)
 
 
 def choice_task(

@@ -178,7 +178,7 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     """The asked-for text columns, which must be there, or else the usual ones that are there."""
     text_columns = as_columns(text_columns)
     if text_columns:
-        require_columns(table.name, table.columns, text_columns)
+        table.require(text_columns)
         return text_columns
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -11,17 +12,31 @@ from bertine.text.streams import reading
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
+#: So many lines are named where something is counted.
+_SHOWN = 10
 
 
 @dataclass
 class TableStats:
-    """What was met and mended while reading; `damaged` are the lines of rows left out."""
+    """What was met and mended while reading.
+
+    Attributes:
+        damaged: the lines of rows left out.
+        lacking: of optional columns, how many rows of JSON lines have no such key, and the first
+            of their lines.
+    """
 
     rows: int = 0
     blank_lines: int = 0
     invalid_utf8: int = 0
     nul_bytes: int = 0
     damaged: list[int] = field(default_factory=list)
+    lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+
+    def lack(self, column: str, line: int) -> None:
+        """Count a row without the key `column`."""
+        count, lines = self.lacking.get(column, (0, []))
+        self.lacking[column] = count + 1, [*lines, line] if count < _SHOWN else lines
 
     def notes(self, name: str) -> list[str]:
         """One line for each thing that a user should know about the table `name`."""
@@ -35,13 +50,22 @@ class TableStats:
         if self.blank_lines:
             notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
         if self.damaged:
-            lines = ", ".join(map(str, self.damaged[:10]))
-            more = ", …" if len(self.damaged) > 10 else ""
             notes.append(
                 f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
-                f"than there are columns (lines {lines}{more})"
+                f"than there are columns ({_lines(self.damaged, len(self.damaged))})"
+            )
+        for column, (count, lines) in self.lacking.items():
+            notes.append(
+                f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without "
+                f"it ({_lines(lines, count)})"
             )
         return notes
+
+
+def _lines(first: Sequence[int], count: int) -> str:
+    """The first of `count` lines, for a message."""
+    more = ", …" if count > _SHOWN else ""
+    return f"lines {', '.join(map(str, first[:_SHOWN]))}{more}"
 
 
 class TableLines:

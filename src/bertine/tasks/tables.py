@@ -61,6 +61,7 @@ class Table:
         header: the names of the columns of a csv or tsv file whose first line is a row already.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
         optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
+            Rows without such a key are counted.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
@@ -69,8 +70,9 @@ class Table:
         stats: counts so far; complete after the last row.
 
     Raises:
-        BertineError: the file is missing, empty or not readable, a wanted column is not there;
-            while iterating, a row has the wrong number of cells, broken quotes or broken JSON.
+        BertineError: the file is missing, empty or not readable, a wanted column is not there,
+            `quotes` is given for what has none; while iterating, a row has the wrong number of
+            cells, broken quotes or broken JSON.
     """
 
     def __init__(
@@ -90,7 +92,8 @@ class Table:
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict, self._optional = strict, frozenset(optional)
+        self._strict, self._optional = strict, tuple(optional)
+        self._may_lack: tuple[str, ...] = ()
         if is_parquet(path) and str(path) != "-":
             self._open_parquet(path, format, quotes)
             return
@@ -106,10 +109,16 @@ class Table:
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
             self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            if quotes is not None and self.layout.kind not in ("csv", "tsv"):
+                what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
+                raise BertineError(
+                    f"{self.name}: is {what}, which has no quotes around cells; leave out quotes"
+                )
             self.columns: list[str] = []
+            self._may_lack = self._optional if self.layout.kind == "jsonl" else ()
             self._rows = self._start(first)
             if self.layout.kind != "text":
-                require_columns(self.name, self.columns, self._wanted)
+                self.require(self._wanted)
         except BaseException:
             self.close()
             raise
@@ -123,7 +132,7 @@ class Table:
             Row(number, {name: self._mended(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
-        require_columns(self.name, self.columns, self._wanted)
+        self.require(self._wanted)
 
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
@@ -165,7 +174,20 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         for row in self._rows:
             self.stats.rows += 1
+            for column in self._may_lack:
+                if column not in row.values:
+                    self.stats.lack(column, row.line)
             yield row
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Refuse a table without one of `columns`; optional ones may be missing in the first row
+        of JSON lines.
+
+        Raises:
+            BertineError: one is not there; names the first.
+        """
+        wanted = [column for column in columns if column not in self._may_lack]
+        require_columns(self.name, self.columns, wanted)
 
     def text(self, row: Row, column: str) -> str:
         """The value of `column`, which must be there and be a string; "" of an optional column
