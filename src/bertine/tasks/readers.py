@@ -123,7 +123,7 @@ class SpanReader:
 
 
 class TaggedReader:
-    """Words with their tags: column files, or JSON lines."""
+    """Words with their tags: column files, JSON lines or Parquet."""
 
     def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
         columns = self._columns(reading)
@@ -154,6 +154,10 @@ class TaggedReader:
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         assert isinstance(task, Tagging)
         columns = self._columns(reading)
+        if not task.has_entities and reading.tag_scheme not in (None, "plain"):
+            raise BertineError(
+                "the model's tags mark no entities, so they are in no scheme; leave out tag_scheme"
+            )
         trained = Columns.trained_with(task.text_columns, task.label_column)
         sentences = read_sentences(
             _labelled_file(data, find_tagged),
