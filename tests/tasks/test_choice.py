@@ -22,8 +22,9 @@ from bertine.models.model import Model
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
 from bertine.tasks.choice_data import choice_task, read_choices
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.own_data import read_for
+from bertine.tasks.examples import Example, Examples, Splits
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import read_for, read_own
 from bertine.training.fit import accumulate
 
 HEADER = (
@@ -126,8 +127,14 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     rows = [row, {**row, "choice2": "c"}, row]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    with pytest.raises(BertineError, match=r"jsonl:2: has the choice 'choice2', which the first r"):
+    with pytest.raises(BertineError, match=r"jsonl:2: has the choice 'choice2' besides tho"):
         read_choices(path)
+    first = tmp_path / "first.jsonl"
+    first.write_text(json.dumps(row) + "\n")
+    with pytest.raises(
+        BertineError, match=r"jsonl:2: has the choice 'choice2' besides those .*1\)"
+    ):
+        read_own(MultipleChoice, Splits(first, validation=path), seed=0, options=TableOptions())
     named = ("choice0", "choice1", "choice2")
     examples, choices = read_choices(path, choice_columns=named)
     assert [item.texts for item in examples.items] == [

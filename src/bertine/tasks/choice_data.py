@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def read_choices(
 
     Raises:
         BertineError: a column is missing or cannot be told; a row of JSON lines has a choice that
-            the first has not, and nobody names them; what reading the table raises.
+            the first has not, where nobody names them; what reading the table raises.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
@@ -90,8 +90,11 @@ def read_choices(
             prompts, choices = choice_columns_of(
                 table.name, table.columns, text_columns, choice_columns
             )
-            if table.layout.kind == "jsonl" and not is_parquet(path):
-                _check_keys(table, choices, told=not choice_columns)
+        keys = json_keys(path, **reading)
+        if keys and not choice_columns:
+            refuse_added(str(path), keys, choices)
+        if keys:
+            require_columns(str(path), list(keys), choices)
     columns = (*prompts, *choices)
     return (
         read_examples(
@@ -105,24 +108,41 @@ def read_choices(
     )
 
 
-def _check_keys(table: Table, choices: tuple[str, ...], *, told: bool) -> None:
-    """JSON lines may have other keys in each row: none may have a choice that nobody knows of,
-    where they are `told` from the first row, and every choice must be in some row. (Rows that lack
-    one of the last choices have fewer, and are counted by the table.)
+def json_keys(path: Path | str, **reading: Any) -> dict[str, int]:
+    """Every key of JSON lines, whose rows may have different ones, and the line that has it first;
+    of other tables none, since their rows have the same columns.
+
+    Args:
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
 
     Raises:
-        BertineError: it is not so; names the row.
+        BertineError: what reading the table raises.
     """
-    seen: dict[str, None] = {}
-    for row in table:
-        new = [key for key in row.values if key not in choices and _CHOICE.fullmatch(key)]
-        if told and new:
+    keys: dict[str, int] = {}
+    with Table(path, **reading) as table:
+        if table.layout.kind == "jsonl" and not is_parquet(path):
+            for row in table:
+                for key in row.values:
+                    keys.setdefault(key, row.line)
+    return keys
+
+
+def refuse_added(name: str, keys: Mapping[str, int], choices: Sequence[str]) -> None:
+    """Refuse a file `name` with a choice that is none of `choices`, which nobody has named.
+
+    Args:
+        keys: of the file, each with the first line that has it.
+
+    Raises:
+        BertineError: a key looks like another choice; names its line.
+    """
+    for key, line in keys.items():
+        if key not in choices and _CHOICE.fullmatch(key):
             raise BertineError(
-                f"{table.name}:{row.line}: has the choice {new[0]!r}, which the first row has not "
-                f"({', '.join(choices)}); name all choices with choice_columns (--choice-columns)"
+                f"{name}:{line}: has the choice {key!r} besides those of the first row of the "
+                f"training file ({', '.join(choices)}); name all choices with choice_columns "
+                "(--choice-columns)"
             )
-        seen.update(dict.fromkeys(row.values))
-    require_columns(table.name, list(seen), choices)
 
 
 def choice_task(

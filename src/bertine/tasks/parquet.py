@@ -67,7 +67,9 @@ def _opened(path: str | Path) -> Any:
     with os_errors(path, "reading it"):
         try:
             return pq.ParquetFile(str(path))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
 
 

@@ -94,6 +94,11 @@ class TableLines:
             if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
+            if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
+                raise BertineError(
+                    f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file "
+                    "with \\n"
+                )
         if b"\0" in raw:
             if self._strict:
                 raise BertineError(f"{where}: NUL byte; remove it, or read without strict")

@@ -260,13 +260,16 @@ class Table:
                 self.stats.blank_lines += 1
                 continue
             try:
-                values = json.loads(line)
+                values = json.loads(line, object_pairs_hook=_object)
                 if "\\u" in line:  # half a character can only come from an escape
                     values = self._encodable(values, number)
             except BertineError:
                 raise
             except (ValueError, RecursionError) as error:
-                raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
+                raise BertineError(
+                    f"{self.name}:{number}: not valid JSON ({error}); JSON lines have one whole "
+                    "object on each line"
+                ) from error
             if not isinstance(values, dict):
                 raise BertineError(
                     f"{self.name}:{number}: {json_kind(values)}, but JSON lines have one object "
@@ -326,6 +329,15 @@ class Table:
                     f"(separator {self.layout.delimiter!r}{hint})"
                 )
             yield Row(line, dict(zip(self.columns, values, strict=True)))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key that is there twice would lose its first value in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
