@@ -196,7 +196,9 @@ def test_what_is_said_in_vain(made: Path, tmp_path: Path, fails: Fails) -> None:
     assert "no quotes" in fails("evaluate", classifier, "--data", lines, "--quotes")
     store = ["evaluate", made / "model", "--data", made / "store"]
     for option, name in ((["--label-column", "x"], "label_column"), (["--strict"], "strict")):
-        assert f"is a token store, read as it is; leave out {name}" in fails(*store, *option)
+        assert f"is a token store, which is read as it is; leave out {name}" in fails(
+            *store, *option
+        )
 
 
 def test_labels_that_are_floats_elsewhere(made: Path, tmp_path: Path, fails: Fails) -> None:
