@@ -148,9 +148,11 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
 ) -> None:
     content = squad(question("a", ("x", 0)), question("a", ("", 0)), context=" ")
     content["data"] += squad(question("b", ("\ud800il", 4)), context="The \ud800il")["data"]
+    content["data"][0]["paragraphs"][0]["qas"][1]["question"] = " "
     examples = read_squad(write(tmp_path / "dev.json", content))
     notes = "\n".join(examples.notes)
     assert "2 of 3 contexts are empty" in notes
+    assert "1 of 3 questions are empty" in notes
     assert "1 ids stand for more than one question" in notes
     assert "1 of 3 gold answers are empty texts" in notes
     assert "2 texts with half a character" in notes
