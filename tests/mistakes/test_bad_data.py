@@ -84,14 +84,14 @@ def test_tables(
         (
             "regression",
             "train.csv",
-            b"text,label\na,1\nb,nan\n",
-            ":3: the score is 'nan', but must",
+            b"text,label\na,1\nb,nan\nc,2\nd,3\n",
+            ":3: the score is 'nan', but must be a number",
         ),
         (
             "regression",
             "train.csv",
-            b'text,label\na,1\nb,"1,5"\n',
-            ":3: the score is '1,5', but mu",
+            b'text,label\na,1\nb,"1,5"\nc,2\nd,3\n',
+            ":3: the score is '1,5', but must be a number",
         ),
         (
             "regression",
@@ -122,15 +122,10 @@ def test_tables(
         (
             "choice",
             "train.csv",
-            b"question,choice0,choice1,label\na,b,c,2\n",
-            ":2: the label is '2'",
+            QUIZ + b"a,b,c,2\n",
+            ":5: the label is '2', but must be the number",
         ),
-        (
-            "choice",
-            "train.csv",
-            b"question,choice0,choice1,label\na,,c,1\n",
-            ":2: the choice 'choic",
-        ),
+        ("choice", "train.csv", QUIZ + b"a,,c,1\n", ":5: the choice 'choice0' is empty, but one"),
         ("squad", "train-v1.1.json", b'{"data": [', ":1:11: not valid JSON ("),
         (
             "squad",
