@@ -30,7 +30,7 @@ from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, encodable, missing_column
+from bertine.tasks.tables import Row, Table, encodable, json_row, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
@@ -151,6 +151,7 @@ class _Job:
         self.name, self.columns, self.details, self.report = name, columns, details, report
         self._met: Counter[str] = Counter()
         self._blank = 0
+        self._halves = 0
         self._documents = False
 
     def _run(self, sentences: Sentences) -> list[Tags]:
@@ -172,6 +173,11 @@ class _Job:
             )
         if self._blank:
             self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
+        if self._halves:
+            self.report.notes.append(
+                f"{self.name}: {self._halves} rows have half a character (\\udXXX), which is read "
+                "as a question mark"
+            )
 
     # Column files
 
@@ -242,7 +248,7 @@ class _Job:
                         full = [row for row in chunk if row.values["text"].strip()]
                         self._blank += len(chunk) - len(full)
                         chunk = full
-                        values = [_json_object(self.name, row) for row in chunk]
+                        values = [self._json_row(row) for row in chunk]
                     texts = [
                         self._json_text(row.line, value)
                         for row, value in zip(chunk, values, strict=True)
@@ -290,6 +296,13 @@ class _Job:
             added["entities"] = [mention.to_dict() for mention in answer.entities]
         return added
 
+    def _json_row(self, row: Row) -> dict[str, Any]:
+        line: str = row.values["text"]
+        value = json_row(line, f"{self.name}:{row.line}")
+        # Half a character can only come from an escape.
+        self._halves += "\\u" in line and not encodable(json.dumps(value, ensure_ascii=False))
+        return value
+
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key
         if wanted and "text_columns" in self.columns.given and wanted not in value:
@@ -327,13 +340,3 @@ def _characters(row: Row) -> int:
         for value in row.values.values()
         if isinstance(value, str | list)
     )
-
-
-def _json_object(name: str, row: Row) -> dict[str, Any]:
-    try:
-        value = json.loads(row.values["text"])
-    except (ValueError, RecursionError) as error:
-        raise BertineError(f"{name}:{row.line}: not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise BertineError(f'{name}:{row.line}: JSON lines have one object ({{"words": …}}) a line')
-    return value
