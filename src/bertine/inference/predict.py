@@ -198,6 +198,11 @@ def predict(
                     f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
                     "the model takes pairs; give csv, tsv or jsonl"
                 )
+            if text_columns is not None and columns != (LINE_COLUMN,):
+                raise BertineError(
+                    f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
+                    "line; leave out text_columns, or give the format (csv, tsv or jsonl)"
+                )
             columns = (LINE_COLUMN,)
         report.columns = [
             _unused(name, table.columns) for name in task.output_columns(all_probabilities)

@@ -1,4 +1,5 @@
-"""Tags for a file: column files get a column, JSON lines keys; plain text becomes JSON lines."""
+"""Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
+lines."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ from bertine.tasks.conll import (
 )
 from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, encodable
+from bertine.tasks.tables import Row, Table, encodable, json_row, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
@@ -85,7 +87,8 @@ def tag_file(
     model reads document context).
 
     A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
-    ``entities`` for their words, or ``entities`` for their ``text``. A line of plain text becomes
+    ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
+    lines with these. A line of plain text becomes
     a line of JSON, with the text and its entities by characters; tags that mark no entities come
     with their words.
 
@@ -107,10 +110,11 @@ def tag_file(
     report = TagReport()
     bar = progress()
     bar.disable = not show_progress or str(output) == "-"
-    with Table(input, format="text", strict=strict) as table:
+    parquet = is_parquet(input)
+    with Table(input, format=format if parquet else "text", strict=strict) as table:
         rows = iter(table)
         head = list(islice(rows, _HEAD))
-        kind = _kind(input, head, format)
+        kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
         job = _Job(predictor, table.name, columns, details, report)
         with open_writer(output, Layout("text"), [LINE_COLUMN]) as writer, bar:
@@ -147,6 +151,7 @@ class _Job:
         self.name, self.columns, self.details, self.report = name, columns, details, report
         self._met: Counter[str] = Counter()
         self._blank = 0
+        self._halves = 0
         self._documents = False
 
     def _run(self, sentences: Sentences) -> list[Tags]:
@@ -168,6 +173,11 @@ class _Job:
             )
         if self._blank:
             self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
+        if self._halves:
+            self.report.notes.append(
+                f"{self.name}: {self._halves} rows have half a character (\\udXXX), which is read "
+                "as a question mark"
+            )
 
     # Column files
 
@@ -220,7 +230,7 @@ class _Job:
             text = line.text.rstrip(" \r") if added else line.text
             writer.write({LINE_COLUMN: by.join([text, *added])})
 
-    # JSON lines and plain text
+    # JSON lines, Parquet and plain text
 
     def lines_of(self, kind: str) -> Any:
         """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
@@ -232,10 +242,13 @@ class _Job:
                     values = [dict(row.values) for row in chunk]
                     texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
                 else:
-                    full = [row for row in chunk if row.values["text"].strip()]
-                    self._blank += len(chunk) - len(full)
-                    chunk = full
-                    values = [_json_object(self.name, row) for row in chunk]
+                    if kind == "parquet":
+                        values = [dict(row.values) for row in chunk]
+                    else:
+                        full = [row for row in chunk if row.values["text"].strip()]
+                        self._blank += len(chunk) - len(full)
+                        chunk = full
+                        values = [self._json_row(row) for row in chunk]
                     texts = [
                         self._json_text(row.line, value)
                         for row, value in zip(chunk, values, strict=True)
@@ -283,8 +296,17 @@ class _Job:
             added["entities"] = [mention.to_dict() for mention in answer.entities]
         return added
 
+    def _json_row(self, row: Row) -> dict[str, Any]:
+        line: str = row.values["text"]
+        value = json_row(line, f"{self.name}:{row.line}")
+        # Half a character can only come from an escape.
+        self._halves += "\\u" in line and not encodable(json.dumps(value, ensure_ascii=False))
+        return value
+
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key
+        if wanted and "text_columns" in self.columns.given and wanted not in value:
+            raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
         text = value.get("text" if key is None or key not in value else key)
         if isinstance(text, str):
@@ -303,7 +325,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
     size = 0
     for row in rows:
         chunk.append(row)
-        size += len(row.values["text"]) + 1
+        size += _characters(row) + 1
         if size >= 7 * CHUNK_WORDS:
             yield chunk
             chunk, size = [], 0
@@ -311,11 +333,10 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _json_object(name: str, row: Row) -> dict[str, Any]:
-    try:
-        value = json.loads(row.values["text"])
-    except (ValueError, RecursionError) as error:
-        raise BertineError(f"{name}:{row.line}: not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise BertineError(f'{name}:{row.line}: JSON lines have one object ({{"words": …}}) a line')
-    return value
+def _characters(row: Row) -> int:
+    """Of a line; of a row of Parquet about."""
+    return sum(
+        len(value) if isinstance(value, str) else 7 * len(value)
+        for value in row.values.values()
+        if isinstance(value, str | list)
+    )

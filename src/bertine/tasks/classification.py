@@ -5,7 +5,6 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.labels import known_labels, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
@@ -130,6 +130,11 @@ class TextClassification(TaskDefaults):
         )
         for example in examples.items:
             task.label_id(example.label, examples.source, example.line)
+        for one, other in same_numbers(task.labels):
+            note = f"{examples.source}: the labels {one!r} and {other!r} are told apart, but are "
+            note += "the same number; write them alike if they are the same label"
+            if note not in examples.notes:
+                examples.notes.append(note)
         return task
 
     @classmethod
@@ -178,12 +183,8 @@ class TextClassification(TaskDefaults):
         if label is None:
             return None
         if label not in self._ids:
-            near = difflib.get_close_matches(label, self.labels, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            known = ", ".join(self.labels[:20]) + (", …" if len(self.labels) > 20 else "")
-            raise BertineError(
-                f"{source}:{line}: unknown label {label!r}{hint}; the known ones are {known}"
-            )
+            known = known_labels(label, self.labels)
+            raise BertineError(f"{source}:{line}: unknown label {label!r}{known}")
         return self._ids[label]
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:

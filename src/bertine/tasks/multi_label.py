@@ -9,7 +9,6 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -32,6 +31,7 @@ from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
+from bertine.tasks.labels import known_labels
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
@@ -189,12 +189,8 @@ class MultiLabel(TaskDefaults):
         found = np.zeros(len(self.labels), dtype=np.float32)
         for name in labels_in(label):
             if name not in self._ids:
-                near = difflib.get_close_matches(name, self.labels, n=1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
-                known = ", ".join(self.labels[:20]) + (", …" if len(self.labels) > 20 else "")
-                raise BertineError(
-                    f"{source}:{line}: unknown label {name!r}{hint}; the known ones are {known}"
-                )
+                known = known_labels(name, self.labels)
+                raise BertineError(f"{source}:{line}: unknown label {name!r}{known}")
             found[self._ids[name]] = 1.0
         return found
 

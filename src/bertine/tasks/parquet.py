@@ -33,13 +33,8 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with os_errors(path, "reading it"):
-        try:
-            file = pq.ParquetFile(str(path))
-        except pa.ArrowInvalid as error:
-            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+    file = _opened(path)
     columns = list(file.schema_arrow.names)
     for name in columns:
         if columns.count(name) > 1:
@@ -54,7 +49,7 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                     if batch is None:
                         return
                     values = [_values(column) for column in batch.columns]
-                except (pa.ArrowException, OSError) as error:
+                except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                     raise BertineError(
                         f"{path}: is damaged, or of a kind that cannot be read "
                         f"({_first_line(error)})"
@@ -63,6 +58,38 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                     yield dict(zip(columns, map(_plain, row), strict=True))
 
     return columns, rows()
+
+
+def _opened(path: str | Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with os_errors(path, "reading it"):
+        try:
+            return pq.ParquetFile(str(path))
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
+            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+
+
+def class_names(path: str | Path, column: str) -> tuple[str, ...]:
+    """What the numbers in a column of lists stand for, where the `datasets` library has written
+    that down beside the table (its ``ClassLabel``); empty where nobody says.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    with _opened(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+    try:
+        told = json.loads(metadata.get(b"huggingface", b"{}"))
+        feature = told["info"]["features"][column]
+        names = (feature[0] if isinstance(feature, list) else feature["feature"])["names"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ()
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if texts else ()
 
 
 def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
@@ -114,16 +141,28 @@ def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
 
 def _values(column: Any) -> list[Any]:
     """The values of an Arrow array as Python's; as texts where Python has nothing for them: times
-    to the nanosecond, years after 9999."""
+    to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
     import pyarrow as pa
 
     try:
         values: list[Any] = column.to_pylist()
     except pa.ArrowException:
         raise
+    except UnicodeDecodeError:
+        values = column.cast(_bytes_of(column.type)).to_pylist()
     except (ValueError, OverflowError, LookupError):
         values = column.cast(pa.string()).to_pylist()
     return values
+
+
+def _bytes_of(kind: Any) -> Any:
+    """The Arrow type of the bytes of texts, or of lists of texts; another one stays."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_bytes_of(kind.value_type))
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.large_binary() if texts else kind
 
 
 def _plain(value: Any) -> Any:
