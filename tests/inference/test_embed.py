@@ -354,8 +354,8 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
     expected = [{**row, "more": json.dumps(row["more"])} for row in rows]
     assert found == expected
     for bad, said in [
-        ({"text": "a", "id": "x"}, "line 2: the column 'id' is of the kind int"),
-        ({"x": 1}, "line 2 has a key 'x'"),
+        ({"text": "a", "id": "x"}, r"in\.jsonl:2: the column 'id' is of the kind int"),
+        ({"x": 1}, r"in\.jsonl:2: has a key 'x'"),
     ]:
         embedder = Embedder.load(deep)
         source.write_text(json.dumps(rows[0]) + "\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.inference.engine import Engine
 from bertine.inference.samples import sample_inputs
@@ -162,6 +163,36 @@ class Embedder:
         if engine is not None and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
+        return embedder
+
+    @classmethod
+    def opened(
+        cls,
+        model: Embedder | Path | str,
+        *,
+        pooling: str | None,
+        layer: int | None,
+        normalize: bool | None,
+        max_length: int | None,
+        prompt: str | None,
+        device: str | None,
+        precision: str,
+    ) -> Embedder:
+        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        if isinstance(model, Embedder):
+            return model
+        embedder = cls.load(
+            model,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            max_length=max_length,
+            prompt=prompt,
+            device=device,
+            precision=precision,
+        )
+        for line in embedder.load_lines:
+            say(line)
         return embedder
 
     @property

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time, progress
+from bertine.console import progress
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
-from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
+from bertine.inference.text_report import TextReport, pace
 from bertine.tasks.span_data import read_squad
 from bertine.tasks.spans import SpanExtraction, n_best_values
-from bertine.tasks.tables import encodable
+from bertine.tasks.table_writer import json_text
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
 CHUNK_QUESTIONS = 2048
 
 
 @dataclass
-class SquadPredictReport(PredictReport):
+class SquadPredictReport(TextReport):
     """What answering a file in SQuAD's format did.
 
     Attributes:
@@ -38,12 +37,11 @@ class SquadPredictReport(PredictReport):
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
-        rate = self.rows / self.seconds if self.seconds else 0.0
-        told = f"answered {self.rows} questions in {human_time(self.seconds)} ({rate:.0f} a second)"
+        told = f"answered {self.rows} questions {pace(self.rows, self.seconds)}"
         told += f" from {self.inputs} windows"
         if self.silent:
             told += f"; {self.silent} of them with no answer"
-        return [told, *super().lines()[1:], *(f"written: {name}" for name in self.files)]
+        return [told, *self.warnings(), *(f"written: {name}" for name in self.files)]
 
 
 def predict_squad(
@@ -112,10 +110,8 @@ def predict_squad(
                     odds[item.id] = prediction.null_odds
                 if n_best:
                     best[item.id] = n_best_values(prediction)
-            report.rows += len(part)
+            report.count(len(part), features)
             report.inputs += len(features)
-            report.cut += sum(1 for feature in features if feature.num_truncated)
-            report.pieces_lost += sum(feature.num_truncated for feature in features)
             bar.advance(job, len(part))
     if stdout:
         sys.stdout.write(_json(answers))
@@ -139,5 +135,4 @@ def predict_squad(
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return (text if encodable(text) else json.dumps(value, indent=2)) + "\n"
+    return json_text(value, indent=2) + "\n"

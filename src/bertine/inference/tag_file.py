@@ -11,10 +11,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time, progress
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
+from bertine.inference.rows import chunks, joined, line_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
+from bertine.inference.text_report import pace
 from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
 from bertine.tasks.conll import (
     SUFFIXES,
@@ -27,14 +28,16 @@ from bertine.tasks.conll import (
 from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, encodable
+from bertine.tasks.table_writer import TableWriter, json_text, open_writer
+from bertine.tasks.tables import Row, Table
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
 _HEAD = 100
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
+#: Of a word, with what is around it, where words are not counted yet.
+_CHARACTERS = 7
 
 
 @dataclass
@@ -58,11 +61,9 @@ class TagReport:
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
-        rate = self.words / self.seconds if self.seconds else 0.0
         lines = [
-            f"tagged {self.sentences} sentences, {self.words} words, in "
-            f"{human_time(self.seconds)} ({rate:.0f} words a second); "
-            f"added {', '.join(self.columns)}"
+            f"tagged {self.sentences} sentences, {self.words} words, "
+            f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
         ]
         if self.entities:
             each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
@@ -105,19 +106,20 @@ def tag_file(
     """
     started = time.monotonic()
     report = TagReport()
-    bar = progress()
-    bar.disable = not show_progress or str(output) == "-"
+    show = show_progress and str(output) != "-"
     with Table(input, format="text", strict=strict) as table:
         rows = iter(table)
         head = list(islice(rows, _HEAD))
         kind = _kind(input, head, format)
         columns.require(table.name, kind)
         job = _Job(predictor, table.name, columns, details, report)
-        with open_writer(output, Layout("text"), [LINE_COLUMN]) as writer, bar:
-            task = bar.add_task("tag", total=None)
+        with (
+            open_writer(output, Layout("text"), [LINE_COLUMN]) as writer,
+            line_progress("tag", input, show=show) as reached,
+        ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
             for line in run(chain(head, rows), writer):
-                bar.update(task, completed=line)
+                reached(line)
         report.notes.extend(table.stats.notes(table.name))
     report.seconds = time.monotonic() - started
     return report
@@ -227,7 +229,7 @@ class _Job:
         keys: dict[str, str] = {}
 
         def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
-            for chunk in _chunks(rows):
+            for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
                 if kind == "text":
                     values = [dict(row.values) for row in chunk]
                     texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
@@ -244,10 +246,9 @@ class _Job:
                 sentences, offsets = sentences_of(texts, self.name, lines)
                 found = self._run(sentences)
                 answers = tagged_texts(texts, sentences, offsets, found)
-                for answer_line, value, answer in zip(lines, values, answers, strict=True):
-                    self._add(value, self._answer(answer), keys, answer_line)
-                    line = json.dumps(value, ensure_ascii=False)
-                    writer.write({LINE_COLUMN: line if encodable(line) else json.dumps(value)})
+                for line, value, answer in zip(lines, values, answers, strict=True):
+                    row = self._joined(Row(line, value), self._answer(answer), keys)
+                    writer.write({LINE_COLUMN: json_text(row)})
                 if lines:
                     yield lines[-1]
             self.report.columns = list(keys.values())
@@ -255,18 +256,11 @@ class _Job:
 
         return run
 
-    def _add(
-        self, value: dict[str, Any], added: dict[str, Any], keys: dict[str, str], line: int
-    ) -> None:
-        """Add to a row, under names that the first row has not."""
-        for name, content in added.items():
-            key = keys.setdefault(name, f"predicted_{name}" if name in value else name)
-            if key in value:
-                raise BertineError(
-                    f"{self.name}:{line}: has a key {key!r}, which is the name of what is added; "
-                    "rename it"
-                )
-            value[key] = content
+    def _joined(self, row: Row, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+        """The row with what is added, under names that the first row has not."""
+        for name in added:
+            keys.setdefault(name, unused(name, row.values, "predicted_"))
+        return joined(self.name, row, {keys[name]: value for name, value in added.items()})
 
     def _answer(self, answer: TaggedText) -> dict[str, Any]:
         """What is added to a row: the entities; the tags where they are asked for or are all."""
@@ -297,18 +291,9 @@ class _Job:
         return json_words(self.name, Row(line, value), key)
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows of about `CHUNK_WORDS` words, at seven characters a word."""
-    chunk: list[Row] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        size += len(row.values["text"]) + 1
-        if size >= 7 * CHUNK_WORDS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _size(row: Row) -> int:
+    """Characters of a line, with its end."""
+    return len(row.values["text"]) + 1
 
 
 def _json_object(name: str, row: Row) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Report, TaskDefaults, pad_features
+from bertine.tasks.base import Report, TaskDefaults, cut_line, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.losses import NONE, cross_entropies
@@ -256,10 +256,7 @@ class SpanExtraction(TaskDefaults):
             )
         cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
         if cut:
-            notes.append(
-                f"{len(cut)} of {total} questions were cut at {limit} pieces "
-                f"({sum(cut)} pieces lost)"
-            )
+            notes.append(cut_line(len(cut), total, limit, sum(cut), "questions"))
         inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
         if inside:
             shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])

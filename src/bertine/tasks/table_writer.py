@@ -17,6 +17,13 @@ from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """`value` in JSON, characters as they are; escaped where half a character is among them,
+    which has no UTF-8."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if encodable(text) else json.dumps(value, indent=indent)
+
+
 class TableWriter:
     """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
     other columns and tabs, so that it can be cut apart again whatever the text holds.
@@ -35,10 +42,7 @@ class TableWriter:
     def write(self, values: Mapping[str, Any]) -> None:
         """Write one row; csv and tsv need a value for every column."""
         if self.layout.kind == "jsonl":
-            line = json.dumps(values, ensure_ascii=False)
-            if not encodable(line):
-                line = json.dumps(values)
-            self._handle.write(line + "\n")
+            self._handle.write(json_text(values) + "\n")
         elif self.layout.kind == "text":
             added = [str(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
