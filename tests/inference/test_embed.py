@@ -368,6 +368,18 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
         assert not (tmp_path / "bad.parquet").exists()
 
 
+def test_a_whole_number_that_parquet_would_round_is_refused(deep: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    lines = ['{"text": "cat", "n": 0.5}', '{"text": "dog", "n": %d}']
+    source.write_text("\n".join(lines) % (2**53 + 1))
+    with pytest.raises(BertineError, match=r"in\.jsonl:2: the column 'n' is of the kind float"):
+        embed(deep, source, out, show_progress=False)
+    assert not out.exists()
+    source.write_text("\n".join(lines) % 2**53)
+    embed(deep, source, out, show_progress=False)
+    assert pq.read_table(out).column("n").to_pylist() == [0.5, 2.0**53]
+
+
 def test_a_table_without_rows_gives_files_without_rows(deep: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("id,text\n")

@@ -21,6 +21,7 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
 from bertine.tasks.base import Features
+from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
 #: Texts that are computed twice, to tell what the precision changes.
@@ -86,10 +87,7 @@ class Embedder:
         self.pooling.check(model.config)
         positions = model.config.max_position_embeddings
         self.max_length = positions if max_length is None else max_length
-        if self.max_length > positions:
-            raise BertineError(
-                f"max_length is {self.max_length}, but the model has positions for {positions}"
-            )
+        require_positions(self.max_length, model.config)
         self.prompt = prompt
         taken = 2 + len(tokenizer.encode_plain([prompt])[0])
         if self.max_length <= taken:

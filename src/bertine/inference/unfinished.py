@@ -47,7 +47,6 @@ class UnfinishedTable:
         self._identity = identity
         self._told: dict[str, Any] | None = None
         self.rows_done, self.counts = rows_done, counts
-        self.kept = rows_done > 0
 
     def write(self, values: dict[str, Any]) -> None:
         """Write one row."""
@@ -74,7 +73,6 @@ class UnfinishedTable:
                 "of": self._told,
             },
         )
-        self.kept = True
 
 
 @contextlib.contextmanager
@@ -127,17 +125,15 @@ def unfinished_table(
                 raise BertineError(f"{folder}: is damaged (rows are missing); predict anew")
             handle.truncate(left["bytes"])
             handle.seek(left["bytes"])
-        writer = TableWriter(handle, layout, columns, header=left is None)
-        table = UnfinishedTable(
-            folder,
-            handle,
-            writer,
-            identity,
-            left["rows"] if left else 0,
-            left["counts"] if left else {},
-        )
         try:
-            yield table
+            yield UnfinishedTable(
+                folder,
+                handle,
+                TableWriter(handle, layout, columns, header=left is None),
+                identity,
+                left["rows"] if left else 0,
+                left["counts"] if left else {},
+            )
             handle.flush()
             os.fsync(handle.fileno())
             if is_parquet(output):
@@ -147,7 +143,7 @@ def unfinished_table(
                 os.replace(folder / "rows", target)
                 _sync(target.parent)
         except BaseException:
-            if table.kept:
+            if journal.exists():
                 say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
             else:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -127,16 +127,13 @@ class MultipleChoice(TaskDefaults):
     @classmethod
     def from_info(cls, info: TaskInfo, config: BertConfig) -> MultipleChoice:
         """The task of a model directory; what its file leaves open is as in SWAG."""
-        longest = config.max_position_embeddings
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
-        prompts = info.settings.get("prompt_columns", min(2, len(columns) - 2))
-        if not isinstance(prompts, int) or isinstance(prompts, bool):
-            raise BertineError(f"bertine.json: prompt_columns is {prompts!r}, but must be 1 or 2")
+        prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
         return cls(
             columns[:prompts],
             columns[prompts:],
             info.label_column or ("label" if not info.text_columns else None),
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             info.metrics or ("accuracy",),
             info.dataset,
         )

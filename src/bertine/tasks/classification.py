@@ -5,7 +5,6 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
+from bertine.tasks.labels import label_ids, unknown
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
@@ -90,12 +90,7 @@ class TextClassification(TaskDefaults):
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = {label: index for index, label in enumerate(self.labels)}
-        if len(ids) < 2:
-            raise BertineError(f"classification needs at least two labels, but got {sorted(ids)}")
-        if len(ids) < len(self.labels):
-            twice = next(name for name, n in Counter(self.labels).items() if n > 1)
-            raise BertineError(f"the label {twice!r} is given twice")
+        ids = label_ids("classification", self.labels)
         check_inputs("classification", self.text_columns, self.max_length, self.long_text)
         object.__setattr__(self, "_ids", ids)
 
@@ -136,15 +131,14 @@ class TextClassification(TaskDefaults):
     def from_info(cls, info: TaskInfo, config: BertConfig) -> TextClassification:
         """The task of a model directory; what its file leaves open is one column ``text`` and
         the longest input that the model takes."""
-        longest = config.max_position_embeddings
         return cls(
             info.labels,
             info.text_columns or ("text",),
             info.label_column,
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             info.metrics or ("accuracy",),
             info.dataset,
-            str(info.settings.get("long_text", "head")),
+            info.setting("long_text", "head"),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -178,12 +172,8 @@ class TextClassification(TaskDefaults):
         if label is None:
             return None
         if label not in self._ids:
-            near = difflib.get_close_matches(label, self.labels, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            known = ", ".join(self.labels[:20]) + (", …" if len(self.labels) > 20 else "")
-            raise BertineError(
-                f"{source}:{line}: unknown label {label!r}{hint}; the known ones are {known}"
-            )
+            told = unknown(f"label {label!r}", label, self.labels)
+            raise BertineError(f"{source}:{line}: {told}")
         return self._ids[label]
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:

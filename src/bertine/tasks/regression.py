@@ -171,15 +171,17 @@ class TextRegression(TaskDefaults):
     @classmethod
     def from_info(cls, info: TaskInfo, config: BertConfig) -> TextRegression:
         """The task of a model directory; what its file leaves open is as for classification."""
-        longest = config.max_position_embeddings
+        deviation = info.setting("deviation", 1.0)
+        if deviation <= 0:
+            raise BertineError(f"bertine.json: deviation is {deviation:g}, but must be above 0")
         return cls(
             info.text_columns or ("text",),
             info.label_column,
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             metric_names=info.metrics or ("pearson", "spearman"),
             dataset=info.dataset,
-            long_text=str(info.settings.get("long_text", "head")),
-            deviation=_deviation(info.settings.get("deviation", 1.0)),
+            long_text=info.setting("long_text", "head"),
+            deviation=deviation,
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -324,17 +326,6 @@ def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]
     order = np.sort(order[:: -(-len(order) // _POINTS)])
     pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
     return [(float(f"{true:.6g}"), float(f"{guess:.6g}")) for true, guess in pairs]
-
-
-def _deviation(value: Any) -> float:
-    """The setting of a model directory.
-
-    Raises:
-        BertineError: it is not a number above 0.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise BertineError(f"bertine.json: deviation is {value!r}, but must be a number above 0")
-    return float(value)
 
 
 def _number(label: str | None, source: str, line: int) -> float:

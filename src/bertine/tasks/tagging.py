@@ -8,7 +8,6 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
 from bertine.tasks.examples import Examples
+from bertine.tasks.labels import label_ids, unknown
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
@@ -107,11 +107,7 @@ class Tagging(TaskDefaults):
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = {label: index for index, label in enumerate(self.labels)}
-        if len(ids) < 2:
-            raise BertineError(f"tagging needs at least two tags, but got {sorted(ids)}")
-        if len(ids) < len(self.labels):
-            raise BertineError("a tag is given twice")
+        ids = label_ids("tagging", self.labels, "tag")
         if self.max_length < 3:
             raise BertineError(f"max_length {self.max_length} leaves no room for words")
         object.__setattr__(self, "_ids", ids)
@@ -161,13 +157,12 @@ class Tagging(TaskDefaults):
     def from_info(cls, info: TaskInfo, config: BertConfig) -> Tagging:
         """The task of a model directory; what its file leaves open is the key ``words`` and the
         longest input that the model takes."""
-        longest = config.max_position_embeddings
         return cls(
             info.labels,
             info.text_columns or ("words",),
             info.label_column,
-            min(info.max_length or longest, longest),
-            bool(info.settings.get("document_context", False)),
+            info.input_length(config.max_position_embeddings),
+            info.setting("document_context", False),
             info.dataset,
         )
 
@@ -204,12 +199,7 @@ class Tagging(TaskDefaults):
             inside = f"I-{kind}" if kind else "I"
             if prefix == "B" and inside in self._ids:
                 return self._ids[inside]
-            near = difflib.get_close_matches(tag, self.labels, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            known = ", ".join(self.labels[:20]) + (", …" if len(self.labels) > 20 else "")
-            raise BertineError(
-                f"{where}: unknown tag {tag!r} of {word!r}{hint}; the known ones are {known}"
-            )
+            raise BertineError(f"{where}: {unknown(f'tag {tag!r} of {word!r}', tag, self.labels)}")
         return self._ids[tag]
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
