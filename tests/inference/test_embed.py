@@ -398,6 +398,10 @@ def test_mistakes_leave_no_file(deep: Path, tmp_path: Path) -> None:
         embed(deep, source, tmp_path / "out.npy", dtype="int8", show_progress=False)
     with pytest.raises(BertineError, match=r"there is no column 'txt' \(did you mean 'text'\?\)"):
         embed(deep, source, tmp_path / "out.npy", text_column="txt", show_progress=False)
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(BertineError, match=r"folder\.npy: is a folder; name a file in it"):
+        embed(deep, source, tmp_path / "folder.npy", show_progress=False)
+    (tmp_path / "folder.npy").rmdir()
     source.write_text("id,body\n1,a cat\n")
     with pytest.raises(BertineError, match=r"cannot tell which column holds the text"):
         embed(deep, source, tmp_path / "out.npy", show_progress=False)

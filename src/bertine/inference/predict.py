@@ -32,7 +32,7 @@ from bertine.tasks.layout import LINE_COLUMN, Layout
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_data import load_squad
 from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.table_writer import TableWriter, open_writer
+from bertine.tasks.table_writer import TableWriter, is_stream, open_writer
 from bertine.tasks.tables import Row, Table
 from bertine.tasks.tagging import Tagging
 
@@ -259,8 +259,7 @@ class _Job:
 def _lasting(input: Path | str, output: Path | str) -> bool:
     """Whether both are files, so that work on them can be gone on with. A device or a pipe is
     written to as it comes."""
-    regular = str(output) != "-" and (not Path(output).exists() or Path(output).is_file())
-    return regular and str(input) != "-" and Path(input).is_file()
+    return not is_stream(output) and str(input) != "-" and Path(input).is_file()
 
 
 def _refuse_resume(resume: bool, what: str) -> None:

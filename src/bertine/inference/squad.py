@@ -15,7 +15,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.text_report import TextReport, pace
 from bertine.tasks.span_data import read_squad
 from bertine.tasks.spans import SpanExtraction, n_best_values
-from bertine.tasks.table_writer import json_text
+from bertine.tasks.table_writer import check_output, is_stream, json_text
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
 CHUNK_QUESTIONS = 2048
@@ -74,16 +74,16 @@ def predict_squad(
 
     Raises:
         BertineError: the file is not in the format; the n best are asked for without a file;
-            `output` is a folder.
+            `output` is a folder, or named as a compressed file.
     """
     task = predictor.task
     assert isinstance(task, SpanExtraction)
     stdout = str(output) == "-"
-    if not stdout and Path(output).is_dir():  # told now, not when all is answered
-        raise BertineError(f"{output}: is a folder; name a file in it")
-    # A device or a pipe is written to; it cannot be replaced, and no file stands beside it.
-    device = not stdout and Path(output).exists() and not Path(output).is_file()
-    if (stdout or device) and n_best:
+    if not stdout:
+        check_output(output)
+    # No file stands beside a device or a pipe.
+    stream = is_stream(output)
+    if stream and n_best:
         raise BertineError(
             "the n best answers go to a file beside that of the answers; name one with output "
             "(--output FILE)"
@@ -116,7 +116,7 @@ def predict_squad(
     if stdout:
         sys.stdout.write(_json(answers))
         sys.stdout.flush()
-    elif device:
+    elif stream:
         with os_errors(output, "writing it"):
             Path(output).write_text(_json(answers), encoding="utf-8")
         report.files = (str(output),)

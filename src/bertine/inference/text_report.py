@@ -15,7 +15,7 @@ class TextReport:
 
     Attributes:
         rows: of the file that the model has seen.
-        cut: rows (of spans questions) of which something was longer than the model's maximum length.
+        cut: rows of which something was longer than the model's maximum length.
         pieces_lost: pieces cut off from them.
         empty: rows without any text; they were computed all the same.
         seconds: of wall time.

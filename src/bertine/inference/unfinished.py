@@ -23,7 +23,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
 from bertine.tasks.layout import Layout
 from bertine.tasks.parquet import is_parquet, write_parquet
-from bertine.tasks.table_writer import TableWriter, check_suffix
+from bertine.tasks.table_writer import TableWriter, check_output
 
 
 class UnfinishedTable:
@@ -99,10 +99,8 @@ def unfinished_table(
         BertineError: the name is one that is not written, another process is at it, or what is
             left is of another input, model, precision or setting.
     """
-    check_suffix(output)
+    check_output(output)
     target = Path(os.path.realpath(output))
-    if target.is_dir():
-        raise BertineError(f"{output}: is a folder; name a file")
     folder = target.with_name(f".{target.name}.unfinished")
     with os_errors(output, "writing it"), contextlib.ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)

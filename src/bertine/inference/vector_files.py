@@ -21,7 +21,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.inference.rows import joined, unused
-from bertine.tasks.table_writer import json_text
+from bertine.tasks.table_writer import check_output, json_text
 from bertine.tasks.tables import Row
 
 #: The formats, by the suffix of the file.
@@ -63,11 +63,12 @@ def check_vector_file(path: str | Path) -> str:
     """The suffix of a file of vectors, in lower case.
 
     Raises:
-        BertineError: it is none of :data:`SUFFIXES`.
+        BertineError: it is none of :data:`SUFFIXES`, or there is a folder of that name.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise BertineError(f"{path}: vectors are written to .npy, .parquet or .jsonl; name one")
+    check_output(path)
     return suffix
 
 
