@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,7 +111,7 @@ def tag_file(
         head = list(islice(rows, _HEAD))
         kind = _kind(input, head, format)
         columns.require(table.name, kind)
-        job = _Job(predictor, table.name, columns, details, report)
+        job = _Job(predictor, table, columns, details, report)
         with (
             open_writer(output, Layout("text"), [LINE_COLUMN]) as writer,
             line_progress("tag", input, show=show) as reached,
@@ -142,13 +141,13 @@ class _Job:
     """One file being tagged; what is counted goes into `report`."""
 
     def __init__(
-        self, predictor: Predictor, name: str, columns: Columns, details: bool, report: TagReport
+        self, predictor: Predictor, table: Table, columns: Columns, details: bool, report: TagReport
     ) -> None:
         assert isinstance(predictor.task, Tagging)
         self.predictor, self.task = predictor, predictor.task
-        self.name, self.columns, self.details, self.report = name, columns, details, report
+        self.table, self.name, self.report = table, table.name, report
+        self.columns, self.details = columns, details
         self._met: Counter[str] = Counter()
-        self._blank = 0
         self._documents = False
 
     def _run(self, sentences: Sentences) -> list[Tags]:
@@ -168,8 +167,6 @@ class _Job:
             self.report.notes.append(
                 f"{self.name}: tells no documents, so each sentence is read by itself"
             )
-        if self._blank:
-            self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
 
     # Column files
 
@@ -235,9 +232,9 @@ class _Job:
                     texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
                 else:
                     full = [row for row in chunk if row.values["text"].strip()]
-                    self._blank += len(chunk) - len(full)
+                    self.table.stats.blank_lines += len(chunk) - len(full)
                     chunk = full
-                    values = [_json_object(self.name, row) for row in chunk]
+                    values = [self.table.json_object(row.values["text"], row.line) for row in chunk]
                     texts = [
                         self._json_text(row.line, value)
                         for row, value in zip(chunk, values, strict=True)
@@ -282,7 +279,7 @@ class _Job:
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
         text = value.get("text" if key is None or key not in value else key)
         if isinstance(text, str):
-            return text.encode("utf-8", "replace").decode("utf-8")
+            return text
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
@@ -294,13 +291,3 @@ class _Job:
 def _size(row: Row) -> int:
     """Characters of a line, with its end."""
     return len(row.values["text"]) + 1
-
-
-def _json_object(name: str, row: Row) -> dict[str, Any]:
-    try:
-        value = json.loads(row.values["text"])
-    except (ValueError, RecursionError) as error:
-        raise BertineError(f"{name}:{row.line}: not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise BertineError(f'{name}:{row.line}: JSON lines have one object ({{"words": …}}) a line')
-    return value
