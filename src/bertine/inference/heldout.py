@@ -263,9 +263,7 @@ def evaluate_store(
             f"{model}: has no masked-LM head, so there is nothing to evaluate on the token store "
             f"{store}; give a pre-trained model, or labelled examples"
         )
-    bar = progress()
-    bar.disable = not show_progress
-    with bar:
+    with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
         metrics = evaluate_pretraining(
             loaded.model.to(where),

@@ -41,11 +41,9 @@ def chunks(
 @contextlib.contextmanager
 def line_progress(what: str, path: str | Path, *, show: bool) -> Iterator[Callable[[int], None]]:
     """A bar over the lines of the file `path`; call what it gives with the line that is reached."""
-    bar = progress()
-    bar.disable = not show
     total = _count_lines(path) if show else None
     reached = 0
-    with bar:
+    with progress(show=show) as bar:
         job = bar.add_task(what, total=total)
 
         def update(line: int) -> None:

@@ -96,9 +96,7 @@ def predict_squad(
     report = SquadPredictReport(
         notes=examples.notes, max_length=task.limits.max_question_length, cut_texts="questions"
     )
-    bar = progress()
-    bar.disable = stdout or not show_progress
-    with bar:
+    with progress(show=show_progress and not stdout) as bar:
         job = bar.add_task("predict", total=len(examples))
         for begin in range(0, len(examples), CHUNK_QUESTIONS):
             part = examples.replaced(examples.items[begin : begin + CHUNK_QUESTIONS])
