@@ -201,6 +201,11 @@ class TaskDefaults:
         wanted = self.task_info()
         return (info.name, info.labels) == (wanted.name, wanted.labels)
 
+    def notes(self: Task[Any], features: Sequence[Any]) -> list[str]:
+        """How many texts were cut, or are read in windows, if any is."""
+        note = truncation_note(features, self.max_length)
+        return [note] if note else []
+
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
@@ -258,9 +263,3 @@ def truncation_note(features: Sequence[Features], max_length: int) -> str | None
         f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
         f"{sum(long)} windows"
     )
-
-
-def cut_notes(features: Sequence[Features], max_length: int) -> list[str]:
-    """:func:`truncation_note` as a task's :meth:`~Task.notes`: one line or none."""
-    note = truncation_note(features, max_length)
-    return [note] if note else []

@@ -26,7 +26,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.losses import NONE, cross_entropy
@@ -240,10 +240,6 @@ class MultipleChoice(TaskDefaults):
                 for (row, label), encoding in zip(rows, encodings, strict=True)
             )
         return features
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,

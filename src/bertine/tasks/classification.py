@@ -23,7 +23,7 @@ from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.labels import label_ids, unknown
@@ -196,10 +196,6 @@ class TextClassification(TaskDefaults):
         return encode(
             examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
         )
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""

@@ -27,7 +27,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
@@ -218,10 +218,6 @@ class MultiLabel(TaskDefaults):
             )
             for each in plain
         ]
-
-    def notes(self, features: Sequence[Any]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B, K] when every feature has its labels."""

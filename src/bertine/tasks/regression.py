@@ -21,7 +21,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, Report, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
@@ -242,10 +242,6 @@ class TextRegression(TaskDefaults):
         return encode(
             examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
         )
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B], standardized, when every feature has a score."""
