@@ -240,21 +240,12 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise BertineError("embed takes a list of texts; put the one text in a list")
-        room = self.max_length - 2
-        made = []
-        for row, ids in enumerate(
-            self.tokenizer.encode_plain([self.prompt + text for text in texts])
-        ):
-            kept = [self.tokenizer.cls_token_id, *ids[:room], self.tokenizer.sep_token_id]
-            made.append(
-                Features(
-                    np.array(kept, dtype=np.int32),
-                    np.zeros(len(kept), dtype=np.int8),
-                    row=row,
-                    num_truncated=max(0, len(ids) - room),
-                )
-            )
-        return made
+        prompted = [self.prompt + text for text in texts]
+        encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
+        return [
+            Features(ids, types, row=row, num_truncated=cut)
+            for row, (ids, types, cut) in enumerate(encoded)
+        ]
 
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
