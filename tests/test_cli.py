@@ -1,4 +1,4 @@
-"""The command line: help, mistakes, configuration files, what goes where, exit statuses."""
+"""The command line: help, mistakes, what goes where, exit statuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,95 +19,12 @@ from bertine.commands import COMMANDS
 from bertine.commands.arguments import Switch, real, whole
 from bertine.commands.finetune import TASK_NAMES
 from bertine.commands.pretrain import OBJECTIVE_NAMES
-from bertine.config_file import recipes
 from bertine.errors import BertineError
 from bertine.objectives import OBJECTIVES
 from bertine.tasks import DATA_SETS, TASKS
+from cli_calls import ENOUGH, VERBS, error_line
 
 BERTINE = [sys.executable, "-m", "bertine"]
-#: The least that each command wants to hear.
-ENOUGH = {
-    "demo": [],
-    "vocab": ["a.txt", "--out", "v"],
-    "prepare": ["a.txt", "--tokenizer", "v", "--out", "s"],
-    "inspect": ["s"],
-    "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
-    "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
-    "search": ["text", "--model", "m", "--data", "d", "--out", "o"],
-    "lr-find": ["text", "--model", "m", "--data", "d", "--out", "o"],
-    "report": ["r"],
-    "evaluate": ["m", "--data", "d"],
-    "predict": ["m", "--input", "-"],
-    "fill-mask": ["m", "a [MASK]"],
-    "embed": ["m", "--input", "-", "--output", "v.npy"],
-    "similar": ["a query", "--in", "t.txt", "--model", "m"],
-    "export": ["m", "--output", "o"],
-    "serve": ["m"],
-    "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
-    "feature-based": ["m", "--data", "d", "--out", "o"],
-}
-
-
-#: The function that each command stands for, as `bertine` exposes it.
-VERBS = {
-    "demo": "run_demo",
-    "vocab": "train_vocab",
-    "prepare": "prepare",
-    "inspect": "inspect",
-    "pretrain": "pretrain",
-    "finetune": "finetune",
-    "search": "search",
-    "lr-find": "lr_find",
-    "report": "report",
-    "evaluate": "evaluate",
-    "predict": "predict",
-    "fill-mask": "fill_mask",
-    "embed": "embed",
-    "similar": "similar",
-    "export": "export",
-    "serve": "serve",
-    "glue-submission": "glue_submission",
-    "feature-based": "feature_based",
-}
-
-
-class Report:
-    """A result as the verbs return them."""
-
-    ok = True
-
-    def lines(self) -> list[str]:
-        return ["first result", "second result"]
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """Put a recorder in the place of every verb."""
-    calls: list[tuple[str, dict[str, Any]]] = []
-
-    def recorder(verb: str) -> Callable[..., Report]:
-        def record(**values: Any) -> Report:
-            calls.append((verb, values))
-            return Report()
-
-        return record
-
-    for verb in VERBS.values():
-        monkeypatch.setitem(vars(bertine), verb, recorder(verb))
-    return calls
-
-
-def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that `arguments` end with; exit status 2 and an empty stdout are checked."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    lines = captured.err.splitlines()
-    assert lines[-1].startswith("bertine: error: ")
-    assert sum("error" in line for line in lines) == 1
-    return lines[-1]
-
-
 # Help
 
 
@@ -334,131 +250,3 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     os.close(writer)
     assert done.returncode == 141
     assert done.stderr == ""
-
-
-# Configuration files
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        path = tmp_path / "some.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
-def test_a_config_file_gives_every_kind_of_argument(config: Callable[[str], str]) -> None:
-    path = config(
-        "store: s\nmodel: bert-mini\nout: run\nsteps: 1e3\nbatch-size: 64\n"
-        "learning_rate: 1e-3\nbias_correction: false\nresume: true\nwarmup_steps: null\n"
-    )
-    values = parse_arguments(COMMANDS["pretrain"], ["--config", path])
-    assert values["store"] == Path("s")
-    assert values["model"] == "bert-mini"
-    assert values["steps"] == 1000
-    assert values["batch_size"] == 64
-    assert values["learning_rate"] == 1e-3
-    assert values["bias_correction"] is False
-    assert values["resume"] is True
-    assert values["warmup_steps"] is None
-    assert values["max_seq_length"] == 128
-    assert "config" not in values
-
-
-def test_the_command_line_wins_wherever_config_stands(config: Callable[[str], str]) -> None:
-    path = config("corpus: [a, b]\nout: v\nvocab_size: 100\nlowercase: false\n")
-    command = COMMANDS["vocab"]
-    for arguments in (
-        ["--config", path, "c", "--vocab-size", "7", "--lowercase"],
-        ["c", "--vocab-size", "7", "--lowercase", "--config", path],
-        ["c", "--vocab-size", "7", "--lowercase", f"--config={path}"],
-    ):
-        values = parse_arguments(command, arguments)
-        assert values["corpus"] == [Path("c")]
-        assert values["vocab_size"] == 7
-        assert values["lowercase"] is True
-        assert values["out"] == Path("v")
-    assert parse_arguments(command, ["--config", path])["corpus"] == [Path("a"), Path("b")]
-
-
-def test_a_later_config_file_wins(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    first.write_text("path: a\nseed: 1\n")
-    second.write_text("seed: 2\n")
-    arguments = ["--config", str(first), "--config", str(second)]
-    values = parse_arguments(COMMANDS["inspect"], arguments)
-    assert values["path"] == Path("a")
-    assert values["seed"] == 2
-
-
-def test_one_column_or_two(config: Callable[[str], str]) -> None:
-    command = COMMANDS["finetune"]
-    for text, columns in (("tweet", ["tweet"]), ("[premise, 2]", ["premise", "2"])):
-        path = config(f"text_columns: {text}\n")
-        values = parse_arguments(command, [*ENOUGH["finetune"], "--config", path])
-        assert values["text_columns"] == columns
-    values = parse_arguments(command, [*ENOUGH["finetune"], "--text-column", "tweet"])
-    assert values["text_columns"] == ["tweet"]
-
-
-def test_an_empty_config_file_changes_nothing(config: Callable[[str], str]) -> None:
-    path = config("# nothing yet\n")
-    with_file = parse_arguments(COMMANDS["inspect"], ["s", "--config", path])
-    assert with_file == parse_arguments(COMMANDS["inspect"], ["s"])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("batch_sise: 3", "unknown key 'batch_sise' for 'bertine pretrain' (did you mean 'batch_"),
-        ("colour: red", "unknown key 'colour' for 'bertine pretrain'; the keys are store, model"),
-        ("config: other.yaml", "unknown key 'config'"),
-        ("batch_size: some", "batch_size: 'some' is not a whole number"),
-        ("batch_size: 0", "batch_size: 0 is below 1"),
-        ("batch_size: true", "batch_size is True, but must be one number or text"),
-        ("batch_size: [1, 2]", "batch_size is [1, 2], but must be one number or text"),
-        ("batch_size:", "batch_size has no value"),
-        ("resume: 1", "resume is 1, but must be true or false"),
-        ("precision: fp8", "precision is 'fp8', but must be one of auto, bf16, fp32"),
-        ("dropout: 7", "dropout: 7 is not in the range 0 to 1"),
-        ("seed: 1\nseed: 2", "line 2: not valid YAML: 'seed' is given twice"),
-        ("batch-size: 1\nbatch_size: 2", "given twice, with dashes and underscores"),
-        ("- batch_size", "expected lines such as 'batch_size: 32'"),
-        ("just text", "expected lines such as 'batch_size: 32'"),
-        ("a: [1", "not valid YAML"),
-        ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
-    ],
-)
-def test_mistakes_in_a_config_file_name_file_and_key(
-    text: str,
-    said: str,
-    config: Callable[[str], str],
-    called: list[tuple[str, dict[str, Any]]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    path = config(text + "\n")
-    line = error_line(capsys, "pretrain", *ENOUGH["pretrain"], "--config", path)
-    assert said in line
-    assert path in line
-    assert called == []
-
-
-def test_a_config_file_that_is_not_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "some.yaml"
-    path.write_bytes(b"\xff\xff\xfe\x81")
-    line = error_line(capsys, "inspect", "s", "--config", str(path))
-    assert "not valid YAML" in line
-
-
-def test_the_papers_recipe_is_a_configuration_by_name() -> None:
-    arguments = ["store", "--model", "bert-base", "--out", "run", "--config", "paper"]
-    values = parse_arguments(COMMANDS["pretrain"], [*arguments, "--batch-size", "128"])
-    assert values["steps"] == 1_000_000
-    assert (values["max_seq_length"], values["long_seq_length"]) == (128, 512)
-    assert values["mask_split"] == [0.8, 0.1, 0.1]
-    assert values["bias_correction"] is False
-    assert values["batch_size"] == 128  # the command line wins
-    for name in recipes():
-        assert parse_arguments(COMMANDS["pretrain"], [*arguments[:-1], name])

@@ -183,3 +183,13 @@ def test_missing_things_are_named(folder: Path):
     with pytest.raises(BertineError, match="no-tokenizer"):
         prepare(folder / "c.txt", tokenizer=folder / "no-tokenizer", out=folder / "s")
     assert not (folder / "s").exists()
+
+
+def test_a_language_without_rules_starts_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "c.txt").write_text("\n\n".join(story(i) for i in range(3)))
+    made = {"tokenizer": folder / "tokenizer", "out": folder / "s"}
+    with pytest.raises(BertineError, match=r"'klingon'; name the nearest of am, ar, .*, zh"):
+        prepare(folder / "c.txt", language="klingon", **made)
+    assert {p.name for p in folder.iterdir()} == {"c.txt", "tokenizer"}
+    prepare(folder / "c.txt", language="gsw", **made)
+    assert "'gsw' are split by the rules of 'de'" in capsys.readouterr().err

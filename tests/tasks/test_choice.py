@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from bertine.models.model import Model
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
 from bertine.tasks.choice_data import choice_task, read_choices
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.examples import Example, Examples, Splits
+from bertine.tasks.options import TableOptions
+from bertine.tasks.own_data import read_for, read_own
 from bertine.training.fit import accumulate
 
 HEADER = (
@@ -116,6 +119,42 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
 def test_bad_rows_are_named(texts: tuple[str, ...], label: str, message: str) -> None:
     with pytest.raises(BertineError, match=message):
         MultipleChoice.from_examples(own([(texts, label)]), max_length=24)
+
+
+def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
+    """More choices than the first row: named, or refused by row; fewer: counted by row."""
+    row = {"question": "q", "choice0": "a", "choice1": "b", "label": 0}
+    path = tmp_path / "train.jsonl"
+    rows = [row, {**row, "choice2": "c"}, row]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    with pytest.raises(BertineError, match=r"jsonl:2: has the choice 'choice2' besides tho"):
+        read_choices(path)
+    first = tmp_path / "first.jsonl"
+    first.write_text(json.dumps(row) + "\n")
+    with pytest.raises(
+        BertineError, match=r"jsonl:2: has the choice 'choice2' besides those .*1\)"
+    ):
+        read_own(MultipleChoice, Splits(first, validation=path), seed=0, options=TableOptions())
+    named = ("choice0", "choice1", "choice2")
+    examples, choices = read_choices(path, choice_columns=named)
+    assert [item.texts for item in examples.items] == [
+        ("q", "a", "b", ""),
+        ("q", "a", "b", "c"),
+        ("q", "a", "b", ""),
+    ]
+    assert examples.notes == [
+        f"{path}: 2 of 3 rows have no key 'choice2' and are read without it (lines 1, 3)"
+    ]
+    task = choice_task(examples, choices, 24, swag=False)
+    assert [item.label for item in read_for(task, path).items] == ["0"] * 3
+    with pytest.raises(BertineError, match=r"train\.jsonl: there is no column 'choice3'"):
+        read_choices(path, choice_columns=(*named, "choice3"))
+    with pytest.raises(BertineError, match=r"train\.jsonl: there is no column 'choise1'"):
+        read_choices(path, choice_columns=("choice0", "choise1"))
+    del rows[1]["choice1"]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    with pytest.raises(BertineError, match=r"jsonl:2: there is no column 'choice1'"):
+        read_choices(path, choice_columns=named)
 
 
 def test_too_few_columns_are_refused() -> None:

@@ -189,7 +189,7 @@ def test_json_lines(tmp_path: Path, words: str, tags: str) -> None:
         ("a.jsonl", '{"words": ["a", "b"], "tags": ["O"]}', "a.jsonl:1: 2 words (words), but 1 ta"),
         ("a.jsonl", '{"words": ["a"], "tags": [""]}', "a.jsonl:1: the tag of word 1 is empty"),
         ("a.jsonl", '{"words": "a", "tags": ["O"]}', "a.jsonl:1: 'words' must be a list of texts"),
-        ("a.jsonl", '{"words": ["a"], "tags": [3]}', "a.jsonl:1: 'tags' must be a list of texts"),
+        ("a.jsonl", '{"words": ["a"], "tags": [3]}', "a.jsonl:1: 'tags' holds numbers, and"),
         ("a.jsonl", '{"text": "a", "tags": []}', "a.jsonl: cannot tell which key holds the words"),
         ("a.jsonl", '{"words": ["a"]}', "a.jsonl: cannot tell which key holds the tags"),
     ],

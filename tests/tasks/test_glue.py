@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from bertine.tasks.glue_data import (
     read_glue_file,
     read_glue_test,
 )
-from bertine.tasks.labelled import Reading, read_labelled
+from bertine.tasks.labelled import Reading, read_evaluation, read_labelled
 from glue_files import write_glue
 
 
@@ -156,6 +157,21 @@ def test_ax_is_a_test_of_a_model_for_mnli(data: Path) -> None:
     assert found == (GLUE["AX"], {"": path})
     assert len(read_glue_file(path, GLUE["AX"])) == 24
     assert find_glue_labelled(path, GLUE["RTE"]) is None
+
+
+@pytest.mark.parametrize("folder", ["", "AX", "diagnostic"])
+def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
+    folder: str, data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / folder / "AX.tsv"
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(data / "diagnostic" / "diagnostic.tsv", path)
+    assert find_glue_test(tmp_path, GLUE["AX"]) == {"AX.tsv": path}
+    assert find_glue_test(tmp_path, GLUE["CoLA"], required=False) == {}
+    task = glue_built(GLUE["MNLI"], read_glue(data, GLUE["MNLI"]).train, 32)
+    for place in (tmp_path, path):
+        with pytest.raises(BertineError, match=r"AX\.tsv: is the test file of AX, which has"):
+            read_evaluation(task, place)
 
 
 def test_a_model_remembers_what_it_is_judged_by(data: Path) -> None:

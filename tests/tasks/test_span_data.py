@@ -1,4 +1,4 @@
-"""Reading questions: SQuAD's JSON, tables, what is odd in them, and what is held out."""
+"""Reading questions: SQuAD's JSON, what is odd in it, and what is held out."""
 
 from __future__ import annotations
 
@@ -148,9 +148,11 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
 ) -> None:
     content = squad(question("a", ("x", 0)), question("a", ("", 0)), context=" ")
     content["data"] += squad(question("b", ("\ud800il", 4)), context="The \ud800il")["data"]
+    content["data"][0]["paragraphs"][0]["qas"][1]["question"] = " "
     examples = read_squad(write(tmp_path / "dev.json", content))
     notes = "\n".join(examples.notes)
     assert "2 of 3 contexts are empty" in notes
+    assert "1 of 3 questions are empty" in notes
     assert "1 ids stand for more than one question" in notes
     assert "1 of 3 gold answers are empty texts" in notes
     assert "2 texts with half a character" in notes
@@ -164,18 +166,24 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
     ("content", "message"),
     [
         ({"data": []}, "has no questions"),
-        ({"data": [{}]}, r"data\[0\]: has no 'paragraphs'"),
-        ({"data": ["x"]}, r"data\[0\]: is not an object"),
-        ({"data": [{"paragraphs": {}}]}, r"data\[0\]: 'paragraphs' is not a list"),
-        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\].paragraphs\[0\]: has no 'context'"),
-        (squad({"id": "a"}), r"paragraphs\[0\].qas\[0\]: has no 'question'"),
+        ({"data": [{}]}, r"data\[0\]: has no 'paragraphs', which must be a list"),
+        ({"data": ["x"]}, r"data\[0\]: is a text, but must be an object"),
+        ({"data": [{"paragraphs": {}}]}, r"data\[0\]: 'paragraphs' is an object, but must be a l"),
+        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\].paragraphs\[0\]: has no 'context', which"),
+        (squad({"id": "a"}), r"paragraphs\[0\].qas\[0\]: has no 'question', which must be a text"),
         (squad({"question": "a"}), r"qas\[0\]: has no id"),
-        (squad(question("a") | {"answers": "x"}), r"qas\[0\]: 'answers' is not a list"),
-        (squad(question("a", ("oil", "4"))), r"answers\[0\]: 'answer_start' is not a whole number"),
-        (squad(question("a", ("oil", True))), r"answers\[0\]: 'answer_start' is not a whole"),
-        (squad(question("a", is_impossible="no")), r"qas\[0\]: 'is_impossible' is not true or"),
-        (squad(question("a"), context=7), r"paragraphs\[0\]: 'context' is not a text"),
-        ([1], "is not in SQuAD's format"),
+        (squad(question("a") | {"answers": "x"}), r"qas\[0\]: 'answers' is a text, but must be"),
+        (squad(question("a", ("oil", "4"))), r"answers\[0\]: 'answer_start' is a text, but must"),
+        (squad(question("a", ("oil", 4.5))), r"answer_start' is a number, but must be a whole nu"),
+        (squad(question("a", ("oil", True))), r"answers\[0\]: 'answer_start' is a truth value"),
+        (squad(question("a", is_impossible="no")), r"qas\[0\]: 'is_impossible' is a text, but mu"),
+        (squad(question("a"), context=7), r"paragraphs\[0\]: 'context' is a number, but must be"),
+        (
+            [1],
+            r"train\.json: is a list, but SQuAD's format is one JSON object with a list",
+        ),
+        ({"data": {}}, r'is an object whose "data" is an object, but'),
+        ({"version": "1.1"}, r"is an object with the keys 'version', but SQuAD's format"),
     ],
 )
 def test_a_broken_file_names_its_place(tmp_path: Path, content: Any, message: str) -> None:
@@ -184,6 +192,55 @@ def test_a_broken_file_names_its_place(tmp_path: Path, content: Any, message: st
         read_squad(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", r"train\.json: the file is empty"),
+        (b" \n\n", r"train\.json: the file is empty"),
+        (
+            b'{"data": [{"para',
+            r"json:1:12: not valid JSON \(Unterminated .*; is the file cut",
+        ),
+        (b'{\n "data": [\n  {"title": "a",}\n ]\n}', r"train\.json:3:\d+: not valid JSON \(.*\);"),
+        (b"{'data': []}", r"json:1:2: not valid JSON \(Expecting property name .* a list \"data\""),
+        ("\ufeff{}".encode("utf-16"), r"train\.json: is UTF-16 or UTF-32; convert it"),
+        (b'{"version": "1.1",\n"data": ["\xff"]}', r"json:2: invalid UTF-8 \(byte 0xff\); save"),
+        (b"[" * 100_000, r"train\.json: not valid JSON \("),
+        (b'{"question": "a"}\n{"question": "b"}\n', r"json: is JSON lines, but SQuAD's format"),
+    ],
+)
+def test_json_that_is_broken_or_something_else_is_told_by_place(
+    tmp_path: Path, raw: bytes, message: str
+) -> None:
+    path = tmp_path / "train.json"
+    path.write_bytes(raw)
+    with pytest.raises(BertineError, match=message) as caught:
+        read_span_splits(path, official=True, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(squad(question("a", ("oil", 4)))), encoding="utf-8-sig")
+    assert len(read_squad(path)) == 1
+
+
+def test_nothing_is_said_of_the_columns_of_squads_files_in_vain(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.json", squad(question("a", ("oil", 4))))
+    given: dict[str, Any] = {"text_columns": ["q", "c"], "label_column": "a", "quotes": False}
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-")
+        for data in (path, tmp_path):
+            with pytest.raises(BertineError, match=rf"dev\.json: .* leave out {name} \({option}\)"):
+                read_span_evaluation(data, trained_with=(["q", "c"], None), **{name: value})
+    columns = (["q", "c"], "a")
+    assert len(read_span_evaluation(path, trained_with=columns, label_column=None)) == 1
+    table = tmp_path / "own.csv"
+    table.write_text("q,c,a,b\nwhat ?,The oil .,oil,The\n")
+    assert read_span_evaluation(table, trained_with=columns).label_column == "a"
+    assert read_span_evaluation(table, trained_with=columns, label_column="b").label_column == "b"
 
 
 def test_what_is_squads_format_and_what_is_not(tmp_path: Path) -> None:
@@ -198,105 +255,6 @@ def test_what_is_squads_format_and_what_is_not(tmp_path: Path) -> None:
     assert len(read_questions(lines)) == 2
     assert load_squad(write(tmp_path / "data.jsonl", content)) is None
     assert load_squad("-") is None
-
-
-# Tables
-
-
-def test_a_table_has_a_row_for_each_question(tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text(
-        "id,question,context,answer,answer_start\n"
-        'x1,When?,"It began in 1973, in 1973.",1973,21\n'
-        "x2,Who?,Nobody knows.,,\n"
-        ",What?,It began with oil.,oil,\n",
-        encoding="utf-8",
-    )
-    examples = read_questions(path)
-    assert [item.id for item in examples.items] == ["x1", "x2", "4"]
-    assert [item.label for item in examples.items] == [
-        Gold(("1973",), (21, 25), True),
-        Gold((), None, True),
-        Gold(("oil",), (14, 17), True),
-    ]
-    assert (examples.v2, examples.dataset) == (True, None)
-    assert examples.notes == [
-        f"{path}: 1 answers without answer_start were looked for; 0 of them are there more than "
-        "once, and the first place is taken"
-    ]
-
-
-def test_json_lines_may_have_several_answers(tmp_path: Path) -> None:
-    rows = [
-        {"answers": {"text": ["October 1973", "1973"], "answer_start": [24, 32]}},
-        {"answers": [{"text": "oil", "answer_start": 4}, {"text": "The oil"}]},
-        {"answers": {"text": [], "answer_start": []}},
-        {"answers": None},
-        {"answers": "crisis"},
-    ]
-    path = tmp_path / "dev.jsonl"
-    path.write_text("".join(json.dumps({"q": "?", "c": CONTEXT, **row}) + "\n" for row in rows))
-    examples = read_questions(path, text_columns=["q", "c"])
-    golds = [item.label for item in examples.items if item.label]
-    assert [gold.answers for gold in golds] == [
-        ("October 1973", "1973"),
-        ("oil", "The oil"),
-        (),
-        (),
-        ("crisis",),
-    ]
-    assert [gold.span for gold in golds] == [(24, 36), (4, 7), None, None, (8, 14)]
-    assert all(gold.v2 for gold in golds)
-
-
-def test_places_in_a_column_with_gaps_are_whole_numbers_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"  # as pandas writes it
-    path.write_text("question,context,answer,answer_start\nq,a b b,b,4.0\nq,a b b,b,\n")
-    spans = [item.label.span for item in read_questions(path).items if item.label]
-    assert spans == [(4, 5), (2, 3)]
-    path = tmp_path / "train.jsonl"
-    row = {"question": "q", "context": "a b b", "answers": {"text": ["b", "b"]}}
-    row["answers"] |= {"answer_start": [4.0, float("nan")]}  # type: ignore[operator]
-    path.write_text(json.dumps(row))
-    assert [item.label.span for item in read_questions(path).items if item.label] == [(4, 5)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("question,text,answer\na,b,c\n", "no column 'context'"),
-        ("question,context,reply\na,b,c\n", "cannot tell which column holds the answer"),
-        ("question,context,answer\n", "has a header, but no rows"),
-        (
-            "question,context,answer,answer_start\na,b,b,0\na,b,b,x\n",
-            r"train\.csv:3: answer_start is 'x', but must be a whole number",
-        ),
-    ],
-)
-def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text(text)
-    with pytest.raises(BertineError, match=message):
-        read_questions(path)
-
-
-@pytest.mark.parametrize(
-    ("answers", "message"),
-    [
-        (7, "'answers' is 7, but must be a text"),
-        ([7], "an answer in 'answers' is 7, but must be a text"),
-        ({"text": ["a"], "answer_start": []}, "of the same length"),
-        ([{"text": "a", "answer_start": 1.5}], "answer_start is 1.5, but must be a whole number"),
-    ],
-)
-def test_wrong_answers_in_json_lines_name_their_line(
-    tmp_path: Path, answers: Any, message: str
-) -> None:
-    path = tmp_path / "train.jsonl"
-    rows = [{"question": "?", "context": "a", "answers": each} for each in ("a", answers)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(BertineError, match=rf"train\.jsonl:2: .*{message}"):
-        read_questions(path)
 
 
 # Splits
@@ -321,7 +279,7 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
     assert [item.id for item in validation.items] == ["dev2.0"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["dev2.0"]
     # One's own task takes the file, too, but its columns are what they are.
-    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns and quotes are k"):
+    with pytest.raises(BertineError, match=r"whose columns and quotes are known; leave out label"):
         read_span_splits(path, official=False, seed=0, label_column="answer")
     train, validation = read_span_splits(path, official=False, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]

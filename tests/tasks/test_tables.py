@@ -365,3 +365,25 @@ def test_damaged_rows_are_left_out_only_when_asked(tmp_path: Path) -> None:
         assert "2 damaged rows were left out" in table.stats.notes("a.tsv")[0]
     with Table(path) as table, pytest.raises(BertineError, match=":3: 1 cells where the header"):
         list(table)
+
+
+def test_optional_keys_of_json_lines_may_be_missing_and_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": "x"}\n' * 12 + '{"a": "y", "b": "z"}\n')
+    with Table(path, wanted=["a", "b"], optional=["b"]) as table:
+        assert [table.text(row, "b") for row in table] == [""] * 12 + ["z"]
+        (note,) = table.stats.notes("t")
+    assert note.startswith("t: 12 of 13 rows have no key 'b' and are read without it (lines 1, 2, ")
+    assert note.endswith("9, 10, …)")
+    with pytest.raises(BertineError, match="there is no column 'b'"):
+        Table(path, wanted=["a", "b"])
+    (tmp_path / "t.csv").write_text("a\nx\n")
+    with pytest.raises(BertineError, match="there is no column 'b'"):
+        Table(tmp_path / "t.csv", wanted=["a", "b"], optional=["b"])
+
+
+@pytest.mark.parametrize(("name", "kind"), [("t.jsonl", "JSON lines"), ("t.txt", "plain text")])
+def test_quotes_are_not_said_of_what_has_none(name: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"text": "x"}\n' if "json" in name else "some text\n")
+    with pytest.raises(BertineError, match=rf"{name}: is {kind}, which has no quotes around cells"):
+        Table(tmp_path / name, quotes=False)

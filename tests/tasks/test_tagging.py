@@ -19,7 +19,8 @@ from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks import task_class
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tagging import IGNORED, Tagging, Tags, WordFeatures
+from bertine.tasks.tagging import IGNORED, Tagging, Tags
+from bertine.tasks.word_windows import WordFeatures
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 # A word of n letters a has n pieces.

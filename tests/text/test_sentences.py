@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertine.errors import BertineError
 from bertine.text import sentences
-from bertine.text.sentences import split_sentences
+from bertine.text.sentences import LANGUAGES, check_language, split_sentences
 
 
 def test_english_with_abbreviations_and_quotes():
@@ -42,6 +43,29 @@ def test_a_line_end_always_ends_a_sentence():
 @pytest.mark.parametrize("language", ["xx", "", "klingon", "日本", "-"])
 def test_unknown_languages_are_split_like_english(language):
     assert split_sentences("One. Two! Three?", language) == ["One.", "Two!", "Three?"]
+
+
+@pytest.mark.parametrize("language", ["xx", "", "klingon", "sv", "english", "日本"])
+def test_a_language_without_rules_is_refused_with_those_there_are(language):
+    with pytest.raises(BertineError) as raised:
+        check_language(language)
+    message = str(raised.value)
+    assert repr(language) in message
+    assert "\n" not in message
+    assert ", ".join(LANGUAGES) in message
+
+
+@pytest.mark.parametrize("language", ["en", "de", " EN ", "zh", "zh-Hans", "pt_BR"])
+def test_a_language_with_rules_needs_no_word(language):
+    assert check_language(language) is None
+
+
+def test_a_related_language_is_split_as_is_said():
+    assert check_language("cs") == "sentences of 'cs' are split by the rules of 'sk'"
+    probe = "To je napr. tak. A tzv. vec. Nie? Áno! यह है। ՀՀ։ Τι; Ναι. bzw. so. Sr. Gómez."
+    for known, codes in sentences._RELATIVES.items():
+        for code in codes.split():
+            assert split_sentences(probe, code) == split_sentences(probe, known), code
 
 
 def test_nothing_comes_of_nothing():

@@ -48,7 +48,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll or .jsonl), or a "
+        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging also .conll), or a "
         "folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
         "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )

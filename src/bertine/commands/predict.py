@@ -24,15 +24,15 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         required=True,
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
-        "SQuAD's JSON; for a tagger column files, jsonl or plain text; - is standard input",
+        "SQuAD's JSON; for a tagger also column files of words; - is standard input",
     )
     parser.add_argument(
         "--output",
         "--out",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input (tags of plain text: jsonl; named "
-        ".parquet: Parquet); - is standard output",
+        help="where the answers go, in the format of the input (tags of plain text "
+        "and Parquet: jsonl; else named .parquet: Parquet); - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

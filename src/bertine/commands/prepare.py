@@ -30,7 +30,7 @@ def _add_arguments(parser: Parser) -> None:
         "--language",
         metavar="CODE",
         default="en",
-        help="language of the text, for splitting sentences: en, de, zh, ...",
+        help="of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
     )
     parser.add_argument(
         "--drop-duplicates",

@@ -28,6 +28,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.launch import cores
 from bertine.text.corpus import Corpus
+from bertine.text.sentences import check_language
 from bertine.text.tokenizer import Tokenizer
 
 __all__ = ["PrepareReport", "prepare"]
@@ -75,7 +76,8 @@ def prepare(
         corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
         out: the store's folder; a store that is there is replaced when the new one is complete.
-        language: of the text, for sentence splitting (ISO 639-1, such as ``en`` or ``zh``).
+        language: of the text, for sentence splitting (ISO 639-1, such as ``en`` or ``zh``); see
+            :func:`bertine.text.sentences.check_language`.
         document_per_file: a plain-text file is one document.
         text_field: the key or column that holds the text in JSON lines and Parquet.
         strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
@@ -92,17 +94,21 @@ def prepare(
 
     Raises:
         BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
-            `out` is a folder of something else or being prepared by another process, the disk is
-            full, an option has no such value, or a library for it is not installed.
+            there are no rules for the language, `out` is a folder of something else or being
+            prepared by another process, the disk is full, an option has no such value, or a
+            library for it is not installed.
     """
     began = time.perf_counter()
     out = Path(out)
     _check_options(shard_tokens, part_bytes, near_duplicates, similarity, processes, ray)
+    related = check_language(language)
     check_replaceable(out, "token store", is_store)
     documents = Corpus(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
     )
     encoder = Tokenizer.load(tokenizer)
+    if related:
+        say(related)
     settings = PartSettings(
         language=language,
         document_per_file=document_per_file,

@@ -170,6 +170,11 @@ def predict(
                     f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
                     "the model takes pairs; give csv, tsv or jsonl"
                 )
+            if text_columns is not None and columns != (LINE_COLUMN,):
+                raise BertineError(
+                    f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
+                    "line; leave out text_columns, or give the format (csv, tsv or jsonl)"
+                )
             columns = (LINE_COLUMN,)
         job = _Job(predictor, table, columns, all_probabilities)
         layout = Layout("jsonl") if is_parquet(output) else table.layout

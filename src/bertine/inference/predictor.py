@@ -286,25 +286,26 @@ def evaluate(
         BertineError: no such model or data, a missing column, a label that the model does not
             know.
     """
+    reading = Reading(
+        text_columns=text_columns,
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+        word_column=word_column,
+        tag_column=tag_column,
+        tag_scheme=tag_scheme,
+    )
     if not isinstance(model, Predictor) and is_store(Path(data)):
+        for name in reading.given():
+            raise BertineError(
+                f"{data}: is a token store, which is read as it is; leave out {name}"
+            )
         return evaluate_store(
             model, data, device=device, precision=precision, show_progress=show_progress
         )
     predictor = Predictor.opened(model, device, precision)
-    sets = read_evaluation(
-        predictor.task,
-        data,
-        Reading(
-            text_columns=text_columns,
-            label_column=label_column,
-            format=format,
-            quotes=quotes,
-            strict=strict,
-            word_column=word_column,
-            tag_column=tag_column,
-            tag_scheme=tag_scheme,
-        ),
-    )
+    sets = read_evaluation(predictor.task, data, reading)
     return evaluate_sets(predictor, sets, show_progress=show_progress)
 
 

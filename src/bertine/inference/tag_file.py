@@ -1,4 +1,5 @@
-"""Tags for a file: column files get a column, JSON lines keys; plain text becomes JSON lines."""
+"""Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
+lines."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ from bertine.tasks.conll import (
 )
 from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, json_text, open_writer
-from bertine.tasks.tables import Row, Table
+from bertine.tasks.tables import Row, Table, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
@@ -85,7 +87,8 @@ def tag_file(
     model reads document context).
 
     A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
-    ``entities`` for their words, or ``entities`` for their ``text``. A line of plain text becomes
+    ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
+    lines with these. A line of plain text becomes
     a line of JSON, with the text and its entities by characters; tags that mark no entities come
     with their words.
 
@@ -106,10 +109,11 @@ def tag_file(
     started = time.monotonic()
     report = TagReport()
     show = show_progress and str(output) != "-"
-    with Table(input, format="text", strict=strict) as table:
+    parquet = is_parquet(input)
+    with Table(input, format=format if parquet else "text", strict=strict) as table:
         rows = iter(table)
         head = list(islice(rows, _HEAD))
-        kind = _kind(input, head, format)
+        kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
         job = _Job(predictor, table, columns, details, report)
         with (
@@ -219,10 +223,11 @@ class _Job:
             text = line.text.rstrip(" \r") if added else line.text
             writer.write({LINE_COLUMN: by.join([text, *added])})
 
-    # JSON lines and plain text
+    # JSON lines, Parquet and plain text
 
     def lines_of(self, kind: str) -> Any:
         """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
+        table = self.table
         keys: dict[str, str] = {}
 
         def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
@@ -231,10 +236,13 @@ class _Job:
                     values = [dict(row.values) for row in chunk]
                     texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
                 else:
-                    full = [row for row in chunk if row.values["text"].strip()]
-                    self.table.stats.blank_lines += len(chunk) - len(full)
-                    chunk = full
-                    values = [self.table.json_object(row.values["text"], row.line) for row in chunk]
+                    if kind == "parquet":
+                        values = [dict(row.values) for row in chunk]
+                    else:
+                        full = [row for row in chunk if row.values["text"].strip()]
+                        table.stats.blank_lines += len(chunk) - len(full)
+                        chunk = full
+                        values = [table.json_object(row.values["text"], row.line) for row in chunk]
                     texts = [
                         self._json_text(row.line, value)
                         for row, value in zip(chunk, values, strict=True)
@@ -276,6 +284,8 @@ class _Job:
 
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key
+        if wanted and "text_columns" in self.columns.given and wanted not in value:
+            raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
         text = value.get("text" if key is None or key not in value else key)
         if isinstance(text, str):
@@ -289,5 +299,9 @@ class _Job:
 
 
 def _size(row: Row) -> int:
-    """Characters of a line, with its end."""
-    return len(row.values["text"]) + 1
+    """Characters of a line, with its end; of a row of Parquet about."""
+    return 1 + sum(
+        len(value) if isinstance(value, str) else _CHARACTERS * len(value)
+        for value in row.values.values()
+        if isinstance(value, str | list)
+    )

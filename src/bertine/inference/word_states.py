@@ -27,7 +27,8 @@ from bertine.inference.running import batch_tokens
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.sentences import Sentences
-from bertine.tasks.tagging import Tagging, WordFeatures
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.word_windows import WordFeatures
 from bertine.text.tokenizer import Tokenizer
 
 #: Version of what is in the files; another one is another hash.

@@ -199,12 +199,22 @@ class MultipleChoice(TaskDefaults):
         """The number of the choice that a label names; None where there is no such column."""
         if label in self.choice_columns:
             return self.choice_columns.index(label)
+        label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
         if not (label.isascii() and label.isdigit() and len(label) < 10):
             return None
         return int(label) if int(label) < len(self.choice_columns) else None
 
     def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Those of `columns`, which hold what `text_columns` name, that may be empty."""
+        """Those of `columns`, which hold what `text_columns` name, that may be empty.
+
+        Raises:
+            BertineError: they are not as many.
+        """
+        if len(columns) != len(self.text_columns):
+            raise BertineError(
+                f"{len(columns)} text columns are named ({', '.join(columns)}), but the model has "
+                f"{len(self.text_columns)}, the choices last ({', '.join(self.text_columns)})"
+            )
         return tuple(columns[len(self.prompt_columns) + 2 :])
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 from bertine.tasks.examples import Examples, as_columns, read_examples
-from bertine.tasks.tables import Table
+from bertine.tasks.parquet import is_parquet
+from bertine.tasks.tables import Table, require_columns
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
@@ -77,7 +78,8 @@ def read_choices(
         reading: `format`, `quotes` and `strict` of :func:`~bertine.tasks.examples.read_examples`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; what reading the table raises.
+        BertineError: a column is missing or cannot be told; a row of JSON lines has a choice that
+            the first has not, where nobody names them; what reading the table raises.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
@@ -88,6 +90,11 @@ def read_choices(
             prompts, choices = choice_columns_of(
                 table.name, table.columns, text_columns, choice_columns
             )
+        keys = json_keys(path, **reading)
+        if keys and not choice_columns:
+            refuse_added(str(path), keys, choices)
+        if keys:
+            require_columns(str(path), list(keys), choices)
     columns = (*prompts, *choices)
     return (
         read_examples(
@@ -99,6 +106,43 @@ def read_choices(
         ),
         choices,
     )
+
+
+def json_keys(path: Path | str, **reading: Any) -> dict[str, int]:
+    """Every key of JSON lines, whose rows may have different ones, and the line that has it first;
+    of other tables none, since their rows have the same columns.
+
+    Args:
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+
+    Raises:
+        BertineError: what reading the table raises.
+    """
+    keys: dict[str, int] = {}
+    with Table(path, **reading) as table:
+        if table.layout.kind == "jsonl" and not is_parquet(path):
+            for row in table:
+                for key in row.values:
+                    keys.setdefault(key, row.line)
+    return keys
+
+
+def refuse_added(name: str, keys: Mapping[str, int], choices: Sequence[str]) -> None:
+    """Refuse a file `name` with a choice that is none of `choices`, which nobody has named.
+
+    Args:
+        keys: of the file, each with the first line that has it.
+
+    Raises:
+        BertineError: a key looks like another choice; names its line.
+    """
+    for key, line in keys.items():
+        if key not in choices and _CHOICE.fullmatch(key):
+            raise BertineError(
+                f"{name}:{line}: has the choice {key!r} besides those of the first row of the "
+                f"training file ({', '.join(choices)}); name all choices with choice_columns "
+                "(--choice-columns)"
+            )
 
 
 def choice_task(

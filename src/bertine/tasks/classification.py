@@ -26,7 +26,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
-from bertine.tasks.labels import label_ids, unknown
+from bertine.tasks.labels import known_labels, label_ids, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
@@ -125,6 +125,11 @@ class TextClassification(TaskDefaults):
         )
         for example in examples.items:
             task.label_id(example.label, examples.source, example.line)
+        for one, other in same_numbers(task.labels):
+            note = f"{examples.source}: the labels {one!r} and {other!r} are told apart, but are "
+            note += "the same number; write them alike if they are the same label"
+            if note not in examples.notes:
+                examples.notes.append(note)
         return task
 
     @classmethod
@@ -172,8 +177,8 @@ class TextClassification(TaskDefaults):
         if label is None:
             return None
         if label not in self._ids:
-            told = unknown(f"label {label!r}", label, self.labels)
-            raise BertineError(f"{source}:{line}: {told}")
+            known = known_labels(label, self.labels)
+            raise BertineError(f"{source}:{line}: unknown label {label!r}{known}")
         return self._ids[label]
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Sentences of tagged words: read from column files and from JSON lines."""
+"""Sentences of tagged words: read from column files, JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from bertine.tasks.columns import (
 from bertine.tasks.entities import OUTSIDE, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
+from bertine.tasks.parquet import class_names, is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tables import Row, Table, missing_column
 
 #: Suffixes of column files besides those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
-#: Usual keys of words and of tags in JSON lines, tried in this order.
+#: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 
@@ -37,7 +38,8 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 @dataclass(frozen=True)
 class Columns:
-    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines.
+    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
+    Parquet.
 
     What is None is found: the first column, the last one; the usual keys. `given` are the
     arguments by which a user has named them, which must suit the file.
@@ -72,7 +74,8 @@ class Columns:
         )
 
     def require(self, name: str, kind: str) -> None:
-        """Refuse names for a column file ("columns"), and numbers for JSON lines ("jsonl").
+        """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
+        "parquet"), both for plain text ("text").
 
         Raises:
             BertineError: the user has given such; `name` is the file's.
@@ -83,6 +86,10 @@ class Columns:
                 raise BertineError(
                     f"{name}: is a column file, whose columns have no names; give their numbers "
                     f"by word_column and tag_column (--word-column, --tag-column), not {given}"
+                )
+            if kind == "text":
+                raise BertineError(
+                    f"{name}: is plain text, which has no columns; leave out {given}"
                 )
             if kind != "columns" and given in numbers:
                 raise BertineError(
@@ -151,11 +158,12 @@ def read_sentences(
     """Read a file of tagged words whole.
 
     Args:
-        path: a column file or JSON lines, plain or compressed.
+        path: a column file or JSON lines, plain or compressed; or Parquet, by its name.
         columns: where words and tags are.
         scheme: of the tags (:data:`~bertine.tasks.entities.SCHEMES`); None: detected. Entities
             are turned into IOB2.
-        format: ``"columns"`` or ``"jsonl"``; None: told by the suffix and the first line.
+        format: ``"columns"`` or ``"jsonl"``; None: told by the suffix and the first line. Not for
+            Parquet.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
     Raises:
@@ -164,19 +172,21 @@ def read_sentences(
             `scheme`; there is no word.
     """
     columns = columns or Columns()
-    with Table(path, format="text", strict=strict) as table:
-        rows = iter(table)
-        first = next(rows)
-        kind = file_format(path, format, first.values["text"])
-        columns.require(table.name, kind)
-        if kind == "columns":
-            examples = _from_columns(table.name, _again(first, rows), columns)
-    if kind == "jsonl":
-        with Table(path, format="jsonl", strict=strict) as table:
+    kind = "parquet" if is_parquet(path) else ""
+    if not kind:
+        with Table(path, format="text", strict=strict) as table:
+            rows = iter(table)
+            first = next(rows)
+            kind = file_format(path, format, first.values["text"])
+            if kind == "columns":
+                columns.require(table.name, kind)
+                examples = _from_columns(table.name, _again(first, rows), columns)
+    if kind != "columns":
+        reading = format if kind == "parquet" else "jsonl"
+        with Table(path, format=reading, strict=strict) as table:
+            columns.require(table.name, kind)
             examples = _from_json(table, columns)
-            examples.notes.extend(table.stats.notes(table.name))
-    else:
-        examples.notes.extend(table.stats.notes(table.name))
+    examples.notes.extend(table.stats.notes(table.name))
     words = sum(len(item.words) for item in examples.items)
     if not words:
         raise BertineError(f"{examples.source}: has no words")
@@ -297,9 +307,10 @@ def _from_json(table: Table, columns: Columns) -> Sentences:
     words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "--text-columns")
     tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "--label-column")
     examples = Sentences(table.name, (words_key,), tags_key)
+    names = class_names(table.name, tags_key) if is_parquet(table.name) else ()
     for row in table:
         words = json_words(table.name, row, words_key)
-        tags = json_words(table.name, row, tags_key)
+        tags = _json_tags(table.name, row, tags_key, names)
         if len(words) != len(tags):
             raise BertineError(
                 f"{table.name}:{row.line}: {len(words)} words ({words_key}), but {len(tags)} tags "
@@ -328,6 +339,25 @@ def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
         )
     # Half a surrogate pair is legal in JSON, but no tokenizer takes it.
     return tuple(part.encode("utf-8", "replace").decode("utf-8") for part in value)
+
+
+def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The tags under `key`: texts, or numbers that stand for `names`."""
+    value = row.values.get(key)
+    if isinstance(value, list) and value and all(type(part) is int for part in value):
+        if not names:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds numbers, and nothing says which tags they stand "
+                "for; write the tags themselves"
+            )
+        wrong = [part for part in value if not 0 <= part < len(names)]
+        if wrong:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
+                f"{len(names) - 1}"
+            )
+        return tuple(names[part] for part in value)
+    return json_words(name, row, key)
 
 
 def _usual(table: Table, keys: Sequence[str], what: str, option: str) -> str:

@@ -110,6 +110,16 @@ def is_entity_tag(tag: str) -> bool:
     return _TAG.fullmatch(tag) is not None
 
 
+def ordered_tags(tags: set[str]) -> list[str]:
+    """Plain tags by name; O, then B and I of each type by its name: a type whose every entity is
+    one word in training may be longer elsewhere."""
+    if not all(map(is_entity_tag, tags)):
+        return sorted(tags)
+    kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
+    inside = [f"{prefix}-{kind}" if kind else prefix for kind in kinds for prefix in "BI"]
+    return [OUTSIDE, *inside]
+
+
 def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
     """The scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
+from bertine.files import os_errors
 from bertine.rng import generator
 from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.tables import Row, Table, require_columns
@@ -139,6 +140,11 @@ def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
         BertineError: the path is missing, has none of these files, or two for the same part.
     """
     path = Path(path)
+    with os_errors(path, "looking for its files"):
+        return _find_splits(path, more)
+
+
+def _find_splits(path: Path, more: Sequence[str]) -> Splits:
     if not path.exists():
         raise BertineError(f"{path}: no such file or folder")
     if not path.is_dir():
@@ -178,7 +184,10 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     """The asked-for text columns, which must be there, or else the usual ones that are there."""
     text_columns = as_columns(text_columns)
     if text_columns:
-        require_columns(table.name, table.columns, text_columns)
+        table.require(text_columns)
+        for name in text_columns:
+            if text_columns.count(name) > 1:
+                raise BertineError(f"{table.name}: the text column {name!r} is named twice")
         return text_columns
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):
@@ -201,6 +210,15 @@ def resolve_label_column(table: Table, label_column: str | None) -> str:
         f"{table.name}: cannot tell which column holds the label; name it with label_column "
         f"(--label-column); the columns are {', '.join(map(repr, table.columns))}"
     )
+
+
+def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) -> None:
+    """Raise a :class:`BertineError` if the label is one of the texts, which would tell it."""
+    if label_column in text_columns:
+        raise BertineError(
+            f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
+            "name another one (--text-columns, --label-column)"
+        )
 
 
 def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
@@ -235,6 +253,7 @@ def read_examples(
             )
         texts = resolve_text_columns(table, text_columns)
         label = resolve_label_column(table, label_column)
+        refuse_both(table, texts, label)
         examples: Examples[Example] = Examples(table.name, texts, label)
         for row in table:
             examples.items.append(

@@ -35,6 +35,7 @@ class GlueTask:
         validation: the dev files: by the word that the metrics of each get before their names
             ("" for the first).
         test: the test files, by the name that the leaderboard wants for the predictions.
+        alone: what a test file is called where the site gives it out by itself.
         score_range: of a regression; predictions for the leaderboard are clipped to it.
     """
 
@@ -50,6 +51,7 @@ class GlueTask:
     train: str | None = "train.tsv"
     validation: Mapping[str, str] = field(default_factory=lambda: {"": "dev.tsv"})
     test: Mapping[str, str] = field(default_factory=dict)
+    alone: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
 
     @property
@@ -161,6 +163,7 @@ _TASKS = (
         train=None,
         validation={"": "diagnostic-full.tsv"},
         test={"AX.tsv": "diagnostic.tsv"},
+        alone=("AX.tsv",),
     ),
 )
 

@@ -223,12 +223,35 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
         places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
-        path = next((place / name for place in places if (place / name).is_file()), None)
+        names = (name, *task.alone)
+        there = [place / each for place in places for each in names if (place / each).is_file()]
+        path = there[0] if there else None
         if path is not None:
             found[written] = path
         elif required:
             raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
     return found
+
+
+def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
+    """Tell what `data` is, where it is but AX's test file, on which a model for MNLI cannot be
+    scored.
+
+    Raises:
+        BertineError: it is that.
+    """
+    path, ax = Path(data), GLUE["AX"]
+    if task.name != "MNLI":
+        return
+    if path.is_file():
+        found = [path] if path.name in (*ax.test.values(), *ax.alone) else []
+    else:
+        found = list(find_glue_test(path, ax, required=False).values())
+    if found:
+        raise BertineError(
+            f"{found[0]}: is the test file of AX, which has no labels to compare with; give "
+            f"{ax.validation['']}, or have it answered by 'bertine glue-submission'"
+        )
 
 
 def _of_another(folder: Path, task: GlueTask, name: str) -> bool:

@@ -16,6 +16,7 @@ from bertine.tasks.examples import (
     Examples,
     as_columns,
     note_empty_texts,
+    refuse_both,
     resolve_label_column,
     resolve_text_columns,
     row_texts,
@@ -69,6 +70,8 @@ def read_label_sets(
         texts = resolve_text_columns(table, text_columns)
         if each:
             require_columns(table.name, table.columns, each)
+            for column in each:
+                refuse_both(table, texts, column)
             examples: Examples = Examples(table.name, texts, None)
             for row in table:
                 names = [column for column in each if _present(table, row, column)]
@@ -77,6 +80,7 @@ def read_label_sets(
                 )
         else:
             column = resolve_label_column(table, label_column)
+            refuse_both(table, texts, column)
             examples = Examples(table.name, texts, column)
             cells: list[str | list[str]] = []
             for row in table:

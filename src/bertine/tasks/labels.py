@@ -1,14 +1,16 @@
-"""The labels of a task: their numbers, and the message about one that is none of them."""
+"""Labels of a task: their numbers; in messages one that is not known, several that are the same
+number."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bertine.errors import BertineError
 
-#: How many of the known ones a message names.
+#: So many labels are named in a message.
 _SHOWN = 20
 
 
@@ -27,10 +29,36 @@ def label_ids(task: str, labels: Sequence[str], what: str = "label") -> dict[str
     return ids
 
 
-def unknown(what: str, label: str, labels: Sequence[str]) -> str:
-    """ "unknown label 'jou' (did you mean 'joy'?); the known ones are joy, love"; `what` is
-    ``label 'jou'``."""
-    near = difflib.get_close_matches(label, labels, n=1)
+def known_labels(label: str, labels: Sequence[str]) -> str:
+    """The end of the message for a `label` that is none of `labels`: the one that may be meant (the
+    same number, as 1.0 is 1, or a similar text), and the first of all."""
+    number = _number(label)
+    same = [each for each in labels if number is not None and _number(each) == number]
+    near = same or difflib.get_close_matches(label, labels, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    known = ", ".join(labels[:_SHOWN]) + (", …" if len(labels) > _SHOWN else "")
-    return f"unknown {what}{hint}; the known ones are {known}"
+    more = ", …" if len(labels) > _SHOWN else ""
+    return f"{hint}; the known ones are {', '.join(labels[:_SHOWN])}{more}"
+
+
+def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of labels that are written differently and are the same number, such as 1 and 1.0: a
+    column with gaps is one of floats to some programs."""
+    first: dict[float, str] = {}
+    pairs = []
+    for label in sorted(labels, key=lambda label: (len(label), label)):
+        number = _number(label)
+        if number is None:
+            continue
+        if number in first:
+            pairs.append((first[number], label))
+        else:
+            first[number] = label
+    return pairs
+
+
+def _number(label: str) -> float | None:
+    try:
+        value = float(label)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

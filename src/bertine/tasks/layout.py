@@ -63,7 +63,7 @@ def detect_layout(
         raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
     kind = format or _SUFFIXES.get(inner_suffix(path))
     if kind is None:
-        if _is_json_object(first):
+        if is_json_object(first):
             kind = "jsonl"
         else:
             delimiter = _header_delimiter(first, wanted)
@@ -124,7 +124,8 @@ def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
     return next((delimiter for delimiter, cells in split.items() if len(cells) > 1), ",")
 
 
-def _is_json_object(line: str) -> bool:
+def is_json_object(line: str) -> bool:
+    """Whether a line is a whole JSON object."""
     if not line.lstrip().startswith("{"):
         return False
     try:

@@ -31,7 +31,7 @@ from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
-from bertine.tasks.labels import label_ids, unknown
+from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
@@ -181,8 +181,8 @@ class MultiLabel(TaskDefaults):
         found = np.zeros(len(self.labels), dtype=np.float32)
         for name in labels_in(label):
             if name not in self._ids:
-                told = unknown(f"label {name!r}", name, self.labels)
-                raise BertineError(f"{source}:{line}: {told}")
+                known = known_labels(name, self.labels)
+                raise BertineError(f"{source}:{line}: unknown label {name!r}{known}")
             found[self._ids[name]] = 1.0
         return found
 

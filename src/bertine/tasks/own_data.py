@@ -10,7 +10,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.choice_data import choice_task, read_choices
+from bertine.tasks.choice_data import choice_task, json_keys, read_choices, refuse_added
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Examples, Splits, as_columns, read_examples
 from bertine.tasks.label_sets import labels_in, read_label_sets
@@ -80,6 +80,9 @@ def read_own(
                 **named,
             )
         else:
+            if kind is MultipleChoice and not swag and not options.choice_columns:
+                keys = json_keys(splits.validation, **reading)
+                refuse_added(str(splits.validation), keys, choices)
             validation = read_examples(splits.validation, optional=choices[2:], **named)
 
     def build(max_length: int) -> Task[Any]:

@@ -33,13 +33,8 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with os_errors(path, "reading it"):
-        try:
-            file = pq.ParquetFile(str(path))
-        except pa.ArrowInvalid as error:
-            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+    file = _opened(path)
     columns = list(file.schema_arrow.names)
     for name in columns:
         if columns.count(name) > 1:
@@ -63,6 +58,38 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                     yield dict(zip(columns, map(_plain, row), strict=True))
 
     return columns, rows()
+
+
+def _opened(path: str | Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with os_errors(path, "reading it"):
+        try:
+            return pq.ParquetFile(str(path))
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
+            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+
+
+def class_names(path: str | Path, column: str) -> tuple[str, ...]:
+    """What the numbers in a column of lists stand for, where the `datasets` library has written
+    that down beside the table (its ``ClassLabel``); empty where nobody says.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    with _opened(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+    try:
+        told = json.loads(metadata.get(b"huggingface", b"{}"))
+        feature = told["info"]["features"][column]
+        names = (feature[0] if isinstance(feature, list) else feature["feature"])["names"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ()
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if texts else ()
 
 
 def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:

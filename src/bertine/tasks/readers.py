@@ -16,7 +16,13 @@ from bertine.tasks.base import Task
 from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
 from bertine.tasks.examples import Examples, Splits, find_splits
 from bertine.tasks.glue import glue_task, glue_task_of
-from bertine.tasks.glue_data import find_glue_labelled, glue_built, read_glue, read_glue_file
+from bertine.tasks.glue_data import (
+    find_glue_labelled,
+    glue_built,
+    read_glue,
+    read_glue_file,
+    refuse_unlabelled,
+)
 from bertine.tasks.own_data import HOLD_OUT, read_for, read_own
 from bertine.tasks.reading import Labelled, Reading
 from bertine.tasks.span_data import read_span_evaluation, read_span_splits
@@ -112,16 +118,12 @@ class SpanReader:
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
-        named = {
-            **reading.table,
-            "text_columns": reading.text_columns or task.text_columns,
-            "label_column": reading.label_column or (task.label_column if own else None),
-        }
-        return {"": read_span_evaluation(data, **named)}
+        trained = (task.text_columns, task.label_column if own else None)
+        return {"": read_span_evaluation(data, trained_with=trained, **reading.table)}
 
 
 class TaggedReader:
-    """Words with their tags: column files, or JSON lines."""
+    """Words with their tags: column files, JSON lines or Parquet."""
 
     def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
         columns = self._columns(reading)
@@ -152,6 +154,10 @@ class TaggedReader:
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         assert isinstance(task, Tagging)
         columns = self._columns(reading)
+        if not task.has_entities and reading.tag_scheme not in (None, "plain"):
+            raise BertineError(
+                "the model's tags mark no entities, so they are in no scheme; leave out tag_scheme"
+            )
         trained = Columns.trained_with(task.text_columns, task.label_column)
         sentences = read_sentences(
             _labelled_file(data, find_tagged),
@@ -203,6 +209,8 @@ class GlueReader:
         kind = glue_task_of(task.task_info().dataset)
         found = find_glue_labelled(data, kind) if kind and not reading.named else None
         if found is None:  # a table of one's own, for a model of GLUE
+            if kind and not reading.named:
+                refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
         kind, files = found
         return {

@@ -91,21 +91,22 @@ class Reading:
             if task != Tagging.name and value is not None and value is not False:
                 raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
 
-    def refuse_all(self) -> None:
-        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
-        already, and describe their task."""
+    def given(self) -> list[str]:
+        """The names of what is said at all."""
+        names = []
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name == "options":
-                for option in fields(value):
-                    if getattr(value, option.name) != option.default:
-                        raise _read_already(option.name)
+                names += [o.name for o in fields(value) if getattr(value, o.name) != o.default]
             elif value != each.default:
-                raise _read_already("doc_stride" if each.name == "limits" else each.name)
+                names.append("doc_stride" if each.name == "limits" else each.name)
+        return names
 
-
-def _read_already(name: str) -> BertineError:
-    return BertineError(
-        f"{name} is given, but the data are examples that are read already; leave it out, or give "
-        "a file or a folder"
-    )
+    def refuse_all(self) -> None:
+        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
+        already, and describe their task."""
+        for name in self.given():
+            raise BertineError(
+                f"{name} is given, but the data are examples that are read already; leave it out, "
+                "or give a file or a folder"
+            )

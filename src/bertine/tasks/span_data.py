@@ -16,11 +16,11 @@ from typing import Any
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
-from bertine.tasks.layout import inner_suffix
+from bertine.tasks.layout import inner_suffix, is_json_object
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_tables import read_span_table
-from bertine.tasks.tables import encodable
-from bertine.text.streams import open_stream
+from bertine.tasks.tables import encodable, json_kind
+from bertine.text.streams import open_stream, without_bom
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -31,20 +31,67 @@ def load_squad(path: Path | str) -> dict[str, Any] | None:
     """The object that a file in SQuAD's format holds; None where it is another kind of file.
 
     Raises:
-        BertineError: the file cannot be read.
+        BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
     """
     path = Path(path)
     if path.is_dir() or str(path) == "-" or inner_suffix(path) != ".json":
         return None
+    content = _json_of(path)
+    return content if isinstance(content, dict) and _is_squad(content) else None
+
+
+def _is_squad(content: dict[str, Any]) -> bool:
+    return isinstance(content.get("data"), list)
+
+
+def _json_of(path: Path) -> Any:
+    """The JSON that a file holds; None where it holds JSON lines."""
     with open_stream(path) as stream:
-        raw = stream.reader.read()
+        raw = without_bom(stream.reader.read(), path)
+    text = raw.decode("utf-8", "replace")
+    if not text.strip():
+        raise BertineError(f"{path}: the file is empty")
     try:
-        content = json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        return None
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if is_json_object(text.lstrip().partition("\n")[0]):
+            return None
+        place, reason = f"{path}", str(error)
+        if isinstance(error, json.JSONDecodeError):
+            place, reason = f"{path}:{error.lineno}:{error.colno}", error.msg
+        hint = "" if text.rstrip().endswith(("}", "]")) else "; is the file cut off?"
+        raise BertineError(
+            f"{place}: not valid JSON ({reason}{hint}); a file in SQuAD's format is one object "
+            'with a list "data", a table has an object on each line'
+        ) from error
+    if isinstance(content, dict) and _is_squad(content):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise BertineError(
+                f"{path}:{line}: invalid UTF-8 (byte 0x{raw[error.start]:02x}); save the file as "
+                "UTF-8"
+            ) from error
     return content
+
+
+def _not_squad(path: Path) -> BertineError:
+    """Says what a file is that is not in SQuAD's format."""
+    if path.is_dir():
+        what = "is a folder, not a file in SQuAD's format"
+    elif inner_suffix(path) != ".json":
+        what = "is not called .json, as files in SQuAD's format are"
+    else:
+        content = _json_of(path)
+        found = "JSON lines" if content is None else json_kind(content)
+        if isinstance(content, dict):
+            keys = ", ".join(map(repr, list(content)[:10]))
+            found = f"an object with the keys {keys}" if keys else "an object with no keys"
+            if "data" in content:
+                found = f'an object whose "data" is {json_kind(content["data"])}'
+        what = f'is {found}, but SQuAD\'s format is one JSON object with a list "data"'
+    return BertineError(f"{path}: {what}; for a table of questions use 'bertine finetune spans'")
 
 
 def read_squad(
@@ -67,10 +114,7 @@ def read_squad(
     """
     content = content or load_squad(path)
     if content is None:
-        raise BertineError(
-            f'{path}: is not in SQuAD\'s format, a JSON object with a list "data"; for a table of '
-            "questions use 'bertine finetune spans'"
-        )
+        raise _not_squad(Path(path))
     reader = _Reader(str(path), answers, strict)
     for number, article in enumerate(reader.items(content, "data", "")):
         place = f"data[{number}]"
@@ -156,12 +200,12 @@ class _Reader:
 
     def _member(self, parent: Any, key: str, place: str, kind: type, what: str) -> Any:
         if not isinstance(parent, dict):
-            raise self._error(place, "is not an object")
+            raise self._error(place, f"is {json_kind(parent)}, but must be an object")
         if key not in parent:
-            raise self._error(place, f"has no {key!r}")
+            raise self._error(place, f"has no {key!r}, which must be {what}")
         value = parent[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self._error(place, f"{key!r} is not {what}")
+            raise self._error(place, f"{key!r} is {json_kind(value)}, but must be {what}")
         return value
 
     def _error(self, place: str, what: str) -> BertineError:
@@ -223,9 +267,7 @@ def read_span_splits(
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
     if named and reading.get("format") is None and load_squad(train) is not None:
-        raise BertineError(
-            f"{train}: is in SQuAD's format, whose columns and quotes are known; leave them out"
-        )
+        refuse_reading(train, **reading)
     if validation is not None and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
     examples = read_questions(train, **reading).trainable()
@@ -234,11 +276,22 @@ def read_span_splits(
     return examples, read_questions(validation, **reading).scorable()
 
 
-def read_span_evaluation(data: Path | str, **reading: Any) -> SpanExamples:
+def read_span_evaluation(
+    data: Path | str,
+    *,
+    trained_with: tuple[Sequence[str], str | None] = ((), None),
+    **reading: Any,
+) -> SpanExamples:
     """The questions to judge a model on: of a file, or of the validation file of a folder.
 
+    Args:
+        trained_with: the columns of question and context, and of the answer, of a table where
+            `reading` names none.
+        reading: how a table is read, see :func:`read_questions`.
+
     Raises:
-        BertineError: there is no such file, or more than one; what reading raises.
+        BertineError: there is no such file, or more than one; `reading` says something of a file
+            in SQuAD's format; what reading raises.
     """
     path = Path(data)
     if path.is_dir():
@@ -255,7 +308,29 @@ def read_span_evaluation(data: Path | str, **reading: Any) -> SpanExamples:
                     f"{path}: holds only training data; to evaluate on it, name the file itself"
                 )
             path = table
+    content = load_squad(path) if reading.get("format") is None else None
+    if content is not None:
+        refuse_reading(path, **reading)
+        return read_squad(path, content, strict=reading.get("strict", False)).scorable()
+    texts, label = trained_with
+    reading["text_columns"] = reading.get("text_columns") or texts
+    reading["label_column"] = reading.get("label_column") or label
     return read_questions(path, **reading).scorable()
+
+
+def refuse_reading(path: Path | str, **reading: Any) -> None:
+    """Refuse what can be said of a table alone for the file `path` in SQuAD's format; `reading` as
+    of :func:`read_questions`.
+
+    Raises:
+        BertineError: columns or quotes are given.
+    """
+    for name, value in reading.items():
+        if name not in ("strict", "format") and value is not None:
+            raise BertineError(
+                f"{path}: is in SQuAD's format, whose columns and quotes are known; leave out "
+                f"{name} (--{name.replace('_', '-')})"
+            )
 
 
 def _files(data: Path | str) -> tuple[Path, Path | None]:

@@ -211,6 +211,7 @@ def span_examples(
         gold = None if raw.answers is None else _gold(raw, v2, examples.unaligned, counts)
         examples.items.append(Question((raw.question, raw.context), gold, raw.line, raw.id))
     counts["empty"] = sum(1 for raw in raws if not raw.context.strip())
+    counts["unasked"] = sum(1 for raw in raws if not raw.question.strip())
     ids = Counter(raw.id for raw in raws)
     counts["twice"] = sum(1 for count in ids.values() if count > 1)
     examples.notes.extend(_notes(examples, counts))
@@ -281,6 +282,8 @@ def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
         notes.append(f"{source}: {counts['blank']} of {total} gold answers are empty texts")
     if counts["empty"]:
         notes.append(f"{source}: {counts['empty']} of {len(examples)} contexts are empty")
+    if counts["unasked"]:
+        notes.append(f"{source}: {counts['unasked']} of {len(examples)} questions are empty")
     if counts["twice"]:
         notes.append(
             f"{source}: {counts['twice']} ids stand for more than one question; a file of "

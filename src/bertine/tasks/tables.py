@@ -2,7 +2,8 @@
 
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
 RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
-on the way (invalid UTF-8, NUL bytes, blank lines) is counted in :class:`TableStats`.
+on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
+:class:`~bertine.tasks.table_lines.TableStats`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +25,9 @@ from typing import Any, BinaryIO
 from bertine.errors import BertineError
 from bertine.tasks.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
 from bertine.tasks.parquet import is_parquet, open_parquet
-from bertine.text.streams import open_stream, reading
+from bertine.tasks.table_lines import MAX_LINE_BYTES, TableLines, TableStats
+from bertine.text.streams import open_stream
 
-#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
-MAX_LINE_BYTES = 16 * 2**20
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
@@ -41,80 +41,6 @@ class Row:
 
     line: int
     values: dict[str, Any]
-
-
-@dataclass
-class TableStats:
-    """What was met and mended while reading; `damaged` are the lines of rows left out."""
-
-    rows: int = 0
-    blank_lines: int = 0
-    invalid_utf8: int = 0
-    nul_bytes: int = 0
-    damaged: list[int] = field(default_factory=list)
-
-    def notes(self, name: str) -> list[str]:
-        """One line for each thing that a user should know about the table `name`."""
-        notes = []
-        if self.invalid_utf8:
-            notes.append(
-                f"{name}: {self.invalid_utf8} invalid UTF-8 sequences were replaced by U+FFFD"
-            )
-        if self.nul_bytes:
-            notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
-        if self.blank_lines:
-            notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
-        if self.damaged:
-            lines = ", ".join(map(str, self.damaged[:10]))
-            more = ", …" if len(self.damaged) > 10 else ""
-            notes.append(
-                f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
-                f"than there are columns (lines {lines}{more})"
-            )
-        return notes
-
-
-class _Lines:
-    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
-
-    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
-        self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
-        self._path = Path(name)
-        self.number = 0
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        with reading(self._path):
-            raw = self._handle.readline(MAX_LINE_BYTES + 1)
-        if not raw:
-            raise StopIteration
-        self.number += 1
-        where = f"{self._name}:{self.number}"
-        if len(raw) > MAX_LINE_BYTES:
-            raise BertineError(
-                f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
-            )
-        if self.number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        if b"\0" in raw:
-            if self._strict:
-                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
-            self._stats.nul_bytes += raw.count(b"\0")
-            raw = raw.replace(b"\0", b"")
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if self._strict:
-                raise BertineError(
-                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
-                ) from error
-            text = raw.decode("utf-8", errors="replace")
-            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
-            return text
 
 
 class Table:
@@ -135,6 +61,7 @@ class Table:
         header: the names of the columns of a csv or tsv file whose first line is a row already.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
         optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
+            Rows without such a key are counted.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
@@ -143,8 +70,9 @@ class Table:
         stats: counts so far; complete after the last row.
 
     Raises:
-        BertineError: the file is missing, empty or not readable, a wanted column is not there;
-            while iterating, a row has the wrong number of cells, broken quotes or broken JSON.
+        BertineError: the file is missing, empty or not readable, a wanted column is not there,
+            `quotes` is given for what has none; while iterating, a row has the wrong number of
+            cells, broken quotes or broken JSON.
     """
 
     def __init__(
@@ -164,7 +92,8 @@ class Table:
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict, self._optional = strict, frozenset(optional)
+        self._strict, self._optional = strict, tuple(optional)
+        self._may_lack: tuple[str, ...] = ()
         if is_parquet(path) and str(path) != "-":
             self._open_parquet(path, format, quotes)
             return
@@ -175,15 +104,21 @@ class Table:
             inner_suffix(path)  # refuses what is no text
             handle = self._stack.enter_context(open_stream(Path(path))).reader
         try:
-            self._lines = _Lines(handle, self.name, strict, self.stats)
+            self._lines = TableLines(handle, self.name, strict, self.stats)
             first = next(self._lines, None)
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
             self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            if quotes is not None and self.layout.kind not in ("csv", "tsv"):
+                what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
+                raise BertineError(
+                    f"{self.name}: is {what}, which has no quotes around cells; leave out quotes"
+                )
             self.columns: list[str] = []
+            self._may_lack = self._optional if self.layout.kind == "jsonl" else ()
             self._rows = self._start(first)
             if self.layout.kind != "text":
-                require_columns(self.name, self.columns, self._wanted)
+                self.require(self._wanted)
         except BaseException:
             self.close()
             raise
@@ -197,7 +132,7 @@ class Table:
             Row(number, {name: self._mended(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
-        require_columns(self.name, self.columns, self._wanted)
+        self.require(self._wanted)
 
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
@@ -239,7 +174,20 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         for row in self._rows:
             self.stats.rows += 1
+            for column in self._may_lack:
+                if column not in row.values:
+                    self.stats.lack(column, row.line)
             yield row
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Refuse a table without one of `columns`; optional ones may be missing in the first row
+        of JSON lines.
+
+        Raises:
+            BertineError: one is not there; names the first.
+        """
+        wanted = [column for column in columns if column not in self._may_lack]
+        require_columns(self.name, self.columns, wanted)
 
     def text(self, row: Row, column: str) -> str:
         """The value of `column`, which must be there and be a string; "" of an optional column
@@ -249,7 +197,7 @@ class Table:
         value = self._value(row, column)
         if not isinstance(value, str):
             raise BertineError(
-                f"{self.name}:{row.line}: {column!r} is {_json_kind(value)}, but must be a text"
+                f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
             )
         return value
 
@@ -263,7 +211,7 @@ class Table:
             return str(value)
         if isinstance(value, str) and value.strip():
             return value.strip()
-        what = "empty" if isinstance(value, str) else _json_kind(value)
+        what = "empty" if isinstance(value, str) else json_kind(value)
         if isinstance(value, float):
             what = "NaN"
         raise BertineError(
@@ -320,16 +268,19 @@ class Table:
             BertineError: it holds none; in strict reading also half a surrogate pair.
         """
         try:
-            values = json.loads(line)
+            values = json.loads(line, object_pairs_hook=_object)
             if "\\u" in line:  # half a character can only come from an escape
                 values = self._encodable(values, number)
         except BertineError:
             raise
         except (ValueError, RecursionError) as error:
-            raise BertineError(f"{self.name}:{number}: not valid JSON ({error})") from error
+            raise BertineError(
+                f"{self.name}:{number}: not valid JSON ({error}); JSON lines have one whole "
+                "object on each line"
+            ) from error
         if not isinstance(values, dict):
             raise BertineError(
-                f"{self.name}:{number}: {_json_kind(values)}, but JSON lines have one object "
+                f"{self.name}:{number}: {json_kind(values)}, but JSON lines have one object "
                 '({"text": ...}) on each line'
             )
         return values
@@ -388,6 +339,15 @@ class Table:
             yield Row(line, dict(zip(self.columns, values, strict=True)))
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key that is there twice would lose its first value in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
 def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
     """The rows of a table, streamed; see :class:`Table` for formats and errors."""
     with Table(path, format=format) as table:
@@ -417,6 +377,7 @@ def encodable(text: str) -> bool:
     return True
 
 
-def _json_kind(value: Any) -> str:
+def json_kind(value: Any) -> str:
+    """What kind of JSON a value is, for messages."""
     names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a text" if isinstance(value, str) else "a number")

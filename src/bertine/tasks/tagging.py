@@ -9,7 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, cast
@@ -28,35 +28,26 @@ from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
-from bertine.tasks.entities import OUTSIDE, entity_counts, is_entity_tag, split_tag, tag_counts
+from bertine.tasks.entities import (
+    OUTSIDE,
+    entity_counts,
+    is_entity_tag,
+    ordered_tags,
+    split_tag,
+    tag_counts,
+)
 from bertine.tasks.examples import Examples
-from bertine.tasks.labels import label_ids, unknown
+from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
-from bertine.tasks.windows import Window, cover
+from bertine.tasks.windows import cover
 from bertine.tasks.word_pieces import WordPieces, met_notes
+from bertine.tasks.word_windows import WordFeatures, sentence_bounds, word_window
 from bertine.text.tokenizer import Tokenizer
 
 #: The label of a token that is not to be predicted.
 IGNORED = -100
-
-
-@dataclass(frozen=True, slots=True)
-class WordFeatures(Features):
-    """A window of a sentence, ready to be padded into a batch; `row` is the sentence.
-
-    Attributes:
-        positions: int32 [w], the token that predicts each of the window's words, its first piece.
-        words: int32 [w], which words of the sentence these are.
-        tags: int64 [w], the ids of their tags; None when unknown.
-        num_words: of the whole sentence.
-    """
-
-    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    words: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    tags: np.ndarray | None = None
-    num_words: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +137,7 @@ class Tagging(TaskDefaults):
                 "files tell them by lines with -DOCSTART-"
             )
         return cls(
-            tuple(_ordered(found) if labels is None else labels),
+            tuple(ordered_tags(found) if labels is None else labels),
             examples.text_columns,
             examples.label_column,
             max_length,
@@ -199,7 +190,8 @@ class Tagging(TaskDefaults):
             inside = f"I-{kind}" if kind else "I"
             if prefix == "B" and inside in self._ids:
                 return self._ids[inside]
-            raise BertineError(f"{where}: {unknown(f'tag {tag!r} of {word!r}', tag, self.labels)}")
+            known = known_labels(tag, self.labels)
+            raise BertineError(f"{where}: unknown tag {tag!r} of {word!r}{known}")
         return self._ids[tag]
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
@@ -216,7 +208,7 @@ class Tagging(TaskDefaults):
         pieces = WordPieces(items, tokenizer, self.max_length - 2, keep=OUTSIDE not in self._ids)
         features: list[Features] = []
         several = windows = 0
-        for row, item, low, high in self._bounds(items):
+        for row, item, low, high in sentence_bounds(items, self.document_context):
             tags = self._tag_ids(sentences, item)
             first = pieces.first_word[row]
             parts = cover(
@@ -230,7 +222,7 @@ class Tagging(TaskDefaults):
             several += len(parts) > 1
             windows += len(parts) if len(parts) > 1 else 0
             for part in parts:
-                features.append(self._window(row, item, part, first, pieces, tags, tokenizer))
+                features.append(word_window(row, item, part, first, pieces, tags, tokenizer))
         sentences.met = Counter(sentences=len(items), several=several, windows=windows)
         sentences.met.update(pieces.met)
         for note in self.met_notes(sentences.source, sentences.met):
@@ -244,16 +236,6 @@ class Tagging(TaskDefaults):
     def met_notes(self, source: str, met: Mapping[str, int]) -> list[str]:
         """What a user should know of what :meth:`featurize` met in `source`, a line each."""
         return met_notes(source, met, self.max_length, keep=OUTSIDE not in self._ids)
-
-    def _bounds(self, items: Sequence[Sentence]) -> Iterator[tuple[int, Sentence, int, int]]:
-        """(row, sentence, first and after the last row that may be read with it)."""
-        row = 0
-        for document, group in groupby(items, key=lambda item: item.document):
-            low, members = row, list(group)
-            whole = self.document_context and document is not None
-            for item in members:
-                yield row, item, *((low, low + len(members)) if whole else (row, row + 1))
-                row += 1
 
     def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
         if item.tags is None:
@@ -270,32 +252,6 @@ class Tagging(TaskDefaults):
                 for at, (tag, word) in enumerate(pairs)
             ],
             dtype=np.int64,
-        )
-
-    def _window(
-        self,
-        row: int,
-        item: Sentence,
-        window: Window,
-        sentence: int,
-        pieces: WordPieces,
-        tags: np.ndarray | None,
-        tokenizer: Tokenizer,
-    ) -> WordFeatures:
-        ids, starts = pieces.read(window.begin, window.end)
-        input_ids = np.concatenate([[tokenizer.cls_token_id], ids, [tokenizer.sep_token_id]])
-        read = np.asarray(pieces.lengths[window.first : window.last], np.int32) > 0
-        words = np.arange(window.first - sentence, window.last - sentence, dtype=np.int32)[read]
-        offset = window.first - window.begin
-        positions = starts[offset : offset + len(read)][read] + 1
-        return WordFeatures(
-            input_ids.astype(np.int32),
-            np.zeros(len(input_ids), np.int8),
-            row=row,
-            positions=positions.astype(np.int32),
-            words=words,
-            tags=None if tags is None else tags[words],
-            num_words=len(item.words),
         )
 
     def notes(self, features: Sequence[Features]) -> list[str]:
@@ -427,13 +383,3 @@ def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     best = logits.argmax(-1)
     top = np.take_along_axis(logits, best[:, None], -1)
     return best, 1.0 / np.exp(logits - top).sum(-1)
-
-
-def _ordered(tags: set[str]) -> list[str]:
-    """Plain tags by name; O, then B and I of each type by its name: a type whose every entity is
-    one word in training may be longer elsewhere."""
-    if not all(map(is_entity_tag, tags)):
-        return sorted(tags)
-    kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
-    inside = [f"{prefix}-{kind}" if kind else prefix for kind in kinds for prefix in "BI"]
-    return [OUTSIDE, *inside]

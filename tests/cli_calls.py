@@ -1,0 +1,72 @@
+"""What the tests of the command line call it with, and what they expect of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bertine.cli import main
+
+#: The least that each command wants to hear.
+ENOUGH = {
+    "demo": [],
+    "vocab": ["a.txt", "--out", "v"],
+    "prepare": ["a.txt", "--tokenizer", "v", "--out", "s"],
+    "inspect": ["s"],
+    "pretrain": ["s", "--model", "bert-tiny", "--out", "r"],
+    "finetune": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "search": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "lr-find": ["text", "--model", "m", "--data", "d", "--out", "o"],
+    "report": ["r"],
+    "evaluate": ["m", "--data", "d"],
+    "predict": ["m", "--input", "-"],
+    "fill-mask": ["m", "a [MASK]"],
+    "embed": ["m", "--input", "-", "--output", "v.npy"],
+    "similar": ["a query", "--in", "t.txt", "--model", "m"],
+    "export": ["m", "--output", "o"],
+    "serve": ["m"],
+    "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
+    "feature-based": ["m", "--data", "d", "--out", "o"],
+}
+
+
+#: The function that each command stands for, as `bertine` exposes it.
+VERBS = {
+    "demo": "run_demo",
+    "vocab": "train_vocab",
+    "prepare": "prepare",
+    "inspect": "inspect",
+    "pretrain": "pretrain",
+    "finetune": "finetune",
+    "search": "search",
+    "lr-find": "lr_find",
+    "report": "report",
+    "evaluate": "evaluate",
+    "predict": "predict",
+    "fill-mask": "fill_mask",
+    "embed": "embed",
+    "similar": "similar",
+    "export": "export",
+    "serve": "serve",
+    "glue-submission": "glue_submission",
+    "feature-based": "feature_based",
+}
+
+
+class Report:
+    """A result as the verbs return them."""
+
+    ok = True
+
+    def lines(self) -> list[str]:
+        return ["first result", "second result"]
+
+
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that `arguments` end with; exit status 2 and an empty stdout are checked."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines[-1].startswith("bertine: error: ")
+    assert sum("error" in line for line in lines) == 1
+    return lines[-1]
