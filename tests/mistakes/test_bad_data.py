@@ -275,7 +275,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
     for name, content, said in (
         ("in.conll", b"", "the file is empty"),
         ("in.jsonl", b'{"words": "a b"}\n{"words": [1]}\n', ":2: 'words' must be a list of texts"),
-        ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: JSON lines have one object"),
+        ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: a list, but JSON lines have one object"),
         ("in.parquet", b"PAR1", "is no Parquet file"),
         ("in.conll", "a O\n".encode("utf-16"), "UTF-16"),
     ):
