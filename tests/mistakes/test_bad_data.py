@@ -20,6 +20,7 @@ UNREADABLE = [
     (b"", "the file is empty"),
     (b"\xef\xbb\xbf", "the file is empty"),
     ("text,label\nx,a\n".encode("utf-16"), "UTF-16"),
+    ("text,label\nx,a\n".encode("utf-16-le"), "many bytes are NUL, as in UTF-16 without a mark"),
 ]
 TABLES = [
     *(("csv", content, said) for content, said in UNREADABLE),
@@ -276,6 +277,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
         ("in.conll", b"", "the file is empty"),
         ("in.jsonl", b'{"words": "a b"}\n{"words": [1]}\n', ":2: 'words' must be a list of texts"),
         ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: a list, but JSON lines have one object"),
+        ("in.jsonl", b'{"words": [], "words": []}\n', ":1: not valid JSON (the key 'words' is th"),
         ("in.parquet", b"PAR1", "is no Parquet file"),
         ("in.conll", "a O\n".encode("utf-16"), "UTF-16"),
     ):
@@ -285,6 +287,10 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
         message = fails("predict", tagger, *given)
         assert f"{path}" in message
         assert said in message
+    half = tmp_path / "half.jsonl"
+    half.write_text('{"words": ["the", "\\ud800"]}\n{"words": ["\\u00e9"]}\n')
+    report = predict(tagger, half, tmp_path / "out", precision="fp32", show_progress=False)
+    assert f"{half}: 1 invalid UTF-8 sequences were replaced by U+FFFD" in "\n".join(report.notes)
     dev = tmp_path / "dev.jsonl"
     dev.write_text(json.dumps({"words": toys.sentence("cat", "old").split(), "tags": ["O"] * 7}))
     message = fails("evaluate", tagger, "--data", dev)

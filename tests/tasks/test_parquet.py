@@ -55,6 +55,19 @@ def test_bytes_are_texts_whose_writer_did_not_say_so(tmp_path: Path) -> None:
     assert any("1 invalid UTF-8 sequences were replaced" in note for note in examples.notes)
 
 
+def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
+    """Arrow does not look: some writers put other bytes into columns of texts."""
+    offsets, content = pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"\xe9lab")
+    texts = pa.StringArray.from_buffers(2, offsets, content)
+    words = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), texts)
+    path = write(tmp_path / "train.parquet", {"text": texts, "label": ["a", "b"], "words": words})
+    with Table(path) as table:
+        rows = [row.values for row in table]
+        assert [row["text"] for row in rows] == ["\ufffdl", "ab"]
+        assert [row["words"] for row in rows] == [["\ufffdl"], ["ab"]]
+        assert "2 invalid UTF-8 sequences were replaced" in table.stats.notes("t")[0]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     arrays = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
     table = pa.Table.from_arrays(arrays, names=["text", "text", "label"])

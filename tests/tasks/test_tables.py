@@ -387,3 +387,12 @@ def test_quotes_are_not_said_of_what_has_none(name: str, kind: str, tmp_path: Pa
     (tmp_path / name).write_text('{"text": "x"}\n' if "json" in name else "some text\n")
     with pytest.raises(BertineError, match=rf"{name}: is {kind}, which has no quotes around cells"):
         Table(tmp_path / name, quotes=False)
+
+
+def test_a_first_line_that_is_no_header_is_not_told_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(f"{number} {'long ' * 99}" for number in range(99)) + "\n")
+    message = error_of(path, wanted=["text"])
+    assert "there is no column 'text'; it has '0 long long" in message
+    assert message.endswith("…', …")
+    assert len(message) < 2500

@@ -17,7 +17,7 @@ from bertine.errors import BertineError
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 from bertine.tasks.examples import Examples, as_columns, read_examples
 from bertine.tasks.parquet import is_parquet
-from bertine.tasks.tables import Table, require_columns
+from bertine.tasks.tables import Table, listed, require_columns
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
@@ -48,7 +48,7 @@ def choice_columns_of(
             raise BertineError(
                 f"{name}: cannot tell which columns hold the choices; name them with "
                 f"choice_columns (--choice-columns); the columns are "
-                f"{', '.join(map(repr, columns))}"
+                f"{listed(columns)}"
             )
     if not prompts:
         known = [names for names in _PROMPTS if set(names) <= set(columns)]
@@ -56,7 +56,7 @@ def choice_columns_of(
             raise BertineError(
                 f"{name}: cannot tell which column holds the text before the choices; name it "
                 f"with text_columns (--text-columns); the columns are "
-                f"{', '.join(map(repr, columns))}"
+                f"{listed(columns)}"
             )
         prompts = known[0]
     return prompts, choices

@@ -21,7 +21,7 @@ from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
 from bertine.tasks.parquet import class_names, is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tables import Row, Table, missing_column
+from bertine.tasks.tables import Row, Table, listed, missing_column
 
 #: Suffixes of column files besides those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
@@ -366,7 +366,7 @@ def _usual(table: Table, keys: Sequence[str], what: str, option: str) -> str:
             return key
     raise BertineError(
         f"{table.name}: cannot tell which key holds the {what}; name it with {option}; the keys "
-        f"are {', '.join(map(repr, table.columns))}"
+        f"are {listed(table.columns)}"
     )
 
 

@@ -12,7 +12,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.rng import generator
 from bertine.tasks.parquet import SUFFIXES as PARQUET
-from bertine.tasks.tables import Row, Table, require_columns
+from bertine.tasks.tables import Row, Table, listed, require_columns
 from bertine.text.streams import COMPRESSIONS
 
 #: Usual names of the text columns and of the label column, tried in this order.
@@ -194,7 +194,7 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
             return names
     raise BertineError(
         f"{table.name}: cannot tell which column holds the text; name it with text_columns "
-        f"(--text-columns); the columns are {', '.join(map(repr, table.columns))}"
+        f"(--text-columns); the columns are {listed(table.columns)}"
     )
 
 
@@ -208,7 +208,7 @@ def resolve_label_column(table: Table, label_column: str | None) -> str:
             return name
     raise BertineError(
         f"{table.name}: cannot tell which column holds the label; name it with label_column "
-        f"(--label-column); the columns are {', '.join(map(repr, table.columns))}"
+        f"(--label-column); the columns are {listed(table.columns)}"
     )
 
 

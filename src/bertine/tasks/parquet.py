@@ -49,7 +49,7 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                     if batch is None:
                         return
                     values = [_values(column) for column in batch.columns]
-                except (pa.ArrowException, OSError) as error:
+                except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                     raise BertineError(
                         f"{path}: is damaged, or of a kind that cannot be read "
                         f"({_first_line(error)})"
@@ -141,16 +141,28 @@ def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
 
 def _values(column: Any) -> list[Any]:
     """The values of an Arrow array as Python's; as texts where Python has nothing for them: times
-    to the nanosecond, years after 9999."""
+    to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
     import pyarrow as pa
 
     try:
         values: list[Any] = column.to_pylist()
     except pa.ArrowException:
         raise
+    except UnicodeDecodeError:
+        values = column.cast(_bytes_of(column.type)).to_pylist()
     except (ValueError, OverflowError, LookupError):
         values = column.cast(pa.string()).to_pylist()
     return values
+
+
+def _bytes_of(kind: Any) -> Any:
+    """The Arrow type of the bytes of texts, or of lists of texts; another one stays."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_bytes_of(kind.value_type))
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.large_binary() if texts else kind
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from bertine.tasks.layout import inner_suffix, is_json_object
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_tables import read_span_table
 from bertine.tasks.tables import encodable, json_kind
-from bertine.text.streams import open_stream, without_bom
+from bertine.text.streams import looks_like_utf16, open_stream, without_bom
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -59,6 +59,8 @@ def _json_of(path: Path) -> Any:
         place, reason = f"{path}", str(error)
         if isinstance(error, json.JSONDecodeError):
             place, reason = f"{path}:{error.lineno}:{error.colno}", error.msg
+        if looks_like_utf16(raw):
+            reason = f"many bytes are NUL, as in UTF-16 without a mark; {reason}"
         hint = "" if text.rstrip().endswith(("}", "]")) else "; is the file cut off?"
         raise BertineError(
             f"{place}: not valid JSON ({reason}{hint}); a file in SQuAD's format is one object "

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
-from bertine.tasks.tables import Row, Table, missing_column, require_columns
+from bertine.tasks.tables import Row, Table, listed, missing_column, require_columns
 
 #: The columns, where nobody names others. Where the answer begins and the id may be missing.
 TEXT_COLUMNS = ("question", "context")
@@ -87,7 +87,7 @@ def _answer_column(table: Table) -> str:
             return name
     raise BertineError(
         f"{table.name}: cannot tell which column holds the answer; name it with label_column "
-        f"(--label-column); the columns are {', '.join(map(repr, table.columns))}"
+        f"(--label-column); the columns are {listed(table.columns)}"
     )
 
 

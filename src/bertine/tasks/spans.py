@@ -239,7 +239,7 @@ class SpanExtraction(TaskDefaults):
         if several:
             notes.append(
                 f"{several} of {total} contexts are longer than an input of {self.max_length} "
-                f"pieces and are read in windows {self.limits.doc_stride} apart: "
+                f"pieces and are read in windows at most {self.limits.doc_stride} apart: "
                 f"{len(features)} inputs in all"
             )
         cut = [feature.num_truncated for feature in firsts if feature.num_truncated]

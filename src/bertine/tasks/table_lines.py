@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bertine.errors import BertineError
-from bertine.text.streams import reading
+from bertine.text.streams import looks_like_utf16, reading
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
@@ -92,7 +92,12 @@ class TableLines:
             )
         if self.number == 1:
             if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise BertineError(f"{where}: the file is UTF-16; save it as UTF-8")
+                raise BertineError(f"{where}: the file is UTF-16 or UTF-32; save it as UTF-8")
+            if looks_like_utf16(raw):
+                raise BertineError(
+                    f"{where}: many bytes are NUL, as in UTF-16 without a mark; save the file as "
+                    "UTF-8"
+                )
             raw = raw.removeprefix(b"\xef\xbb\xbf")
             if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
                 raise BertineError(

@@ -28,6 +28,9 @@ from bertine.tasks.parquet import is_parquet, open_parquet
 from bertine.tasks.table_lines import MAX_LINE_BYTES, TableLines, TableStats
 from bertine.text.streams import open_stream
 
+#: So many names of columns, of so many characters, are in a message.
+_NAMES, _NAME = 30, 60
+
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
@@ -267,22 +270,9 @@ class Table:
         Raises:
             BertineError: it holds none; in strict reading also half a surrogate pair.
         """
-        try:
-            values = json.loads(line, object_pairs_hook=_object)
-            if "\\u" in line:  # half a character can only come from an escape
-                values = self._encodable(values, number)
-        except BertineError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise BertineError(
-                f"{self.name}:{number}: not valid JSON ({error}); JSON lines have one whole "
-                "object on each line"
-            ) from error
-        if not isinstance(values, dict):
-            raise BertineError(
-                f"{self.name}:{number}: {json_kind(values)}, but JSON lines have one object "
-                '({"text": ...}) on each line'
-            )
+        values = json_row(line, f"{self.name}:{number}")
+        if "\\u" in line:  # half a character can only come from an escape
+            values = self._encodable(values, number)
         return values
 
     def _mend_surrogates(self, value: str, number: int) -> str:
@@ -339,6 +329,26 @@ class Table:
             yield Row(line, dict(zip(self.columns, values, strict=True)))
 
 
+def json_row(line: str, where: str) -> dict[str, Any]:
+    """A row of JSON lines.
+
+    Raises:
+        BertineError: not JSON, no object, or a key is there twice; begins with `where`.
+    """
+    try:
+        values = json.loads(line, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise BertineError(
+            f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
+        ) from error
+    if not isinstance(values, dict):
+        raise BertineError(
+            f"{where}: {json_kind(values)}, but JSON lines have one object "
+            '({"text": ...}) on each line'
+        )
+    return values
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a key that is there twice would lose its first value in silence."""
     found = dict(pairs)
@@ -365,8 +375,14 @@ def missing_column(name: str, columns: Sequence[str], column: str) -> str:
     """The message for a column that is not there: names the nearest one and all there are."""
     near = difflib.get_close_matches(column, columns, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    has = ", ".join(repr(name) for name in columns) or "no columns"
-    return f"{name}: there is no column {column!r}{hint}; it has {has}"
+    return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"
+
+
+def listed(columns: Sequence[str]) -> str:
+    """The names of columns, for messages: not all of very many, nor all of very long ones, such as
+    a first line that is no header."""
+    shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
+    return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
 
 
 def encodable(text: str) -> bool:

@@ -290,6 +290,11 @@ def _last_cut(raw: bytes, limit: int) -> int:
     return limit  # not UTF-8
 
 
+def looks_like_utf16(raw: bytes) -> bool:
+    """Whether so many bytes are NUL as in UTF-16 without a byte order mark."""
+    return len(raw) > 3 and 3 * raw.count(b"\0") > len(raw)
+
+
 def without_bom(raw: bytes, path: Path) -> bytes:
     """The first line of a file without a UTF-8 byte order mark; UTF-16 and UTF-32 are refused."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
