@@ -50,8 +50,8 @@ def warn(message: str) -> None:
     console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
 
 
-def progress(*columns: str) -> Progress:
-    """A live progress display with an estimate of the time left.
+def progress(*columns: str, show: bool = True) -> Progress:
+    """A live progress display with an estimate of the time left; nothing unless `show`.
 
     `columns` are extra text fields of the task, e.g. ``"{task.fields[loss]}"``.
     """
@@ -67,7 +67,7 @@ def progress(*columns: str) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=False,
-        disable=_quiet.get(),
+        disable=_quiet.get() or not show,
         # Results on stdout stay on stdout, also while a display is live on stderr.
         redirect_stdout=False,
     )

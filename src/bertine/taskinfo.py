@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertine.errors import BertineError
 from bertine.files import read_json
 
 #: Version of the layout of ``bertine.json``; a reader refuses another one.
 TASK_FORMAT = 1
+
+Value = TypeVar("Value", bool, int, float, str)
+_KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,26 @@ class TaskInfo:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``bertine.json`` holds."""
         return {"format": TASK_FORMAT} | dataclasses.asdict(self)
+
+    def input_length(self, positions: int, default: int | None = None) -> int:
+        """The longest input for a model of so many `positions`: as long as in training; where
+        that is not known, `default`, or as long as the model takes."""
+        return min(self.max_length or default or positions, positions)
+
+    def setting(self, name: str, default: Value) -> Value:
+        """What `settings` has under `name`, of the kind of `default`; that, where it has nothing.
+
+        Raises:
+            BertineError: it is of another kind, or a number that is not finite.
+        """
+        value: Any = self.settings.get(name, default)
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if type(value) is not type(default) or not finite:
+            raise BertineError(f"bertine.json: {name} is {value!r}, not {_KINDS[type(default)]}")
+        checked: Value = value
+        return checked
 
     @classmethod
     def read(cls, path: Path) -> TaskInfo:

@@ -1,4 +1,4 @@
-"""Tiny random models in model directories: a classifier, a classifier of pairs, an MLM."""
+"""Tiny random models in model directories: a classifier, one of pairs, an MLM, a deeper one."""
 
 from __future__ import annotations
 
@@ -69,6 +69,18 @@ def pretrained(
     heads = {"mlm": MlmHead(config), "nsp": NspHead(config)}
     path = tmp_path_factory.mktemp("models") / "pretrained"
     save_model(path, Model(config, heads), tokenizer)
+    return path
+
+
+@pytest.fixture(scope="session")
+def deep(
+    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
+) -> Path:
+    """A pre-trained model of five layers."""
+    torch.manual_seed(3)
+    deeper = config.replace(num_hidden_layers=5, initializer_range=0.3)
+    path = tmp_path_factory.mktemp("models") / "deep"
+    save_model(path, Model(deeper, {"mlm": MlmHead(deeper)}), tokenizer)
     return path
 
 

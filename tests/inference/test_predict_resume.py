@@ -17,6 +17,10 @@ import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.tasks.classification import TextClassification
+from bertine.text.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
 
@@ -220,6 +224,18 @@ def test_two_processes_do_not_write_the_same_file(
 
     monkeypatch.setattr(predictor, "run", meanwhile)
     assert predict(predictor, table, out).rows == 33
+
+
+def test_a_header_that_cannot_be_written_leaves_nothing(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = TextClassification(("a\tb", "c"), ("text",), "label", 24)
+    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    source = tmp_path / "in.tsv"
+    source.write_text("id\ttext\n1\tgood cat\n")
+    with pytest.raises(BertineError, match="cannot be written without quotes"):
+        predict(predictor, source, tmp_path / "out.tsv", all_probabilities=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
 
 
 def test_parquet_out_keeps_types(predictor: Predictor, tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS
@@ -152,6 +154,33 @@ def test_plain_text_to_stdout(
     text = "\n".join(report.lines())
     assert "1 of 3 texts were cut at 24 pieces (9 pieces lost)" in text
     assert "1 of 3 texts are empty" in text
+
+
+def test_a_row_is_cut_once_however_many_of_its_choices_are(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = MultipleChoice(("text",), ("one", "two"), "label", 12)
+    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    source = tmp_path / "in.csv"
+    rows = ["very " * 5 + "," + "cat " * 10 + "," + "dog " * 10, "very,cat,dog"]
+    source.write_text("\n".join(["text,one,two", *rows]) + "\n")
+    report = predict(predictor, source, tmp_path / "out.csv")
+    # Five pieces, ten of a choice and three special tokens are six too many, twice.
+    assert "1 of 2 texts were cut at 12 pieces (12 pieces lost)" in report.lines()
+
+
+def test_answers_in_squads_format_are_not_named_as_if_compressed(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = SpanExtraction(max_length=40, limits=SpanLimits(max_question_length=8))
+    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    paragraph = {"context": "the cat sat .", "qas": [{"id": "a", "question": "the cat"}]}
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    with pytest.raises(BertineError, match=r"leave out \.gz"):
+        predict(predictor, source, tmp_path / "out.json.gz")
+    predict(predictor, source, tmp_path / "out.json")
+    assert list(json.loads((tmp_path / "out.json").read_text())) == ["a"]
 
 
 def test_files_that_do_not_fit_leave_nothing(

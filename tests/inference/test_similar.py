@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bertine.inference.embed as embed_module
 import bertine.inference.similar as similar_module
 from bertine.errors import BertineError
 from bertine.inference.embed import embed
@@ -24,7 +23,7 @@ def embedder(pretrained: Path) -> Embedder:
 
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(similar_module, "CHUNK_ROWS", 7)
     monkeypatch.setattr(similar_module, "_ROWS", 6)
 
 
@@ -84,6 +83,10 @@ def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"texts is for a .npy of vectors"):
         similar("a", source, model=embedder, texts=source)
     vectors.write_bytes(b"no array")
+    with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
+        similar("a", vectors, model=embedder)
+    with open(vectors, "wb") as handle:
+        np.savez(handle, np.ones((2, 32), dtype=np.float32))
     with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
         similar("a", vectors, model=embedder)
     np.save(vectors, np.ones((3, 32), dtype=np.int64))

@@ -77,7 +77,7 @@ def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
     [
         ([["a"], ["a"]], None, r"the column 'labels' holds 1 different labels"),
         ([["a"], ["bb"]], ["a", "b"], r"train.csv:3: unknown label 'bb' \(did you mean 'b'\?\)"),
-        ([["a"]], ["a", "a", "b"], r"a label is given twice"),
+        ([["a"]], ["a", "a", "b"], "the label 'a' is given twice"),
     ],
 )
 def test_bad_labels_are_named(

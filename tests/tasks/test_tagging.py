@@ -252,7 +252,7 @@ def test_the_task_survives_its_model_directory_entry() -> None:
     ("labels", "max_length", "message"),
     [
         (("O",), 16, "at least two tags"),
-        (("O", "O", "B-x"), 16, "a tag is given twice"),
+        (("O", "O", "B-x"), 16, "the tag 'O' is given twice"),
         (LABELS, 2, "leaves no room for words"),
     ],
 )

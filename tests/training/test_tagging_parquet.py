@@ -16,7 +16,11 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference import tag_file
+from bertine.inference.predictor import Predictor
+from bertine.modeldir import load_model
+from bertine.models.model import Model
 from bertine.tasks.conll import Columns, find_tagged, read_sentences
+from bertine.tasks.tagging import Tagging
 
 NAMES = ["O", "B-animal", "I-animal", "B-dish", "I-dish"]
 
@@ -137,11 +141,23 @@ def test_from_parquet_to_a_tagger_and_its_answers(
         bertine.predict(run, dev, tmp_path / "out.parquet", **quiet)
 
 
-def test_rows_are_read_in_bounded_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_in_bounded_chunks(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_model(model)
+    task = Tagging(("A", "B"), ("tokens",), max_length=16)
+    predictor = Predictor(Model(loaded.config, task.heads(loaded.config)), loaded.tokenizer, task)
+    sizes: list[int] = []
+    run = predictor.run
+
+    def counted(examples: Any) -> Any:
+        sizes.append(len(examples))
+        return run(examples)
+
+    monkeypatch.setattr(predictor, "run", counted)
     monkeypatch.setattr(tag_file, "CHUNK_WORDS", 10)
     path = write(tmp_path / "in.parquet", listed(9))
-    with tag_file.Table(path) as table:
-        sizes = [len(chunk) for chunk in tag_file._chunks(table)]
+    bertine.predict(predictor, path, tmp_path / "out.jsonl", show_progress=False)
     assert sum(sizes) == 9
     assert max(sizes) <= 2
 

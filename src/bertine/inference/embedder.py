@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.inference.engine import Engine
 from bertine.inference.samples import sample_inputs
@@ -20,6 +21,7 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
 from bertine.tasks.base import Features
+from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
 #: Texts that are computed twice, to tell what the precision changes.
@@ -85,10 +87,7 @@ class Embedder:
         self.pooling.check(model.config)
         positions = model.config.max_position_embeddings
         self.max_length = positions if max_length is None else max_length
-        if self.max_length > positions:
-            raise BertineError(
-                f"max_length is {self.max_length}, but the model has positions for {positions}"
-            )
+        require_positions(self.max_length, model.config)
         self.prompt = prompt
         taken = 2 + len(tokenizer.encode_plain([prompt])[0])
         if self.max_length <= taken:
@@ -164,6 +163,36 @@ class Embedder:
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
         return embedder
 
+    @classmethod
+    def opened(
+        cls,
+        model: Embedder | Path | str,
+        *,
+        pooling: str | None,
+        layer: int | None,
+        normalize: bool | None,
+        max_length: int | None,
+        prompt: str | None,
+        device: str | None,
+        precision: str,
+    ) -> Embedder:
+        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        if isinstance(model, Embedder):
+            return model
+        embedder = cls.load(
+            model,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            max_length=max_length,
+            prompt=prompt,
+            device=device,
+            precision=precision,
+        )
+        for line in embedder.load_lines:
+            say(line)
+        return embedder
+
     @property
     def dimensions(self) -> int:
         """D, the numbers of a vector."""
@@ -211,21 +240,12 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise BertineError("embed takes a list of texts; put the one text in a list")
-        room = self.max_length - 2
-        made = []
-        for row, ids in enumerate(
-            self.tokenizer.encode_plain([self.prompt + text for text in texts])
-        ):
-            kept = [self.tokenizer.cls_token_id, *ids[:room], self.tokenizer.sep_token_id]
-            made.append(
-                Features(
-                    np.array(kept, dtype=np.int32),
-                    np.zeros(len(kept), dtype=np.int8),
-                    row=row,
-                    num_truncated=max(0, len(ids) - room),
-                )
-            )
-        return made
+        prompted = [self.prompt + text for text in texts]
+        encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
+        return [
+            Features(ids, types, row=row, num_truncated=cut)
+            for row, (ids, types, cut) in enumerate(encoded)
+        ]
 
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None

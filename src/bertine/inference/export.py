@@ -37,6 +37,7 @@ from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
 FORMATS = ("onnx", "torch")
@@ -212,24 +213,21 @@ def _open(
     if modules is None and pooling is None and layer is None and normalize is None:
         loaded = load_model(folder)
         if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
-            _tell(loaded.report.lines())
-            positions = loaded.config.max_position_embeddings
-            longest = max_length or min(loaded.task.max_length or positions, positions)
-            if longest > positions:
-                raise BertineError(
-                    f"max_length is {longest}, but the model has positions for {positions}"
-                )
+            for line in loaded.report.lines():
+                say(line)
+            longest = max_length or loaded.task.input_length(loaded.config.max_position_embeddings)
+            require_positions(longest, loaded.config)
             return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
-    embedder = Embedder.load(
+    embedder = Embedder.opened(
         path,
         pooling=pooling,
         layer=layer,
         normalize=normalize,
         max_length=max_length,
+        prompt=None,
         device="cpu",
         precision="fp32",
     )
-    _tell(embedder.load_lines)
     return _Source(
         folder,
         embedder.model,
@@ -245,12 +243,7 @@ def _long_text(source: _Source) -> str:
     """What the task reads of a text that is too long (:mod:`bertine.tasks.long_text`)."""
     if source.pooling is not None or source.task is None:
         return "head"
-    return str(source.task.settings.get("long_text", "head"))
-
-
-def _tell(lines: list[str]) -> None:
-    for line in lines:
-        say(line)
+    return source.task.setting("long_text", "head")
 
 
 def _what(source: _Source) -> str:

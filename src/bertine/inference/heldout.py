@@ -21,7 +21,7 @@ from bertine.data.micro import split
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
-from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.inference.running import batch_tokens, evaluating
 from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_device, resolve_precision
@@ -73,36 +73,31 @@ def score_batches(
         if value is not None and value < 1:
             raise BertineError(f"{name} is {value}, but must be at least 1")
     device = next(model.parameters()).device
-    limit = max_tokens or (CPU_TOKENS if device.type == "cpu" else GPU_TOKENS)
+    limit = batch_tokens(device, max_tokens)
     totals: dict[str, float] = {}
     correct: dict[str, int] = {}
     counts: dict[str, int] = {}
     weights: dict[str, float] = {}
     seen = sequences = number = 0
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            while seen < tokens and (max_batches is None or number < max_batches):
-                whole = batch(number)
-                check_batch(whole, model.config)
-                for part in split(whole, limit):
-                    with autocast(dtype, device):
-                        terms = objective.terms(model, part.to(device))
-                    for name, term in terms.items():
-                        # Sums of fp32 sums in double: the order of the parts is fixed.
-                        totals[name] = totals.get(name, 0.0) + float(term.total)
-                        counts[name] = counts.get(name, 0) + term.count
-                        weights[name] = term.weight
-                        if term.correct is not None:
-                            correct[name] = correct.get(name, 0) + int(term.correct)
-                seen += whole.num_tokens
-                sequences += whole.num_sequences
-                number += 1
-                if on_batch is not None:
-                    on_batch(whole.num_tokens)
-    finally:
-        model.train(was_training)
+    with evaluating(model):
+        while seen < tokens and (max_batches is None or number < max_batches):
+            whole = batch(number)
+            check_batch(whole, model.config)
+            for part in split(whole, limit):
+                with autocast(dtype, device):
+                    terms = objective.terms(model, part.to(device))
+                for name, term in terms.items():
+                    # Sums of fp32 sums in double: the order of the parts is fixed.
+                    totals[name] = totals.get(name, 0.0) + float(term.total)
+                    counts[name] = counts.get(name, 0) + term.count
+                    weights[name] = term.weight
+                    if term.correct is not None:
+                        correct[name] = correct.get(name, 0) + int(term.correct)
+            seen += whole.num_tokens
+            sequences += whole.num_sequences
+            number += 1
+            if on_batch is not None:
+                on_batch(whole.num_tokens)
     return _scores(totals, correct, counts, weights) | {"tokens": seen, "sequences": sequences}
 
 
@@ -268,9 +263,7 @@ def evaluate_store(
             f"{model}: has no masked-LM head, so there is nothing to evaluate on the token store "
             f"{store}; give a pre-trained model, or labelled examples"
         )
-    bar = progress()
-    bar.disable = not show_progress
-    with bar:
+    with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
         metrics = evaluate_pretraining(
             loaded.model.to(where),

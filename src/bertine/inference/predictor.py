@@ -321,10 +321,8 @@ def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> R
         word: predictor.task.featurize(examples, predictor.tokenizer)
         for word, examples in sets.items()
     }
-    bar = progress()
-    bar.disable = not show_progress
     reports: dict[str, Report] = {}
-    with bar:
+    with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=sum(map(len, made.values())))
         for word, examples in sets.items():
             reports[word] = evaluate_examples(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
@@ -46,46 +48,57 @@ def run_features(
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
+    computing: Any = model.model if isinstance(model, Engine) else model
+    device = None if isinstance(model, Engine) else next(model.parameters()).device
+
+    def compute(chosen: list[Features]) -> list[np.ndarray]:
+        batch = task.collate(chosen, pad_id)
+        check_batch(batch, model.config)
+        outputs = task.outputs(computing, batch if device is None else batch.to(device))
+        return list(outputs.float().cpu().numpy())
+
     if isinstance(model, Engine):
-        return _run_packed(model, task, features, pad_id, max_tokens, on_batch)
-    device = next(model.parameters()).device
-    if max_tokens is None:
-        max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+        limit = model.max_tokens if max_tokens is None else max_tokens
+        with torch.inference_mode(), using_threads(model.threads):
+            return in_batches(features, limit, compute, on_batch)
+    assert device is not None
+    with evaluating(model), autocast(dtype, device):
+        return in_batches(features, batch_tokens(device, max_tokens), compute, on_batch)
+
+
+def in_batches(
+    features: Sequence[Features],
+    max_tokens: int,
+    compute: Callable[[list[Features]], list[np.ndarray]],
+    on_batch: Callable[[int], None] | None = None,
+) -> list[np.ndarray]:
+    """What `compute` gives for `features`, in their order; it is called with those of a batch, of
+    like length and at most `max_tokens` with their padding, and `on_batch` with how many that
+    were."""
     batches = token_budget_batches([len(feature.input_ids) for feature in features], max_tokens)
     results: list[list[np.ndarray]] = []
+    for indices in batches:
+        results.append(compute([features[index] for index in indices]))
+        if on_batch is not None:
+            on_batch(len(indices))
+    return restore_order(batches, results)
+
+
+def batch_tokens(device: torch.device, asked: int | None) -> int:
+    """Tokens of a batch, with its padding: as many as are asked for; None: by the kind of
+    `device`."""
+    if asked is not None:
+        return asked
+    return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout and gradients; `model` is put back into the mode it was in."""
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), autocast(dtype, device):
-            for indices in batches:
-                batch = task.collate([features[index] for index in indices], pad_id)
-                check_batch(batch, model.config)
-                outputs = task.outputs(model, batch.to(device))
-                results.append(list(outputs.float().cpu().numpy()))
-                if on_batch is not None:
-                    on_batch(len(indices))
+        with torch.inference_mode():
+            yield
     finally:
         model.train(was_training)
-    return restore_order(batches, results)
-
-
-def _run_packed(
-    engine: Engine,
-    task: Task[Any],
-    features: Sequence[Features],
-    pad_id: int,
-    max_tokens: int | None,
-    on_batch: Callable[[int], None] | None,
-) -> list[np.ndarray]:
-    model: Any = engine.model
-    lengths = [len(feature.input_ids) for feature in features]
-    batches = token_budget_batches(lengths, max_tokens or engine.max_tokens)
-    results: list[list[np.ndarray]] = []
-    with torch.inference_mode(), using_threads(engine.threads):
-        for indices in batches:
-            batch = task.collate([features[index] for index in indices], pad_id)
-            check_batch(batch, engine.config)
-            results.append(list(task.outputs(model, batch).float().numpy()))
-            if on_batch is not None:
-                on_batch(len(indices))
-    return restore_order(batches, results)

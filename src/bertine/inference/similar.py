@@ -8,12 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.console import progress
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.inference.embed import chunks, count_lines, find_text_column, opened
 from bertine.inference.embedder import Embedder, unit
-from bertine.tasks.tables import Table
+from bertine.inference.rows import (
+    CHUNK_CHARACTERS,
+    CHUNK_ROWS,
+    chunks,
+    line_progress,
+    open_texts,
+)
+from bertine.inference.text_report import TextReport
 
 #: Vectors that are read at once.
 _ROWS = 1 << 14
@@ -136,7 +141,7 @@ def similar(
         raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
     if pooling == "tokens":
         raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
-    embedder = opened(
+    embedder = Embedder.opened(
         model,
         pooling=pooling,
         layer=layer,
@@ -158,26 +163,22 @@ def similar(
         if texts is not None:
             notes += _read_texts(best, texts, text_column, format, quotes, strict, input)
     else:
-        wanted = [text_column] if text_column else []
-        with Table(input, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
-            column = find_text_column(table, text_column)
-            bar = progress()
-            bar.disable = not show_progress
-            total, lost = count_lines(input) if show_progress else None, 0
-            with bar:
-                job = bar.add_task("compare", total=total)
-                for rows in chunks(table, column):
+        report = TextReport(max_length=embedder.max_length)
+        with open_texts(input, text_column, format=format, quotes=quotes, strict=strict) as (
+            table,
+            column,
+        ):
+            with line_progress("compare", input, show=show_progress) as reached:
+                for rows in chunks(
+                    table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
+                ):
                     read = [table.text(row, column) for row in rows]
                     features = embedder.features(read)
-                    lost += sum(1 for feature in features if feature.num_truncated)
+                    report.count(len(rows), features)
                     best.add(unit(embedder.run(features)) @ asked, read)
-                    bar.update(job, completed=rows[-1].line)
-                bar.update(job, completed=total or best.seen, total=total or best.seen)
-            if lost:
-                notes.append(
-                    f"{lost} of {best.seen} texts were cut at {embedder.max_length} pieces"
-                )
-            notes += table.stats.notes(table.name)
+                    reached(rows[-1].line)
+            report.notes = table.stats.notes(table.name)
+        notes += report.warnings()
     found = [
         Neighbour(row + 1, min(1.0, score), best.texts.get(row))
         for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
@@ -189,8 +190,8 @@ def _parts(path: Path | str, dimensions: int) -> Iterator[np.ndarray]:
     """The vectors of a ``.npy``, fp32 [n, D], some at a time."""
     with os_errors(path, "reading it"):
         try:
-            table = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            table = np.lib.format.open_memmap(path, mode="r")
+        except ValueError as error:
             raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise BertineError(
@@ -217,11 +218,12 @@ def _read_texts(
 ) -> list[str]:
     """Find the texts of the best rows in the table that the vectors were made of; what was mended
     in it."""
-    wanted = [text_column] if text_column else []
     rows = set(best.rows.tolist())
     count = 0
-    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
-        column = find_text_column(table, text_column)
+    with open_texts(path, text_column, format=format, quotes=quotes, strict=strict) as (
+        table,
+        column,
+    ):
         for count, row in enumerate(table, 1):
             if count - 1 in rows:
                 best.texts[count - 1] = table.text(row, column)

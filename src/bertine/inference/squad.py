@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time, progress
+from bertine.console import progress
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
-from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
+from bertine.inference.text_report import TextReport, pace
 from bertine.tasks.span_data import read_squad
 from bertine.tasks.spans import SpanExtraction, n_best_values
-from bertine.tasks.tables import encodable
+from bertine.tasks.table_writer import check_output, is_stream, json_text
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
 CHUNK_QUESTIONS = 2048
 
 
 @dataclass
-class SquadPredictReport(PredictReport):
+class SquadPredictReport(TextReport):
     """What answering a file in SQuAD's format did.
 
     Attributes:
@@ -38,12 +37,11 @@ class SquadPredictReport(PredictReport):
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
-        rate = self.rows / self.seconds if self.seconds else 0.0
-        told = f"answered {self.rows} questions in {human_time(self.seconds)} ({rate:.0f} a second)"
+        told = f"answered {self.rows} questions {pace(self.rows, self.seconds)}"
         told += f" from {self.inputs} windows"
         if self.silent:
             told += f"; {self.silent} of them with no answer"
-        return [told, *super().lines()[1:], *(f"written: {name}" for name in self.files)]
+        return [told, *self.warnings(), *(f"written: {name}" for name in self.files)]
 
 
 def predict_squad(
@@ -76,16 +74,16 @@ def predict_squad(
 
     Raises:
         BertineError: the file is not in the format; the n best are asked for without a file;
-            `output` is a folder.
+            `output` is a folder, or named as a compressed file.
     """
     task = predictor.task
     assert isinstance(task, SpanExtraction)
     stdout = str(output) == "-"
-    if not stdout and Path(output).is_dir():  # told now, not when all is answered
-        raise BertineError(f"{output}: is a folder; name a file in it")
-    # A device or a pipe is written to; it cannot be replaced, and no file stands beside it.
-    device = not stdout and Path(output).exists() and not Path(output).is_file()
-    if (stdout or device) and n_best:
+    if not stdout:
+        check_output(output)
+    # No file stands beside a device or a pipe.
+    stream = is_stream(output)
+    if stream and n_best:
         raise BertineError(
             "the n best answers go to a file beside that of the answers; name one with output "
             "(--output FILE)"
@@ -98,9 +96,7 @@ def predict_squad(
     report = SquadPredictReport(
         notes=examples.notes, max_length=task.limits.max_question_length, cut_texts="questions"
     )
-    bar = progress()
-    bar.disable = stdout or not show_progress
-    with bar:
+    with progress(show=show_progress and not stdout) as bar:
         job = bar.add_task("predict", total=len(examples))
         for begin in range(0, len(examples), CHUNK_QUESTIONS):
             part = examples.replaced(examples.items[begin : begin + CHUNK_QUESTIONS])
@@ -112,15 +108,13 @@ def predict_squad(
                     odds[item.id] = prediction.null_odds
                 if n_best:
                     best[item.id] = n_best_values(prediction)
-            report.rows += len(part)
+            report.count(len(part), features)
             report.inputs += len(features)
-            report.cut += sum(1 for feature in features if feature.num_truncated)
-            report.pieces_lost += sum(feature.num_truncated for feature in features)
             bar.advance(job, len(part))
     if stdout:
         sys.stdout.write(_json(answers))
         sys.stdout.flush()
-    elif device:
+    elif stream:
         with os_errors(output, "writing it"):
             Path(output).write_text(_json(answers), encoding="utf-8")
         report.files = (str(output),)
@@ -139,5 +133,4 @@ def predict_squad(
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return (text if encodable(text) else json.dumps(value, indent=2)) + "\n"
+    return json_text(value, indent=2) + "\n"

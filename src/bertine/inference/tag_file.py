@@ -3,7 +3,6 @@ lines."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,10 +11,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time, progress
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
+from bertine.inference.rows import chunks, joined, line_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
+from bertine.inference.text_report import pace
 from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
 from bertine.tasks.conll import (
     SUFFIXES,
@@ -29,14 +29,16 @@ from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, encodable, json_row, missing_column
+from bertine.tasks.table_writer import TableWriter, json_text, open_writer
+from bertine.tasks.tables import Row, Table, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
 _HEAD = 100
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
+#: Of a word, with what is around it, where words are not counted yet.
+_CHARACTERS = 7
 
 
 @dataclass
@@ -60,11 +62,9 @@ class TagReport:
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
-        rate = self.words / self.seconds if self.seconds else 0.0
         lines = [
-            f"tagged {self.sentences} sentences, {self.words} words, in "
-            f"{human_time(self.seconds)} ({rate:.0f} words a second); "
-            f"added {', '.join(self.columns)}"
+            f"tagged {self.sentences} sentences, {self.words} words, "
+            f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
         ]
         if self.entities:
             each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
@@ -108,20 +108,21 @@ def tag_file(
     """
     started = time.monotonic()
     report = TagReport()
-    bar = progress()
-    bar.disable = not show_progress or str(output) == "-"
+    show = show_progress and str(output) != "-"
     parquet = is_parquet(input)
     with Table(input, format=format if parquet else "text", strict=strict) as table:
         rows = iter(table)
         head = list(islice(rows, _HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
-        job = _Job(predictor, table.name, columns, details, report)
-        with open_writer(output, Layout("text"), [LINE_COLUMN]) as writer, bar:
-            task = bar.add_task("tag", total=None)
+        job = _Job(predictor, table, columns, details, report)
+        with (
+            open_writer(output, Layout("text"), [LINE_COLUMN]) as writer,
+            line_progress("tag", input, show=show) as reached,
+        ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
             for line in run(chain(head, rows), writer):
-                bar.update(task, completed=line)
+                reached(line)
         report.notes.extend(table.stats.notes(table.name))
     report.seconds = time.monotonic() - started
     return report
@@ -144,14 +145,13 @@ class _Job:
     """One file being tagged; what is counted goes into `report`."""
 
     def __init__(
-        self, predictor: Predictor, name: str, columns: Columns, details: bool, report: TagReport
+        self, predictor: Predictor, table: Table, columns: Columns, details: bool, report: TagReport
     ) -> None:
         assert isinstance(predictor.task, Tagging)
         self.predictor, self.task = predictor, predictor.task
-        self.name, self.columns, self.details, self.report = name, columns, details, report
+        self.table, self.name, self.report = table, table.name, report
+        self.columns, self.details = columns, details
         self._met: Counter[str] = Counter()
-        self._blank = 0
-        self._halves = 0
         self._documents = False
 
     def _run(self, sentences: Sentences) -> list[Tags]:
@@ -170,13 +170,6 @@ class _Job:
         if self.task.document_context and not self._documents:
             self.report.notes.append(
                 f"{self.name}: tells no documents, so each sentence is read by itself"
-            )
-        if self._blank:
-            self.report.notes.append(f"{self.name}: {self._blank} blank lines were skipped")
-        if self._halves:
-            self.report.notes.append(
-                f"{self.name}: {self._halves} rows have half a character (\\udXXX), which is read "
-                "as a question mark"
             )
 
     # Column files
@@ -234,10 +227,11 @@ class _Job:
 
     def lines_of(self, kind: str) -> Any:
         """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
+        table = self.table
         keys: dict[str, str] = {}
 
         def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
-            for chunk in _chunks(rows):
+            for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
                 if kind == "text":
                     values = [dict(row.values) for row in chunk]
                     texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
@@ -246,9 +240,9 @@ class _Job:
                         values = [dict(row.values) for row in chunk]
                     else:
                         full = [row for row in chunk if row.values["text"].strip()]
-                        self._blank += len(chunk) - len(full)
+                        table.stats.blank_lines += len(chunk) - len(full)
                         chunk = full
-                        values = [self._json_row(row) for row in chunk]
+                        values = [table.json_object(row.values["text"], row.line) for row in chunk]
                     texts = [
                         self._json_text(row.line, value)
                         for row, value in zip(chunk, values, strict=True)
@@ -257,10 +251,9 @@ class _Job:
                 sentences, offsets = sentences_of(texts, self.name, lines)
                 found = self._run(sentences)
                 answers = tagged_texts(texts, sentences, offsets, found)
-                for answer_line, value, answer in zip(lines, values, answers, strict=True):
-                    self._add(value, self._answer(answer), keys, answer_line)
-                    line = json.dumps(value, ensure_ascii=False)
-                    writer.write({LINE_COLUMN: line if encodable(line) else json.dumps(value)})
+                for line, value, answer in zip(lines, values, answers, strict=True):
+                    row = self._joined(Row(line, value), self._answer(answer), keys)
+                    writer.write({LINE_COLUMN: json_text(row)})
                 if lines:
                     yield lines[-1]
             self.report.columns = list(keys.values())
@@ -268,18 +261,11 @@ class _Job:
 
         return run
 
-    def _add(
-        self, value: dict[str, Any], added: dict[str, Any], keys: dict[str, str], line: int
-    ) -> None:
-        """Add to a row, under names that the first row has not."""
-        for name, content in added.items():
-            key = keys.setdefault(name, f"predicted_{name}" if name in value else name)
-            if key in value:
-                raise BertineError(
-                    f"{self.name}:{line}: has a key {key!r}, which is the name of what is added; "
-                    "rename it"
-                )
-            value[key] = content
+    def _joined(self, row: Row, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+        """The row with what is added, under names that the first row has not."""
+        for name in added:
+            keys.setdefault(name, unused(name, row.values, "predicted_"))
+        return joined(self.name, row, {keys[name]: value for name, value in added.items()})
 
     def _answer(self, answer: TaggedText) -> dict[str, Any]:
         """What is added to a row: the entities; the tags where they are asked for or are all."""
@@ -296,13 +282,6 @@ class _Job:
             added["entities"] = [mention.to_dict() for mention in answer.entities]
         return added
 
-    def _json_row(self, row: Row) -> dict[str, Any]:
-        line: str = row.values["text"]
-        value = json_row(line, f"{self.name}:{row.line}")
-        # Half a character can only come from an escape.
-        self._halves += "\\u" in line and not encodable(json.dumps(value, ensure_ascii=False))
-        return value
-
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key
         if wanted and "text_columns" in self.columns.given and wanted not in value:
@@ -310,7 +289,7 @@ class _Job:
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
         text = value.get("text" if key is None or key not in value else key)
         if isinstance(text, str):
-            return text.encode("utf-8", "replace").decode("utf-8")
+            return text
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
@@ -319,24 +298,10 @@ class _Job:
         return json_words(self.name, Row(line, value), key)
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows of about `CHUNK_WORDS` words, at seven characters a word."""
-    chunk: list[Row] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        size += _characters(row) + 1
-        if size >= 7 * CHUNK_WORDS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _characters(row: Row) -> int:
-    """Of a line; of a row of Parquet about."""
-    return sum(
-        len(value) if isinstance(value, str) else 7 * len(value)
+def _size(row: Row) -> int:
+    """Characters of a line, with its end; of a row of Parquet about."""
+    return 1 + sum(
+        len(value) if isinstance(value, str) else _CHARACTERS * len(value)
         for value in row.values.values()
         if isinstance(value, str | list)
     )

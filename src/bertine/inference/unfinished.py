@@ -23,7 +23,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
 from bertine.tasks.layout import Layout
 from bertine.tasks.parquet import is_parquet, write_parquet
-from bertine.tasks.table_writer import TableWriter, check_suffix
+from bertine.tasks.table_writer import TableWriter, check_output
 
 
 class UnfinishedTable:
@@ -47,7 +47,6 @@ class UnfinishedTable:
         self._identity = identity
         self._told: dict[str, Any] | None = None
         self.rows_done, self.counts = rows_done, counts
-        self.kept = rows_done > 0
 
     def write(self, values: dict[str, Any]) -> None:
         """Write one row."""
@@ -74,7 +73,6 @@ class UnfinishedTable:
                 "of": self._told,
             },
         )
-        self.kept = True
 
 
 @contextlib.contextmanager
@@ -101,10 +99,8 @@ def unfinished_table(
         BertineError: the name is one that is not written, another process is at it, or what is
             left is of another input, model, precision or setting.
     """
-    check_suffix(output)
+    check_output(output)
     target = Path(os.path.realpath(output))
-    if target.is_dir():
-        raise BertineError(f"{output}: is a folder; name a file")
     folder = target.with_name(f".{target.name}.unfinished")
     with os_errors(output, "writing it"), contextlib.ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,17 +123,15 @@ def unfinished_table(
                 raise BertineError(f"{folder}: is damaged (rows are missing); predict anew")
             handle.truncate(left["bytes"])
             handle.seek(left["bytes"])
-        writer = TableWriter(handle, layout, columns, header=left is None)
-        table = UnfinishedTable(
-            folder,
-            handle,
-            writer,
-            identity,
-            left["rows"] if left else 0,
-            left["counts"] if left else {},
-        )
         try:
-            yield table
+            yield UnfinishedTable(
+                folder,
+                handle,
+                TableWriter(handle, layout, columns, header=left is None),
+                identity,
+                left["rows"] if left else 0,
+                left["counts"] if left else {},
+            )
             handle.flush()
             os.fsync(handle.fileno())
             if is_parquet(output):
@@ -147,7 +141,7 @@ def unfinished_table(
                 os.replace(folder / "rows", target)
                 _sync(target.parent)
         except BaseException:
-            if table.kept:
+            if journal.exists():
                 say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
             else:
                 shutil.rmtree(folder, ignore_errors=True)

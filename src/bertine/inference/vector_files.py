@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
@@ -19,7 +20,9 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
-from bertine.tasks.tables import Row, encodable
+from bertine.inference.rows import joined, unused
+from bertine.tasks.table_writer import check_output, json_text
+from bertine.tasks.tables import Row
 
 #: The formats, by the suffix of the file.
 SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
@@ -29,36 +32,43 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 #: Bytes of the header, room for every number of rows; NumPy wants a multiple of 64.
 _HEADER = 128
 _LARGEST = float(np.finfo(np.float16).max)
+#: The whole numbers that a column of a kind holds exactly, from … to.
+_WHOLE = {"int": (-(2**63), 2**63 - 1), "float": (-(2**53), 2**53)}
+
+
+@dataclass(frozen=True)
+class VectorPart:
+    """The vectors of N texts.
+
+    Attributes:
+        source: the name of the table that they came from, for messages.
+        rows: N of that.
+        vectors: N of [D], or of tokens N of [n, D]; in the type of the file.
+        tokens: of tokens N lists of n pieces.
+    """
+
+    source: str
+    rows: Sequence[Row]
+    vectors: Sequence[np.ndarray]
+    tokens: Sequence[list[str]] | None = None
 
 
 class VectorWriter(Protocol):
     """Takes the vectors of texts, part after part."""
 
-    def write(
-        self,
-        rows: Sequence[Row],
-        vectors: Sequence[np.ndarray],
-        tokens: Sequence[list[str]] | None,
-    ) -> None:
-        """Write N texts.
-
-        Args:
-            rows: of the table, which they came from.
-            vectors: N of [D], or of tokens N of [n, D]; in the type of the file.
-            tokens: of tokens N lists of n pieces.
-        """
-        ...
+    def write(self, part: VectorPart) -> None: ...
 
 
 def check_vector_file(path: str | Path) -> str:
     """The suffix of a file of vectors, in lower case.
 
     Raises:
-        BertineError: it is none of :data:`SUFFIXES`.
+        BertineError: it is none of :data:`SUFFIXES`, or there is a folder of that name.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise BertineError(f"{path}: vectors are written to .npy, .parquet or .jsonl; name one")
+    check_output(path)
     return suffix
 
 
@@ -154,17 +164,12 @@ class _Npy:
         if starts is not None:
             starts.append(np.zeros(1, dtype=np.int64))
 
-    def write(
-        self,
-        rows: Sequence[Row],
-        vectors: Sequence[np.ndarray],
-        tokens: Sequence[list[str]] | None,
-    ) -> None:
+    def write(self, part: VectorPart) -> None:
         if self._starts is None:
-            self._vectors.append(np.stack(vectors))
+            self._vectors.append(np.stack(part.vectors))
             return
-        ends = self._vectors.rows + np.cumsum([len(each) for each in vectors], dtype=np.int64)
-        self._vectors.append(np.concatenate(vectors))
+        ends = self._vectors.rows + np.cumsum([len(each) for each in part.vectors], dtype=np.int64)
+        self._vectors.append(np.concatenate(part.vectors))
         self._starts.append(ends)
 
 
@@ -173,30 +178,17 @@ class _JsonLines:
 
     def __init__(self, handle: TextIO, columns: Sequence[str]) -> None:
         self._handle = handle
-        self._vector, self._vectors = unused("vector", columns), unused("vectors", columns)
-        self._tokens = unused("tokens", columns)
+        self._vector, self._vectors = _unused("vector", columns), _unused("vectors", columns)
+        self._tokens = _unused("tokens", columns)
 
-    def write(
-        self,
-        rows: Sequence[Row],
-        vectors: Sequence[np.ndarray],
-        tokens: Sequence[list[str]] | None,
-    ) -> None:
-        for at, (row, vector) in enumerate(zip(rows, vectors, strict=True)):
-            if tokens is None:
+    def write(self, part: VectorPart) -> None:
+        for at, (row, vector) in enumerate(zip(part.rows, part.vectors, strict=True)):
+            if part.tokens is None:
                 added: dict[str, Any] = {self._vector: _shortest(vector)}
             else:
                 each = [_shortest(one) for one in vector]
-                added = {self._tokens: tokens[at], self._vectors: each}
-            for name in added:
-                if name in row.values:  # keys may change from row to row
-                    raise BertineError(
-                        f"line {row.line} has a key {name!r}, but the first row has none, so it is "
-                        "the name of what is added; rename it"
-                    )
-            values = {**row.values, **added}
-            line = json.dumps(values, ensure_ascii=False)
-            self._handle.write((line if encodable(line) else json.dumps(values)) + "\n")
+                added = {self._tokens: part.tokens[at], self._vectors: each}
+            self._handle.write(json_text(joined(part.source, row, added)) + "\n")
 
 
 def _shortest(vector: np.ndarray) -> list[float]:
@@ -222,43 +214,38 @@ class _Parquet:
         self._path, self._columns = path, list(columns)
         number = pa.float16() if dtype.itemsize == 2 else pa.float32()
         self._vector = pa.list_(number, dimensions)
-        self._fields = [pa.field(unused("vector", columns), self._vector)]
+        self._fields = [pa.field(_unused("vector", columns), self._vector)]
         if tokens:
             self._fields = [
-                pa.field(unused("tokens", columns), pa.list_(pa.string())),
-                pa.field(unused("vectors", columns), pa.list_(self._vector)),
+                pa.field(_unused("tokens", columns), pa.list_(pa.string())),
+                pa.field(_unused("vectors", columns), pa.list_(self._vector)),
             ]
         self._kinds: dict[str, str] | None = None
         self._writer: Any = None
 
-    def write(
-        self,
-        rows: Sequence[Row],
-        vectors: Sequence[np.ndarray],
-        tokens: Sequence[list[str]] | None,
-    ) -> None:
+    def write(self, part: VectorPart) -> None:
         import pyarrow as pa
 
         if self._kinds is None:
-            self._open(rows)
+            self._open(part.rows)
         assert self._kinds is not None
-        for row in rows:
+        for row in part.rows:
             if more := row.values.keys() - self._kinds.keys():
                 raise BertineError(
-                    f"line {row.line} has a key {min(more)!r}, but the first row has none, so "
-                    "Parquet has no column for it; write .jsonl"
+                    f"{part.source}:{row.line}: has a key {min(more)!r}, but the first row has "
+                    "none, so Parquet has no column for it; write .jsonl"
                 )
         arrays = [
-            pa.array([_plain(row, name, kind) for row in rows], _arrow(kind))
+            pa.array([_plain(part.source, row, name, kind) for row in part.rows], _arrow(kind))
             for name, kind in self._kinds.items()
         ]
-        if tokens is None:
-            arrays.append(self._lists(np.stack(vectors)))
+        if part.tokens is None:
+            arrays.append(self._lists(np.stack(part.vectors)))
         else:
-            starts = np.cumsum([0, *map(len, vectors)]).astype(np.int32)
-            flat = self._lists(np.concatenate(vectors))
+            starts = np.cumsum([0, *map(len, part.vectors)]).astype(np.int32)
+            flat = self._lists(np.concatenate(part.vectors))
             arrays += [
-                pa.array(list(tokens), self._fields[0].type),
+                pa.array(list(part.tokens), self._fields[0].type),
                 pa.ListArray.from_arrays(pa.array(starts), flat),
             ]
         schema = self._writer.schema
@@ -308,11 +295,12 @@ def _arrow(kind: str) -> Any:
     return kinds.get(kind, pa.string())
 
 
-def _plain(row: Row, column: str, kind: str) -> Any:
+def _plain(source: str, row: Row, column: str, kind: str) -> Any:
     """The value as its column holds it.
 
     Raises:
-        BertineError: it is of another kind than the values before.
+        BertineError: it is of another kind than the values before, or a whole number that the
+            column cannot hold exactly.
     """
     value = row.values.get(column)
     if value is None:
@@ -322,19 +310,18 @@ def _plain(row: Row, column: str, kind: str) -> Any:
     if isinstance(value, bool):
         fits = kind == "bool"
     elif isinstance(value, int):
-        fits = kind == "float" or (kind == "int" and -(2**63) <= value < 2**63)
+        low, high = _WHOLE.get(kind, (1, 0))
+        fits = low <= value <= high
     else:
         fits = isinstance(value, {"text": str, "float": float}.get(kind, ()))
     if not fits:
         raise BertineError(
-            f"line {row.line}: the column {column!r} is of the kind {kind} in Parquet by its first "
-            f"rows, but here is {str(value)[:40]!r}; write .jsonl"
+            f"{source}:{row.line}: the column {column!r} is of the kind {kind} in Parquet by its "
+            f"first rows, but here is {str(value)[:40]!r}; write .jsonl"
         )
     return value
 
 
-def unused(name: str, taken: Sequence[str]) -> str:
+def _unused(name: str, columns: Sequence[str]) -> str:
     """`name`, or one like it that the input has no column of."""
-    while name in taken:
-        name = f"embedded_{name}"
-    return name
+    return unused(name, columns, "embedded_")

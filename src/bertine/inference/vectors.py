@@ -8,10 +8,9 @@ from typing import cast
 import numpy as np
 import torch
 
-from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.engine import Engine
-from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.inference.running import batch_tokens, in_batches
 from bertine.models.bert import BackboneOutput
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -75,31 +74,26 @@ def run_pooled(
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
     device = next(model.parameters()).device
-    if max_tokens is None:
-        max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
-    lengths = [len(feature.input_ids) for feature in features]
-    batches = token_budget_batches(lengths, max_tokens)
     positions = model.config.max_position_embeddings
-    results: list[list[np.ndarray]] = []
+
+    def compute(chosen: list[Features]) -> list[np.ndarray]:
+        batch = pad_features(chosen, pad_id, positions)
+        check_batch(batch, model.config)
+        batch = batch.to(device)
+        output = model.backbone(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            output_hidden_states=pooling.needs_all_layers,
+        )
+        pooled = pooling(output, batch.attention_mask).cpu().numpy()
+        if not pooling.tokens:
+            return list(pooled)
+        # A copy, or the padding of every batch would be kept.
+        return [
+            row[: len(feature.input_ids)].copy()
+            for row, feature in zip(pooled, chosen, strict=True)
+        ]
+
     with torch.inference_mode(), autocast(dtype, device):
-        for indices in batches:
-            batch = pad_features([features[index] for index in indices], pad_id, positions)
-            check_batch(batch, model.config)
-            batch = batch.to(device)
-            output = model.backbone(
-                batch.input_ids,
-                batch.attention_mask,
-                batch.token_type_ids,
-                output_hidden_states=pooling.needs_all_layers,
-            )
-            pooled = pooling(output, batch.attention_mask).cpu().numpy()
-            if pooling.tokens:
-                # A copy, or the padding of every batch would be kept.
-                results.append(
-                    [row[: lengths[at]].copy() for row, at in zip(pooled, indices, strict=True)]
-                )
-            else:
-                results.append(list(pooled))
-            if on_batch is not None:
-                on_batch(len(indices))
-    return restore_order(batches, results)
+        return in_batches(features, batch_tokens(device, max_tokens), compute, on_batch)

@@ -23,7 +23,7 @@ from bertine.data.batching import token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.files import atomic_file
-from bertine.inference.running import CPU_TOKENS, GPU_TOKENS
+from bertine.inference.running import batch_tokens
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.sentences import Sentences
@@ -112,11 +112,10 @@ def word_states(
     shape = (int(starts[-1]), model.config.hidden_size)
     layers = [torch.zeros(shape, dtype=torch.float16) for _ in range(num_layers)]
     device = next(model.parameters()).device
-    if max_tokens is None:
-        max_tokens = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    limit = batch_tokens(device, max_tokens)
     model.eval()
     with torch.inference_mode(), autocast(dtype, device):
-        for indices in token_budget_batches([len(f.input_ids) for f in features], max_tokens):
+        for indices in token_budget_batches([len(f.input_ids) for f in features], limit):
             chosen = [features[index] for index in indices]
             batch = task.collate(chosen, tokenizer.pad_token_id)
             check_batch(batch, model.config)

@@ -201,6 +201,11 @@ class TaskDefaults:
         wanted = self.task_info()
         return (info.name, info.labels) == (wanted.name, wanted.labels)
 
+    def notes(self: Task[Any], features: Sequence[Any]) -> list[str]:
+        """How many texts were cut, or are read in windows, if any is."""
+        note = truncation_note(features, self.max_length)
+        return [note] if note else []
+
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
@@ -239,15 +244,17 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
     )
 
 
+def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "texts") -> str:
+    """ "17 of 2000 texts were cut at 128 pieces (31 pieces lost)"."""
+    return f"{cut} of {total} {what} were cut at {max_length} pieces ({lost} pieces lost)"
+
+
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
     """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
     every text is one input, uncut."""
     cut = [feature.num_truncated for feature in features if feature.num_truncated]
     if cut:
-        return (
-            f"{len(cut)} of {len(features)} texts were cut at {max_length} pieces "
-            f"({sum(cut)} pieces lost)"
-        )
+        return cut_line(len(cut), len(features), max_length, sum(cut))
     windows = Counter(feature.row for feature in features if feature.group is None)
     long = [number for number in windows.values() if number > 1]
     if not long:
@@ -256,9 +263,3 @@ def truncation_note(features: Sequence[Features], max_length: int) -> str | None
         f"{len(long)} of {len(windows)} texts are longer than {max_length} pieces and are read in "
         f"{sum(long)} windows"
     )
-
-
-def cut_notes(features: Sequence[Features], max_length: int) -> list[str]:
-    """:func:`truncation_note` as a task's :meth:`~Task.notes`: one line or none."""
-    note = truncation_note(features, max_length)
-    return [note] if note else []

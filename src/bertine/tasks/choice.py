@@ -26,7 +26,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.losses import NONE, cross_entropy
@@ -127,16 +127,13 @@ class MultipleChoice(TaskDefaults):
     @classmethod
     def from_info(cls, info: TaskInfo, config: BertConfig) -> MultipleChoice:
         """The task of a model directory; what its file leaves open is as in SWAG."""
-        longest = config.max_position_embeddings
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
-        prompts = info.settings.get("prompt_columns", min(2, len(columns) - 2))
-        if not isinstance(prompts, int) or isinstance(prompts, bool):
-            raise BertineError(f"bertine.json: prompt_columns is {prompts!r}, but must be 1 or 2")
+        prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
         return cls(
             columns[:prompts],
             columns[prompts:],
             info.label_column or ("label" if not info.text_columns else None),
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             info.metrics or ("accuracy",),
             info.dataset,
         )
@@ -253,10 +250,6 @@ class MultipleChoice(TaskDefaults):
                 for (row, label), encoding in zip(rows, encodings, strict=True)
             )
         return features
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,

@@ -23,10 +23,10 @@ from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
-from bertine.tasks.labels import known_labels, same_numbers
+from bertine.tasks.labels import known_labels, label_ids, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, cross_entropy, of_examples
 from bertine.tasks.metrics import classification_scores
@@ -90,12 +90,7 @@ class TextClassification(TaskDefaults):
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = {label: index for index, label in enumerate(self.labels)}
-        if len(ids) < 2:
-            raise BertineError(f"classification needs at least two labels, but got {sorted(ids)}")
-        if len(ids) < len(self.labels):
-            twice = next(name for name, n in Counter(self.labels).items() if n > 1)
-            raise BertineError(f"the label {twice!r} is given twice")
+        ids = label_ids("classification", self.labels)
         check_inputs("classification", self.text_columns, self.max_length, self.long_text)
         object.__setattr__(self, "_ids", ids)
 
@@ -141,15 +136,14 @@ class TextClassification(TaskDefaults):
     def from_info(cls, info: TaskInfo, config: BertConfig) -> TextClassification:
         """The task of a model directory; what its file leaves open is one column ``text`` and
         the longest input that the model takes."""
-        longest = config.max_position_embeddings
         return cls(
             info.labels,
             info.text_columns or ("text",),
             info.label_column,
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             info.metrics or ("accuracy",),
             info.dataset,
-            str(info.settings.get("long_text", "head")),
+            info.setting("long_text", "head"),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -207,10 +201,6 @@ class TextClassification(TaskDefaults):
         return encode(
             examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
         )
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""

@@ -1,13 +1,32 @@
-"""Names of labels, in messages: one that is not known, several that are the same number."""
+"""Labels of a task: their numbers; in messages one that is not known, several that are the same
+number."""
 
 from __future__ import annotations
 
 import difflib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from bertine.errors import BertineError
 
 #: So many labels are named in a message.
 _SHOWN = 20
+
+
+def label_ids(task: str, labels: Sequence[str], what: str = "label") -> dict[str, int]:
+    """Each of `labels` with its number, from 0 on.
+
+    Raises:
+        BertineError: there are fewer than two, or one is given twice.
+    """
+    ids = {label: index for index, label in enumerate(labels)}
+    if len(ids) < 2:
+        raise BertineError(f"{task} needs at least two {what}s, but got {sorted(ids)}")
+    if len(ids) < len(labels):
+        twice = next(name for name, number in Counter(labels).items() if number > 1)
+        raise BertineError(f"the {what} {twice!r} is given twice")
+    return ids
 
 
 def known_labels(label: str, labels: Sequence[str]) -> str:

@@ -27,11 +27,11 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.base import encode as backbone
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
-from bertine.tasks.labels import known_labels
+from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
 from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_scores
@@ -96,11 +96,7 @@ class MultiLabel(TaskDefaults):
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = {label: index for index, label in enumerate(self.labels)}
-        if len(ids) < 2:
-            raise BertineError(f"multi-label needs at least two labels, but got {sorted(ids)}")
-        if len(ids) < len(self.labels):
-            raise BertineError("a label is given twice")
+        ids = label_ids("multi-label", self.labels)
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
         check_inputs("multi-label", self.text_columns, self.max_length, self.long_text)
@@ -136,20 +132,16 @@ class MultiLabel(TaskDefaults):
     def from_info(cls, info: TaskInfo, config: BertConfig) -> MultiLabel:
         """The task of a model directory; what its file leaves open is one column ``text``, the
         longest input that the model takes and the threshold 0.5."""
-        longest = config.max_position_embeddings
-        given = {"threshold": 0.5, "separator": "|", "one_column_each": False, "long_text": "head"}
-        for name, default in given.items():
-            value = info.settings.get(name, default)
-            if not isinstance(value, type(default)):
-                raise BertineError(f"bertine.json: {name} is {value!r}, which it cannot be")
-            given[name] = value
         return cls(
             info.labels,
             info.text_columns or ("text",),
             info.label_column,
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
+            threshold=info.setting("threshold", 0.5),
+            separator=info.setting("separator", "|"),
+            one_column_each=info.setting("one_column_each", False),
+            long_text=info.setting("long_text", "head"),
             metric_names=info.metrics or ("micro_f1",),
-            **given,  # type: ignore[arg-type]
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -226,10 +218,6 @@ class MultiLabel(TaskDefaults):
             )
             for each in plain
         ]
-
-    def notes(self, features: Sequence[Any]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B, K] when every feature has its labels."""

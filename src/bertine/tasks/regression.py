@@ -21,7 +21,7 @@ from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, Report, TaskDefaults, cut_notes, pad_features
+from bertine.tasks.base import Features, Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_inputs, encode, require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
@@ -171,15 +171,17 @@ class TextRegression(TaskDefaults):
     @classmethod
     def from_info(cls, info: TaskInfo, config: BertConfig) -> TextRegression:
         """The task of a model directory; what its file leaves open is as for classification."""
-        longest = config.max_position_embeddings
+        deviation = info.setting("deviation", 1.0)
+        if deviation <= 0:
+            raise BertineError(f"bertine.json: deviation is {deviation:g}, but must be above 0")
         return cls(
             info.text_columns or ("text",),
             info.label_column,
-            min(info.max_length or longest, longest),
+            info.input_length(config.max_position_embeddings),
             metric_names=info.metrics or ("pearson", "spearman"),
             dataset=info.dataset,
-            long_text=str(info.settings.get("long_text", "head")),
-            deviation=_deviation(info.settings.get("deviation", 1.0)),
+            long_text=info.setting("long_text", "head"),
+            deviation=deviation,
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -240,10 +242,6 @@ class TextRegression(TaskDefaults):
         return encode(
             examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
         )
-
-    def notes(self, features: Sequence[Features]) -> list[str]:
-        """How many texts were cut, if any was."""
-        return cut_notes(features, self.max_length)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` fp32 [B], standardized, when every feature has a score."""
@@ -324,17 +322,6 @@ def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]
     order = np.sort(order[:: -(-len(order) // _POINTS)])
     pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
     return [(float(f"{true:.6g}"), float(f"{guess:.6g}")) for true, guess in pairs]
-
-
-def _deviation(value: Any) -> float:
-    """The setting of a model directory.
-
-    Raises:
-        BertineError: it is not a number above 0.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise BertineError(f"bertine.json: deviation is {value!r}, but must be a number above 0")
-    return float(value)
 
 
 def _number(label: str | None, source: str, line: int) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,7 +25,7 @@ from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Report, TaskDefaults, pad_features
+from bertine.tasks.base import Report, TaskDefaults, cut_line, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.losses import NONE, cross_entropies
@@ -150,37 +149,26 @@ class SpanExtraction(TaskDefaults):
         Raises:
             BertineError: an unknown setting, or one of the wrong kind.
         """
-        longest = config.max_position_embeddings
-        settings = dict(info.settings)
-        limits = {
-            field.name: _whole(field.name, settings.pop(field.name))
-            for field in dataclasses.fields(SpanLimits)
-            if field.name in settings
-        }
-        max_length = min(info.max_length or MAX_LENGTH, longest)
+        max_length = info.input_length(config.max_position_embeddings, MAX_LENGTH)
         # A short model that says nothing of it leaves half of its input to the context.
-        limits.setdefault(
-            "max_question_length", min(SpanLimits.max_question_length, max_length // 2)
+        question = min(SpanLimits.max_question_length, max_length // 2)
+        limits = SpanLimits(
+            info.setting("doc_stride", SpanLimits.doc_stride),
+            info.setting("max_question_length", question),
+            info.setting("max_answer_length", SpanLimits.max_answer_length),
         )
-        unanswerable = settings.pop("unanswerable", False)
-        threshold = settings.pop("null_threshold", None)
-        if not isinstance(unanswerable, bool):
-            raise BertineError(f"bertine.json: unanswerable is {unanswerable!r}, not a truth value")
-        if threshold is not None and (
-            isinstance(threshold, bool)
-            or not isinstance(threshold, int | float)
-            or not math.isfinite(threshold)
-        ):
-            raise BertineError(f"bertine.json: null_threshold is {threshold!r}, not a number")
-        for key in settings:
-            raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
+        known = {*dataclasses.asdict(limits), "unanswerable", "null_threshold"}
+        for key in info.settings:
+            if key not in known:
+                raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
+        tuned = info.settings.get("null_threshold") is not None
         return cls(
             info.text_columns or ("question", "context"),
             info.label_column,
             max_length,
-            SpanLimits(**limits),
-            unanswerable,
-            None if threshold is None else float(threshold),
+            limits,
+            info.setting("unanswerable", False),
+            info.setting("null_threshold", 0.0) if tuned else None,
             info.metrics or ("f1",),
             info.dataset,
         )
@@ -256,10 +244,7 @@ class SpanExtraction(TaskDefaults):
             )
         cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
         if cut:
-            notes.append(
-                f"{len(cut)} of {total} questions were cut at {limit} pieces "
-                f"({sum(cut)} pieces lost)"
-            )
+            notes.append(cut_line(len(cut), total, limit, sum(cut), "questions"))
         inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
         if inside:
             shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
@@ -417,9 +402,3 @@ def _by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatur
     """The windows of each question."""
     grouped = itertools.groupby(features, key=lambda feature: feature.row)
     return [(row, list(windows)) for row, windows in grouped]
-
-
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BertineError(f"bertine.json: {name} is {value!r}, not a whole number")
-    return value

@@ -17,6 +17,13 @@ from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """`value` in JSON, characters as they are; escaped where half a character is among them,
+    which has no UTF-8."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if encodable(text) else json.dumps(value, indent=indent)
+
+
 class TableWriter:
     """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
     other columns and tabs, so that it can be cut apart again whatever the text holds.
@@ -35,10 +42,7 @@ class TableWriter:
     def write(self, values: Mapping[str, Any]) -> None:
         """Write one row; csv and tsv need a value for every column."""
         if self.layout.kind == "jsonl":
-            line = json.dumps(values, ensure_ascii=False)
-            if not encodable(line):
-                line = json.dumps(values)
-            self._handle.write(line + "\n")
+            self._handle.write(json_text(values) + "\n")
         elif self.layout.kind == "text":
             added = [str(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
@@ -68,26 +72,29 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         yield TableWriter(sys.stdout, layout, columns)
         sys.stdout.flush()
         return
-    check_suffix(path)
+    check_output(path)
     if is_parquet(path):
         raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
-    if Path(path).is_dir():  # told now, not when all is answered
-        raise BertineError(f"{path}: is a folder; name a file in it")
     with contextlib.ExitStack() as stack:
-        # A device or a pipe is written to; it cannot be replaced.
-        regular = not Path(path).exists() or Path(path).is_file()
-        target = stack.enter_context(atomic_file(path)) if regular else path
+        target = path if is_stream(path) else stack.enter_context(atomic_file(path))
         stack.enter_context(os_errors(path, "writing it"))
         handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
         yield TableWriter(handle, layout, columns)
 
 
-def check_suffix(path: str | Path) -> None:
-    """Refuse the name of a compressed file.
+def is_stream(path: str | Path) -> bool:
+    """Whether it is stdout (``-``), a device or a pipe: written to, as it cannot be replaced."""
+    return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
+
+
+def check_output(path: str | Path) -> None:
+    """Refuse a folder and the name of a compressed file: at once, not when all is answered.
 
     Raises:
         BertineError: it is one.
     """
+    if Path(path).is_dir():
+        raise BertineError(f"{path}: is a folder; name a file in it")
     if Path(path).suffix.lower() in COMPRESSIONS:
         raise BertineError(
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "

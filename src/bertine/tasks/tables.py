@@ -262,10 +262,18 @@ class Table:
             if not line.strip():
                 self.stats.blank_lines += 1
                 continue
-            values = json_row(line, f"{self.name}:{number}")
-            if "\\u" in line:  # half a character can only come from an escape
-                values = self._encodable(values, number)
-            yield Row(number, values)
+            yield Row(number, self.json_object(line, number))
+
+    def json_object(self, line: str, number: int) -> dict[str, Any]:
+        """The object that a line of JSON holds; half surrogate pairs are mended and counted.
+
+        Raises:
+            BertineError: it holds none; in strict reading also half a surrogate pair.
+        """
+        values = json_row(line, f"{self.name}:{number}")
+        if "\\u" in line:  # half a character can only come from an escape
+            values = self._encodable(values, number)
+        return values
 
     def _mend_surrogates(self, value: str, number: int) -> str:
         # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.

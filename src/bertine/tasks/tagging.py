@@ -37,7 +37,7 @@ from bertine.tasks.entities import (
     tag_counts,
 )
 from bertine.tasks.examples import Examples
-from bertine.tasks.labels import known_labels
+from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging_report import TaggingReport
@@ -98,11 +98,7 @@ class Tagging(TaskDefaults):
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = {label: index for index, label in enumerate(self.labels)}
-        if len(ids) < 2:
-            raise BertineError(f"tagging needs at least two tags, but got {sorted(ids)}")
-        if len(ids) < len(self.labels):
-            raise BertineError("a tag is given twice")
+        ids = label_ids("tagging", self.labels, "tag")
         if self.max_length < 3:
             raise BertineError(f"max_length {self.max_length} leaves no room for words")
         object.__setattr__(self, "_ids", ids)
@@ -152,13 +148,12 @@ class Tagging(TaskDefaults):
     def from_info(cls, info: TaskInfo, config: BertConfig) -> Tagging:
         """The task of a model directory; what its file leaves open is the key ``words`` and the
         longest input that the model takes."""
-        longest = config.max_position_embeddings
         return cls(
             info.labels,
             info.text_columns or ("words",),
             info.label_column,
-            min(info.max_length or longest, longest),
-            bool(info.settings.get("document_context", False)),
+            info.input_length(config.max_position_embeddings),
+            info.setting("document_context", False),
             info.dataset,
         )
 

@@ -1,0 +1,41 @@
+"""Rows come in chunks: every one once, in order, and no chunk larger than it must be."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from bertine.errors import BertineError
+from bertine.inference.rows import chunks, joined, unused
+from bertine.tasks.tables import Row
+
+
+def size(row: Row) -> int:
+    return len(row.values["text"])
+
+
+@pytest.mark.parametrize(("most", "most_rows"), [(10, None), (10, 3), (1, None), (1000, 4)])
+def test_chunks_are_bounded_and_lose_no_row(most: int, most_rows: int | None) -> None:
+    rows = [Row(line, {"text": "x" * (line * 7 % 6)}) for line in range(1, 40)]
+    found = list(chunks(iter(rows), size, most, most_rows))
+    assert list(itertools.chain.from_iterable(found)) == rows
+    for chunk in found:
+        assert sum(map(size, chunk[:-1])) < most
+        assert len(chunk) <= (most_rows or 39)
+    for chunk in found[:-1]:
+        assert sum(map(size, chunk)) >= most or len(chunk) == most_rows
+
+
+def test_no_rows_make_no_chunk() -> None:
+    assert list(chunks([], size, 10)) == []
+
+
+def test_what_is_added_takes_no_name_that_is_there() -> None:
+    assert unused("label", ["text"], "new_") == "label"
+    assert unused("label", ["label", "new_label"], "new_") == "new_new_label"
+    row = Row(7, {"text": "a"})
+    assert joined("in.csv", row, {"label": 1}) == {"text": "a", "label": 1}
+    assert row.values == {"text": "a"}
+    with pytest.raises(BertineError, match=r"in\.csv:7: has a key 'text', but the first row has"):
+        joined("in.csv", row, {"text": 1})
