@@ -22,7 +22,7 @@ from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
 from bertine.tasks.choice_data import choice_task, read_choices
 from bertine.tasks.examples import Example, Examples
-from bertine.training.fit import accumulate
+from bertine.training.step import accumulate
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
