@@ -12,6 +12,7 @@ from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
+from bertine.reports.log import read_log
 from bertine.tasks.base import Report
 from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
@@ -19,7 +20,6 @@ from bertine.training.finetune_setup import Part, Prepared
 from bertine.training.fit import FitConfig, fit
 from bertine.training.freezing import frozen
 from bertine.training.run import Run
-from bertine.training.tracking import read_log
 from bertine.training.world import World
 
 
