@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine import rng
 from bertine.console import progress
 from bertine.data.batching import grouped_by_length
 from bertine.inference.word_states import WordStates
 from bertine.models.bilstm import BiLstmTagger
+from bertine.models.seeding import torch_seed
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging, Tags
 from bertine.tasks.tagging_report import TaggingReport
@@ -67,7 +67,7 @@ def train_row(
     lengths = [len(tags) for tags in train.tags]
     full = [index for index, length in enumerate(lengths) if length]
     with torch.random.fork_rng():
-        _seed(recipe.seed, "feature-based weights", name)
+        torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         tagger = BiLstmTagger(
             hidden_size,
             len(layers),
@@ -88,7 +88,7 @@ def train_row(
                 tagger.train()
                 sizes = [lengths[index] for index in full]
                 for batch in grouped_by_length(sizes, recipe.batch_size, recipe.seed, epoch):
-                    _seed(recipe.seed, "feature-based dropout", name, step)
+                    torch.manual_seed(torch_seed(recipe.seed, "feature-based dropout", name, step))
                     for group in optimizer.param_groups:
                         group["lr"] = recipe.learning_rate * (1 - step / steps)
                     chosen = [full[at] for at in batch]
@@ -111,10 +111,6 @@ def train_row(
             row["test"] = _score(tagger, sets["test"], states["test"], task, device).metrics
     row["seconds"] = time.monotonic() - began
     return row
-
-
-def _seed(seed: int, *where: int | str) -> None:
-    torch.manual_seed(rng.key(seed, *where) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def _logits(

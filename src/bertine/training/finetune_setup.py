@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from bertine import rng
 from bertine.console import say, warn
 from bertine.data.batching import FeatureBatches
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.tasks.base import Features, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
@@ -169,8 +169,7 @@ def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> Lo
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
     """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
     with."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+    with seeded(seed, "initial weights"):
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
     say("fresh weights: of the model only the architecture and the vocabulary are taken")
