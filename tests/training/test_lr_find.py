@@ -224,6 +224,7 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
         ({"steps": 19}, "steps is 19, but must be at least 20"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"layer_decay": 0.0}, "layer_decay is 0"),
+        ({"adam_beta1": 1.0}, "adam_beta1 is 1"),
         ({"freeze_layers": 3}, "the model has 2 layers"),
         ({"doc_stride": 8}, "are for spans"),
         ({"glue_task": "ALL"}, "one task of GLUE"),
@@ -238,3 +239,40 @@ def test_mistakes_are_told_and_nothing_is_written(
             "text", model=model, data=labelled, out=tmp_path / "o", **{**SETTINGS, **wrong}
         )
     assert not (tmp_path / "o").exists()
+
+
+def test_only_what_matters_here_is_taken(model: Path, labelled: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'epochs'"):
+        bertine.lr_find("text", model=model, data=labelled, out=tmp_path / "o", epochs=3)
+
+
+def test_the_configuration_of_finetune_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What means something else there, or nothing here, does not count, and is told."""
+    tune, own = tmp_path / "tune.yaml", tmp_path / "own.yaml"
+    tune.write_text(
+        "task: text\nmodel: m\ndata: d\nout: run\nepochs: 4\nbatch-size: 16\n"
+        "warmup_steps: 500\nsave_best: true\n"
+    )
+    assert parse_arguments(COMMANDS["finetune"], ["--config", str(tune)])["epochs"] == 4
+    assert capsys.readouterr().err == ""
+    command = COMMANDS["lr-find"]
+    values = parse_arguments(command, ["--config", str(tune), "--out", "rates"])
+    assert (values["task"], values["batch_size"]) == ("text", 16)
+    assert (values["out"], values["warmup_steps"]) == (Path("rates"), 10)
+    assert "epochs" not in values
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"lr-find: {tune} ")
+    assert told.endswith(": out, epochs, warmup_steps, save_best")
+    # Its folder is that of the run, which would then be refused.
+    with pytest.raises(BertineError, match="missing: --out"):
+        parse_arguments(command, ["--config", str(tune)])
+    capsys.readouterr()
+    own.write_text("task: text\nmodel: m\ndata: d\nout: rates\nwarmup_steps: 5\n")
+    values = parse_arguments(command, ["--config", str(own)])
+    assert (values["out"], values["warmup_steps"]) == (Path("rates"), 5)
+    assert capsys.readouterr().err == ""
+    own.write_text("epoch: 5\n")
+    with pytest.raises(BertineError, match="unknown key 'epoch'"):
+        parse_arguments(command, ["--config", str(own)])

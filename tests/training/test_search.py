@@ -328,12 +328,15 @@ def test_held_out_examples_are_the_same_for_every_seed(model: Path, tmp_path: Pa
 
     grid = {"learning_rates": [1e-3], "epochs": [1]}
     searched(model, data, tmp_path / "out", **grid)
-    assert len({examples(run) for run in (tmp_path / "out").glob("batch*")}) == 1
+    searched_on = {examples(run) for run in (tmp_path / "out").glob("batch*")}
+    assert len(searched_on) == 1
     # A run by itself has a split of its own seed.
     alone: dict[str, Any] = {"epochs": 1, "batch_size": 8, "model": model, "data": data, **QUICK}
     for seed in (0, 1):
         finetune("text", out=tmp_path / str(seed), seed=seed, **alone)
     assert examples(tmp_path / "0") != examples(tmp_path / "1")
+    finetune("text", out=tmp_path / "same", seed=1, split_seed=0, **alone)
+    assert {examples(tmp_path / "same")} == searched_on
 
 
 def test_other_examples_are_not_compared(

@@ -83,12 +83,22 @@ def read_or_given(
     """The examples of `data`, or those that `data` are.
 
     Raises:
-        BertineError: it is said how to read what is read already; what reading raises.
+        BertineError: it is said how to read what is read already, or that is not all labelled;
+            what reading raises.
     """
-    if isinstance(data, Labelled):
-        reading.refuse_all()
-        return data
-    return read_labelled(task, data, seed=seed, reading=reading)
+    if not isinstance(data, Labelled):
+        return read_labelled(task, data, seed=seed, reading=reading)
+    reading.refuse_all()
+    for examples in (data.train, data.validation, *data.others.values()):
+        without = [number for number, item in enumerate(examples.items) if item.label is None]
+        if without:
+            raise BertineError(
+                f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
+                f"(the first is items[{without[0]}]); label them or leave them out"
+            )
+    if not len(data.train):
+        raise BertineError(f"{data.train.source}: there are no examples to train on")
+    return data
 
 
 def prepare(
@@ -114,11 +124,9 @@ def prepare(
     config = load_config(start.model, dropout=start.dropout)
     labelled = read_or_given(task, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
-    if max_length is None:
-        max_length = labelled.max_length
-    if max_length > config.max_position_embeddings:
-        max_length = config.max_position_embeddings
-        say(f"{start.model}: has {max_length} positions, so max_length is {max_length}")
+    max_length = fitting(
+        labelled.max_length if max_length is None else max_length, start.model, config
+    )
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
@@ -148,6 +156,14 @@ def prepare(
         batches=batches,
         data_path=train.source if isinstance(data, Labelled) else str(data),
     )
+
+
+def fitting(max_length: int, model: Path | str, config: BertConfig) -> int:
+    """`max_length`, or fewer pieces if the model has fewer positions, which is said."""
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
+    return max_length
 
 
 def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> LoadedModel:

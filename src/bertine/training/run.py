@@ -34,6 +34,7 @@ _FREE = frozenset(
         *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
         *("save_best", "evaluate_every", "held_out_tokens"),
         *("data_path", "model_path"),
+        "split_seed",  # the fingerprint of the examples tells
     }
 )
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_json
-from bertine.tasks.labelled import same_split
 from bertine.training.finetune import finetune
 from bertine.workers import Say, Work, serve
 
@@ -24,9 +23,8 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     """Do a run, or go on with it where it stopped.
 
     Args:
-        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``split_seed``,
-            by which validation examples are held out where the data has none; ``log``, the file
-            for the traceback of an error that is not the user's.
+        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``log``, the
+            file for the traceback of an error that is not the user's.
 
     Returns:
         ``done``: what the search keeps. Or ``error``: what went wrong, in one line; with
@@ -36,8 +34,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(arguments["out"])
     begun = folder / "run.json"
     try:
-        with same_split(job["split_seed"]):
-            result = finetune(**arguments, resume=begun.exists())
+        result = finetune(**arguments, resume=begun.exists())
         settings = read_json(begun)["settings"]
         judged_on = "" if result.origin is None else result.origin.fingerprint
         # From the file: a run that was finished before is not evaluated again.
