@@ -223,6 +223,8 @@ def test_early_stopping_saves_the_best_epoch(model: Path, labelled: Path, tmp_pa
         ({"schedule": "cyclic"}, "schedule 'cyclic' is not known; choose linear, constant, cosine"),
         ({"layer_decay": 0.0}, r"layer_decay is 0, but must be in \(0, 1\]"),
         ({"patience": 0}, "patience is 0, but must be at least 1"),
+        ({"epochs": 0}, "epochs is 0, but must be at least 1"),
+        ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
         ({"freeze_layers": 7}, "freeze_layers is 7, but the model has 2 layers"),
         ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
     ],

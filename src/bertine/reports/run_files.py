@@ -51,12 +51,7 @@ class RunFiles:
             if not folder.exists():
                 problem = "no such folder"
             raise BertineError(f"{folder}: {problem}{hint}")
-        begun = read_json(file)
-        if not isinstance(begun, dict):
-            begun = {"settings": None}
-        settings, environment = begun.get("settings", {}), begun.get("environment", {})
-        if not isinstance(settings, dict) or not isinstance(environment, dict):
-            raise BertineError(f"{file}: damaged; it should hold settings and environment")
+        settings, environment = read_begun(file)
         scores = _optional(folder / "scores.json")
         if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
             raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
@@ -106,6 +101,20 @@ class RunFiles:
         count = max(1, len(values) // 20)
         begin = steps[-count - 1] if len(steps) > count else 0
         return sum(values[-count:]) / count, int(begin) + 1
+
+
+def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the environment that a run was started with, from its ``run.json``.
+
+    Raises:
+        BertineError: the file is missing or damaged.
+    """
+    begun = read_json(file)
+    found = begun if isinstance(begun, dict) else {"settings": None}
+    settings, environment = found.get("settings", {}), found.get("environment", {})
+    if not isinstance(settings, dict) or not isinstance(environment, dict):
+        raise BertineError(f"{file}: damaged; it should hold settings and environment")
+    return settings, environment
 
 
 def _optional(path: Path) -> Any:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from bertine.errors import BertineError
 from bertine.tasks.options import TableOptions
 from bertine.tasks.reading import Reading
 from bertine.tasks.spans import SpanLimits
@@ -63,6 +65,24 @@ def reading_of(given: Mapping[str, Any]) -> Reading:
     options = made(TableOptions, given)
     limits = SpanLimits.given(**_named(SpanLimits, given))
     return made(Reading, given, options=options, limits=limits)
+
+
+def check_numbers(
+    given: object, *, at_least_1: Sequence[str] = (), at_least_0: Sequence[str] = ()
+) -> None:
+    """Refuse attributes of `given` that are below 1, or below 0 or not finite; None may be any.
+
+    Raises:
+        BertineError: one is.
+    """
+    for name in at_least_1:
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            raise BertineError(f"{name} is {value}, but must be at least 1")
+    for name in at_least_0:
+        value = getattr(given, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise BertineError(f"{name} is {value:g}, but must be 0 or more")
 
 
 def _named(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:

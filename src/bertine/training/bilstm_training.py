@@ -14,19 +14,25 @@ from torch import Tensor
 
 from bertine.console import progress
 from bertine.data.batching import grouped_by_length
+from bertine.errors import BertineError
 from bertine.inference.word_states import WordStates
 from bertine.models.bilstm import BiLstmTagger
 from bertine.models.seeding import torch_seed
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging, Tags
 from bertine.tasks.tagging_report import TaggingReport
+from bertine.training.arguments import check_numbers
 from bertine.training.feature_based_table import ROWS
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a BiLSTM is built and trained; see
-    :func:`bertine.training.feature_based.feature_based`."""
+    :func:`bertine.training.feature_based.feature_based`.
+
+    Raises:
+        BertineError: a value is out of range.
+    """
 
     epochs: int
     batch_size: int
@@ -36,6 +42,15 @@ class Recipe:
     dropout: float
     max_grad_norm: float
     seed: int
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            at_least_1=("epochs", "batch_size", "lstm_size", "lstm_layers"),
+            at_least_0=("learning_rate", "max_grad_norm"),
+        )
+        if not 0.0 <= self.dropout <= 1.0:
+            raise BertineError(f"dropout is {self.dropout:g}, but must be from 0 to 1")
 
 
 @dataclass(frozen=True)

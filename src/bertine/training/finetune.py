@@ -167,6 +167,8 @@ def finetune(
     given = dict(locals())  # every argument, before there are other names
     start, reading = made(Start, given), reading_of(given)
     schedule_of(schedule)
+    if epochs < 1:
+        raise BertineError(f"epochs is {epochs}, but must be at least 1")
     save_best = save_best or patience is not None
     if task == "glue" and glue_task is not None and glue_task.lower() == "all":
         from bertine.training.glue import finetune_all

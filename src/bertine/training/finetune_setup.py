@@ -96,8 +96,6 @@ def read_or_given(
                 f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
                 f"(the first is items[{without[0]}]); label them or leave them out"
             )
-    if not len(data.train):
-        raise BertineError(f"{data.train.source}: there are no examples to train on")
     return data
 
 

@@ -8,7 +8,6 @@ checkpoint is bit for bit the run that was never stopped.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.objectives.base import Objective
+from bertine.training.arguments import check_numbers
 from bertine.training.best import Best, Choice, restored
 from bertine.training.ceiling import Gauge
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
@@ -90,28 +90,19 @@ class FitConfig:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "log_every",
-            "checkpoint_every",
-            "keep_checkpoints",
-            "max_tokens_per_micro_batch",
-            "patience",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BertineError(f"{name} is {value}, but must be at least 1")
+        check_numbers(
+            self,
+            at_least_1=(
+                *("steps", "log_every", "checkpoint_every", "keep_checkpoints"),
+                *("max_tokens_per_micro_batch", "patience"),
+            ),
+            at_least_0=(
+                *("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"),
+                *("max_grad_norm", "workers"),
+            ),
+        )
         if self.budget_seconds is not None and not self.budget_seconds > 0:
             raise BertineError(f"budget_seconds is {self.budget_seconds:g}, but must be above 0")
-        for name in (
-            "learning_rate",
-            "warmup_steps",
-            "weight_decay",
-            "adam_epsilon",
-            "max_grad_norm",
-        ):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise BertineError(f"{name} is {getattr(self, name):g}, but must be 0 or more")
         for name in ("adam_beta1", "adam_beta2"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
@@ -119,8 +110,6 @@ class FitConfig:
         if not 0.0 < self.layer_decay <= 1.0:
             raise BertineError(f"layer_decay is {self.layer_decay:g}, but must be in (0, 1]")
         resolve_precision(self.precision)
-        if self.workers < 0:
-            raise BertineError(f"workers is {self.workers}, but must be at least 0")
         if self.tensorboard:
             require_tensorboard()
 

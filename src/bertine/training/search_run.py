@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json
+from bertine.files import os_errors
+from bertine.reports.run_files import read_begun
 from bertine.training.finetune import finetune
+from bertine.training.finetune_result import final_of
 from bertine.workers import Say, Work, serve
 
 
@@ -35,16 +37,14 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     begun = folder / "run.json"
     try:
         result = finetune(**arguments, resume=begun.exists())
-        settings = read_json(begun)["settings"]
+        settings, _ = read_begun(begun)
         judged_on = "" if result.origin is None else result.origin.fingerprint
-        # From the file: a run that was finished before is not evaluated again.
-        final = read_json(folder / "scores.json")["final"]
         return {
             "done": {
                 "score": result.score,
                 "metrics": result.metrics,
                 "metric_names": list(result.metric_names),
-                "collapsed": bool(final.get("collapsed", False)),
+                "collapsed": bool(final_of(folder).get("collapsed", False)),
                 "elapsed": result.elapsed,
                 "examples": f"{settings['examples_fingerprint']} {judged_on}",
                 "weights": settings["weights_fingerprint"],
