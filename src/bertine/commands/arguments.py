@@ -181,7 +181,8 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[s
         ValueError: `other` has no option that `without` names.
     """
     left_out = set(without)
-    names, taken = set(), set()
+    names: set[str] = set()
+    taken: set[str] = set()
     for group in other._action_groups:
         offered = [a for a in group._group_actions if a.dest not in ("help", "config")]
         actions = [a for a in offered if left_out.isdisjoint(a.option_strings)]
