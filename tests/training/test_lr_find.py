@@ -19,7 +19,7 @@ from bertine.commands import COMMANDS
 from bertine.errors import BertineError
 from bertine.tasks.labelled import read_labelled
 from bertine.training.lr_curve import RateCurve
-from bertine.training.lr_find import LrFindReport
+from bertine.training.lr_report import LrFindReport, next_command
 from bertine.training.optim import AdamW
 
 SETTINGS: dict[str, Any] = {
@@ -156,6 +156,12 @@ def test_the_command_to_run_next_is_one_that_runs(
     assert 1e-7 < values["learning_rate"] < 1e-2
     assert values["epochs"] == 3
     assert values["out"] == Path("my posts-model")
+
+
+def test_a_hidden_file_gives_no_name_that_reads_as_an_option(tmp_path: Path) -> None:
+    for data, out in ((tmp_path / ".posts.csv", "posts-model"), (Path("/"), "my-model")):
+        given = {"task": "text", "data": data, "glue_task": None}
+        assert next_command(given, {"glue_task": None}, None).endswith(f"--out {out}")
 
 
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:

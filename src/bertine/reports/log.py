@@ -53,7 +53,7 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
     return entries
 
 
-def by_step(log: Iterable[LogRow]) -> list[dict[str, Any]]:
+def by_step(log: Iterable[LogRow]) -> list[LogRow]:
     """The lines of a log in order of their step, those of a step put together: of its training
     and of its evaluation, which have different keys; of a key that is there twice the last value
     is kept."""
