@@ -62,6 +62,13 @@ def _examples(path: Path) -> Examples[Any]:
     return read_examples(path, text_columns="passage", label_column="kind")
 
 
+def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
+    with pytest.raises(BertineError, match="label_column is given, but no data"):
+        learner.validate(label_column="kind")
+    with pytest.raises(TypeError, match="'precision'"):
+        learner.validate("dev.csv", precision="int8")
+
+
 def test_a_finished_run_gives_the_same_learner(
     learner: Learner, model: Path, labelled: Path, run: Path
 ) -> None:
