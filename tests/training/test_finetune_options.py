@@ -191,6 +191,8 @@ def test_a_run_ends_when_it_gets_no_better(
 ) -> None:
     assert patient(store, tmp_path / "run", patience) == steps
     assert recorded_best(tmp_path / "run" / "checkpoints") == Best(6, "score", 0.9)
+    # The log goes as far as the run.
+    assert [line["step"] for line in toys.log(tmp_path / "run") if "loss" in line][-1] == steps
 
 
 def test_a_run_that_had_ended_early_does_not_go_on(store: Path, tmp_path: Path) -> None:

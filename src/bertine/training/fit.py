@@ -220,6 +220,23 @@ def fit(
         every = (config.log_every, config.checkpoint_every, evaluate_every, config.steps)
         return any(number and after % number == 0 for number in every)
 
+    def log(display: Display, learning_rate: float) -> None:
+        """Write what the steps since the last line came to."""
+        nonlocal meter
+        entry = {
+            "step": done,
+            **Meter.joined(world.gather(meter.state()), device).means(weights),
+            **gauge.facts(config.steps - done),
+            **(facts or {}),
+            "learning_rate": learning_rate,
+            "grad_norm": norms.look(done),
+            "tokens": tokens,
+            "elapsed": elapsed,
+        }
+        meter = Meter()
+        tracker.log(entry)
+        display.update(done, facts_of(entry))
+
     def checkpoint() -> None:
         norms.look(done)
         tracker.sync()
@@ -280,19 +297,7 @@ def fit(
                 done += 1
                 last = position() >= config.steps
                 if done % config.log_every == 0 or last:
-                    entry = {
-                        "step": done,
-                        **Meter.joined(world.gather(meter.state()), device).means(weights),
-                        **gauge.facts(config.steps - done),
-                        **(facts or {}),
-                        "learning_rate": learning_rate,
-                        "grad_norm": norms.look(done),
-                        "tokens": tokens,
-                        "elapsed": elapsed,
-                    }
-                    meter = Meter()
-                    tracker.log(entry)
-                    display.update(done, facts_of(entry))
+                    log(display, learning_rate)
                 else:
                     display.update(done)
                 if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
@@ -305,6 +310,8 @@ def fit(
                     trained.train()
                     if not last and impatient() and best is not None:
                         last = True
+                        if done % config.log_every:
+                            log(display, learning_rate)
                         display.note(
                             f"stopped early after step {done}: {best.metric} was best after step "
                             f"{best.step}, {best.value:.4f}"
