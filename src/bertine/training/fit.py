@@ -182,7 +182,8 @@ def fit(
     trained = stepper.model
     optimizer = optimizer_for(trained, config)
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
-    meter, weights = Meter(), {}
+    meter = Meter()
+    weights: dict[str, float] = {}
     last = False
     best: Best | None = None
     norms = Norms(config.learning_rate)
