@@ -284,17 +284,17 @@ def test_a_program_keeps_its_own_process_group(model: Path, tmp_path: Path) -> N
     given = {"task": "text", "model": model, "data": data, "epochs": 1, "batch_size": 8}
     given |= {"max_length": 16, "device": "cpu", "precision": "fp32", "out": tmp_path / "run"}
     ends = processes.run(2, tmp_path / "ends", in_a_program, **given)
-    assert [(end.status, end.result) for end in ends] == [(0, 1), (0, 1)], ends[0].output
+    assert [(end.status, end.result) for end in ends] == [(0, [1]), (0, [1])], ends[0].output
 
 
-def in_a_program(rank: int, **given: Any) -> int:
+def in_a_program(rank: int, **given: Any) -> list[int]:
     """A program that fine-tunes among other things; the sum of the ranks."""
     torch.distributed.init_process_group("gloo")
     finetune(**given)
     ranks = torch.tensor(rank)
     torch.distributed.all_reduce(ranks)
     torch.distributed.destroy_process_group()
-    return int(ranks)
+    return [int(ranks)]
 
 
 def command(rank: int, arguments: list[list[str]]) -> int:
