@@ -42,8 +42,8 @@ from common import (
 from bertine.console import console
 from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
+from bertine.reports.log import read_log
 from bertine.tasks.examples import Examples, find_splits, read_examples
-from bertine.training.tracking import read_log
 
 
 @dataclasses.dataclass(frozen=True)

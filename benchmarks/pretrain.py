@@ -45,8 +45,8 @@ from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
 from bertine.training.ceiling import step_products, time_products
-from bertine.training.fit import CPU_MICRO_BATCH, accumulate
 from bertine.training.optim import AdamW, row_gradients
+from bertine.training.step import CPU_MICRO_BATCH, accumulate
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4

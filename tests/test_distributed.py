@@ -278,6 +278,25 @@ def tune(rank: int, **given: Any) -> list[dict[str, Any]]:
     return finetune(**given).scores
 
 
+@pytest.mark.slow
+def test_a_program_keeps_its_own_process_group(model: Path, tmp_path: Path) -> None:
+    data = toys.write_labelled(tmp_path / "train.csv", rows=16)
+    given = {"task": "text", "model": model, "data": data, "epochs": 1, "batch_size": 8}
+    given |= {"max_length": 16, "device": "cpu", "precision": "fp32", "out": tmp_path / "run"}
+    ends = processes.run(2, tmp_path / "ends", in_a_program, **given)
+    assert [(end.status, end.result) for end in ends] == [(0, [1]), (0, [1])], ends[0].output
+
+
+def in_a_program(rank: int, **given: Any) -> list[int]:
+    """A program that fine-tunes among other things; the sum of the ranks."""
+    torch.distributed.init_process_group("gloo")
+    finetune(**given)
+    ranks = torch.tensor(rank)
+    torch.distributed.all_reduce(ranks)
+    torch.distributed.destroy_process_group()
+    return [int(ranks)]
+
+
 def command(rank: int, arguments: list[list[str]]) -> int:
     """``bertine`` with this process's arguments; its exit status."""
     return main(arguments[rank])

@@ -9,8 +9,8 @@ from common import Turn, peak_memory, reset_peak_memory
 
 import bertine
 from bertine.console import console
+from bertine.reports.log import read_log
 from bertine.training.learner import Learner
-from bertine.training.tracking import read_log
 from sides.scores import judge
 from sides.settings import Setting, read_file
 

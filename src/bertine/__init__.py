@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from bertine.data.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
-    from bertine.estimators import BertClassifier, BertRegressor
+    from bertine.estimators.classifier import BertClassifier
+    from bertine.estimators.regressor import BertRegressor
     from bertine.inference.embed import embed
     from bertine.inference.embedder import Embedder
     from bertine.inference.export import export
@@ -46,9 +47,9 @@ __version__ = "0.1.0"
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
-    "BertClassifier": "bertine.estimators",
+    "BertClassifier": "bertine.estimators.classifier",
     "BertConfig": "bertine.models.config",
-    "BertRegressor": "bertine.estimators",
+    "BertRegressor": "bertine.estimators.regressor",
     "Embedder": "bertine.inference.embedder",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",

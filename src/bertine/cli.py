@@ -122,7 +122,12 @@ def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any
     files = finder.parse_known_args(arguments)[0].config
     parser = command.parser()
     for file in files or ():
-        apply_config(file, parser)
+        if unused := apply_config(file, parser):
+            print(
+                f"{command.name}: {file} was written for another command; of no use here: "
+                f"{', '.join(unused)}",
+                file=sys.stderr,
+            )
     values = parser.parse(arguments)
     del values["config"]
     return values

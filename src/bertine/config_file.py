@@ -81,14 +81,24 @@ def read_config(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def apply_config(path: str | Path, parser: Parser) -> None:
+def apply_config(path: str | Path, parser: Parser) -> list[str]:
     """Make the values of the file `path` the defaults of `parser`.
+
+    Returns:
+        The keys that do not count: those that `parser` leaves out, where some of them are no
+        arguments of its own and so tell that the file was written for the other command.
 
     Raises:
         BertineError: a key is no argument of the command, or a value is none of its kind.
     """
     arguments = {action.dest: action for action in parser.options()}
-    for key, value in read_config(path).items():
+    config = read_config(path)
+    unused = [key for key in config if key in parser.left_out]
+    if arguments.keys() >= set(unused):
+        unused = []
+    for key, value in config.items():
+        if key in unused:
+            continue
         if key not in arguments:
             hint = nearest(key, arguments) or f"; the keys are {', '.join(arguments)}"
             raise BertineError(f"{path}: unknown key '{key}' for '{parser.prog}'{hint}")
@@ -102,6 +112,7 @@ def apply_config(path: str | Path, parser: Parser) -> None:
         if not action.option_strings:
             # A positional argument may now be left out; if it is, its default counts.
             action.nargs = "*" if action.nargs == "+" else "?"
+    return unused
 
 
 def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:

@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertine import rng
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.interop.bert_hf import (
@@ -33,6 +32,7 @@ from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead, SpanHead
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 
@@ -414,8 +414,7 @@ def _fill(model: Model, tensors: Mapping[str, Tensor], seed: int) -> None:
             continue
         if any(parameter.is_meta for parameter in part.parameters()):
             part.to_empty(device="cpu")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(rng.key(seed, "new weights", name) & 0x7FFF_FFFF_FFFF_FFFF)
+        with seeded(seed, "new weights", name):
             init_weights(part, model.config.initializer_range)
         if isinstance(part, MlmHead):
             nn.init.zeros_(part.bias)

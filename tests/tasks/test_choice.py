@@ -25,7 +25,7 @@ from bertine.tasks.choice_data import choice_task, read_choices
 from bertine.tasks.examples import Example, Examples, Splits
 from bertine.tasks.options import TableOptions
 from bertine.tasks.own_data import read_for, read_own
-from bertine.training.fit import accumulate
+from bertine.training.step import accumulate
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import searches
 import toys
+from bertine.training.search_table import SearchResult
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,3 +36,13 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.write_labelled(folder / "train.csv", rows=120)
     toys.write_labelled(folder / "dev.csv", rows=40, seed=1)
     return folder
+
+
+@pytest.fixture(scope="session")
+def serial(
+    model: Path, labelled: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, SearchResult]:
+    """The folder of a search, one run after the other, and what it found."""
+    out = tmp_path_factory.mktemp("search") / "out"
+    with toys.one_thread():
+        return out, searches.searched(model, labelled, out)

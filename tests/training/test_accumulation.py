@@ -17,7 +17,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Objective
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.tasks.classification import TextClassification
-from bertine.training.fit import accumulate
+from bertine.training.step import accumulate
 
 #: (ids, segments, next_sentence_label, {(position, label)}) of one sequence, without padding.
 Sequence = tuple[tuple[int, ...], tuple[int, ...], int, frozenset[tuple[int, int]]]

@@ -47,7 +47,7 @@ def test_flops_of_a_real_step_agree() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from bertine.data.batch import Batch
-    from bertine.training.fit import accumulate
+    from bertine.training.step import accumulate
 
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ids = torch.randint(5, 20, (4, 16))

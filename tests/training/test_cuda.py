@@ -15,8 +15,8 @@ from bertine.models.model import Model
 from bertine.models.varlen import has_flash_attention, reference, varlen_attention
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.training.device import send
-from bertine.training.fit import accumulate
 from bertine.training.optim import AdamW, row_gradients
+from bertine.training.step import accumulate
 
 pytestmark = [
     pytest.mark.cuda,

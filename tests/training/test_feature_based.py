@@ -180,6 +180,13 @@ def test_a_table_of_something_else_is_one_line(model: Path, data: Path, tmp_path
         bertine.feature_based(model, data=data, out=tmp_path, resume=True, **QUICK)
 
 
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "lstm_layers"])
+def test_impossible_values_are_refused(name: str, model: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match=f"{name} is 0, but must be at least 1"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", **{**QUICK, name: 0})
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_weighted_sum_begins_as_the_mean() -> None:
     states = torch.randn(2, 3, 4, 5)
     torch.testing.assert_close(LayerMix(4)(states), states.mean(2))

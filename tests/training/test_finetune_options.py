@@ -191,6 +191,8 @@ def test_a_run_ends_when_it_gets_no_better(
 ) -> None:
     assert patient(store, tmp_path / "run", patience) == steps
     assert recorded_best(tmp_path / "run" / "checkpoints") == Best(6, "score", 0.9)
+    # The log goes as far as the run.
+    assert [line["step"] for line in toys.log(tmp_path / "run") if "loss" in line][-1] == steps
 
 
 def test_a_run_that_had_ended_early_does_not_go_on(store: Path, tmp_path: Path) -> None:
@@ -223,6 +225,8 @@ def test_early_stopping_saves_the_best_epoch(model: Path, labelled: Path, tmp_pa
         ({"schedule": "cyclic"}, "schedule 'cyclic' is not known; choose linear, constant, cosine"),
         ({"layer_decay": 0.0}, r"layer_decay is 0, but must be in \(0, 1\]"),
         ({"patience": 0}, "patience is 0, but must be at least 1"),
+        ({"epochs": 0}, "epochs is 0, but must be at least 1"),
+        ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
         ({"freeze_layers": 7}, "freeze_layers is 7, but the model has 2 layers"),
         ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
     ],

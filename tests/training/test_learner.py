@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_it_validates_on_its_own_examples_and_on_others(
 
 def _examples(path: Path) -> Examples[Any]:
     return read_examples(path, text_columns="passage", label_column="kind")
+
+
+def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
+    with pytest.raises(BertineError, match="label_column is given, but no data"):
+        learner.validate(label_column="kind")
+    with pytest.raises(TypeError, match="'precision'"):
+        learner.validate("dev.csv", precision="int8")
 
 
 def test_a_finished_run_gives_the_same_learner(
@@ -192,6 +200,7 @@ def test_without_validation_examples_it_asks_for_data(
         ({"class_weights": "balanced"}, "class_weights"),
         ({"doc_stride": 8}, "doc_stride"),
         ({"glue_task": "CoLA"}, "glue_task"),
+        ({"split_seed": 1}, "split_seed"),
     ],
 )
 def test_examples_in_memory_are_not_read_in_some_way(
@@ -200,6 +209,19 @@ def test_examples_in_memory_are_not_read_in_some_way(
     read = read_labelled("text", labelled, seed=0)
     with pytest.raises(BertineError, match=f"{name} is given, but the data are examples"):
         bertine.finetune("text", model=model, data=read, out=tmp_path / "run", **RECIPE, **given)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_examples_in_memory_all_have_a_label(
+    part: str, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    read = read_labelled("text", labelled, seed=0)
+    items = getattr(read, part).items
+    items[3] = dataclasses.replace(items[3], label=None)
+    said = rf"1 of {len(items)} examples have no label \(the first is items\[3\]\)"
+    with pytest.raises(BertineError, match=said):
+        bertine.finetune("text", model=model, data=read, out=tmp_path / "run", **RECIPE)
     assert not (tmp_path / "run").exists()
 
 

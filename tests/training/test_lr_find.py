@@ -19,7 +19,7 @@ from bertine.commands import COMMANDS
 from bertine.errors import BertineError
 from bertine.tasks.labelled import read_labelled
 from bertine.training.lr_curve import RateCurve
-from bertine.training.lr_find import LrFindReport
+from bertine.training.lr_report import LrFindReport, next_command
 from bertine.training.optim import AdamW
 
 SETTINGS: dict[str, Any] = {
@@ -158,6 +158,12 @@ def test_the_command_to_run_next_is_one_that_runs(
     assert values["out"] == Path("my posts-model")
 
 
+def test_a_hidden_file_gives_no_name_that_reads_as_an_option(tmp_path: Path) -> None:
+    for data, out in ((tmp_path / ".posts.csv", "posts-model"), (Path("/"), "my-model")):
+        given = {"task": "text", "data": data, "glue_task": None}
+        assert next_command(given, {"glue_task": None}, None).endswith(f"--out {out}")
+
+
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:
     read = read_labelled("text", labelled, seed=0)
     settings = {**SETTINGS, "steps": 20, "freeze_layers": 2, "freeze_embeddings": True}
@@ -224,6 +230,7 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
         ({"steps": 19}, "steps is 19, but must be at least 20"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"layer_decay": 0.0}, "layer_decay is 0"),
+        ({"adam_beta1": 1.0}, "adam_beta1 is 1"),
         ({"freeze_layers": 3}, "the model has 2 layers"),
         ({"doc_stride": 8}, "are for spans"),
         ({"glue_task": "ALL"}, "one task of GLUE"),
@@ -238,3 +245,40 @@ def test_mistakes_are_told_and_nothing_is_written(
             "text", model=model, data=labelled, out=tmp_path / "o", **{**SETTINGS, **wrong}
         )
     assert not (tmp_path / "o").exists()
+
+
+def test_only_what_matters_here_is_taken(model: Path, labelled: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'epochs'"):
+        bertine.lr_find("text", model=model, data=labelled, out=tmp_path / "o", epochs=3)
+
+
+def test_the_configuration_of_finetune_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What means something else there, or nothing here, does not count, and is told."""
+    tune, own = tmp_path / "tune.yaml", tmp_path / "own.yaml"
+    tune.write_text(
+        "task: text\nmodel: m\ndata: d\nout: run\nepochs: 4\nbatch-size: 16\n"
+        "warmup_steps: 500\nsave_best: true\n"
+    )
+    assert parse_arguments(COMMANDS["finetune"], ["--config", str(tune)])["epochs"] == 4
+    assert capsys.readouterr().err == ""
+    command = COMMANDS["lr-find"]
+    values = parse_arguments(command, ["--config", str(tune), "--out", "rates"])
+    assert (values["task"], values["batch_size"]) == ("text", 16)
+    assert (values["out"], values["warmup_steps"]) == (Path("rates"), 10)
+    assert "epochs" not in values
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"lr-find: {tune} ")
+    assert told.endswith(": out, epochs, warmup_steps, save_best")
+    # Its folder is that of the run, which would then be refused.
+    with pytest.raises(BertineError, match="missing: --out"):
+        parse_arguments(command, ["--config", str(tune)])
+    capsys.readouterr()
+    own.write_text("task: text\nmodel: m\ndata: d\nout: rates\nwarmup_steps: 5\n")
+    values = parse_arguments(command, ["--config", str(own)])
+    assert (values["out"], values["warmup_steps"]) == (Path("rates"), 5)
+    assert capsys.readouterr().err == ""
+    own.write_text("epoch: 5\n")
+    with pytest.raises(BertineError, match="unknown key 'epoch'"):
+        parse_arguments(command, ["--config", str(own)])

@@ -255,6 +255,14 @@ def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) ->
     assert (run / "model" / "config.json").exists()
 
 
+@pytest.mark.parametrize("text", ["[]", '{"settings": null}', '{"settings": {'])
+def test_a_damaged_file_of_settings_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text)
+    for resume in (lambda: Run.open(tmp_path, {}, True), lambda: Run.steps(tmp_path)):
+        with pytest.raises(BertineError, match=r"run\.json: (damaged|not valid JSON)"):
+            resume()
+
+
 def test_another_machine_is_warned_of(
     store: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import torch
 from bertine import launch
 from bertine.errors import BertineError
 from bertine.training import world as world_module
-from bertine.training.world import World, join
+from bertine.training.world import World, join, together
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(world_module.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(world_module.dist, "get_backend_config", lambda: "cpu:gloo,cuda:nccl")
     return monkeypatch
 
 
@@ -82,6 +83,29 @@ def test_each_process_takes_a_gpu_of_its_own(started: pytest.MonkeyPatch) -> Non
     started.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(BertineError, match="4 processes on a machine with 2 GPUs"):
         join("cuda")
+
+
+def test_a_group_is_left_by_whoever_made_it(started: pytest.MonkeyPatch) -> None:
+    """A program that has a process group of its own goes on to use it."""
+    left: list[str] = []
+    started.setattr(world_module, "_leave", lambda: left.append("the group"))
+    verb = together(lambda: join("cpu").size)
+    assert verb() == 4
+    assert left == []
+    there = iter([False, True])  # before and after it is made
+    started.setattr(world_module.dist, "is_initialized", lambda: next(there))
+    started.setattr(world_module.dist, "init_process_group", lambda *_, **__: None)
+    started.setattr(world_module.dist, "PrefixStore", lambda *_: None)
+    started.setattr(launch, "store", lambda: None)
+    started.setattr(world_module, "_made", False)  # and so again when the test is over
+    assert verb() == 4
+    assert left == ["the group"]
+
+
+def test_a_group_that_does_not_fit_is_told(started: pytest.MonkeyPatch) -> None:
+    started.setattr(world_module.dist, "get_backend_config", lambda: "cuda:nccl")
+    with pytest.raises(BertineError, match=r"no backend for cpu \(cuda:nccl\); make it with"):
+        join("cpu")
 
 
 def test_a_process_by_itself_asks_nobody() -> None:

@@ -131,6 +131,9 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=HelpFormatter,
         )
+        #: Keys of the configuration files of another command, which are taken here too, that do
+        #: not matter here or mean something else.
+        self.left_out: frozenset[str] = frozenset()
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument ", "", message)
@@ -167,20 +170,24 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option '{name}'{hint}")
 
 
-def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> None:
+def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[str]:
     """Declare the arguments of `other` in `parser` too, in their groups, but for the options
     `without`: a command that prepares another one takes the same arguments.
+
+    Returns:
+        The names of the arguments that are left out.
 
     Raises:
         ValueError: `other` has no option that `without` names.
     """
     left_out = set(without)
+    names: set[str] = set()
+    taken: set[str] = set()
     for group in other._action_groups:
-        actions = [
-            action
-            for action in group._group_actions
-            if action.dest not in ("help", "config") and left_out.isdisjoint(action.option_strings)
-        ]
+        offered = [a for a in group._group_actions if a.dest not in ("help", "config")]
+        actions = [a for a in offered if left_out.isdisjoint(a.option_strings)]
+        taken |= {action.dest for action in actions}
+        names |= {action.dest for action in offered}
         mine = next((g for g in parser._action_groups if g.title == group.title), None)
         if mine is None and actions:
             mine = parser.add_argument_group(group.title, group.description)
@@ -189,3 +196,4 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> None:
             mine._add_action(action)
     if unknown := left_out - set(other._option_string_actions):
         raise ValueError(f"not borrowed, but not there either: {', '.join(sorted(unknown))}")
+    return frozenset(names - taken)

@@ -62,13 +62,14 @@ def _add_arguments(parser: Parser) -> None:
         dest="glue_task",
         action="store_const",
         const="all",
-        help="fine-tune each task that the data has, and print the table with the average",
+        help="fine-tune each task that the data has, and print the table with the average (in a "
+        "file: glue_task: all)",
     )
     glue.add_argument(
         "--glue-task",
         "--task",
         metavar="NAME",
-        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; all is the same as --all",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
     )
     parser.add_argument(
         "--fresh-weights",
@@ -95,6 +96,13 @@ def _add_arguments(parser: Parser) -> None:
         metavar="N",
         type=whole(3),
         help="tokens of an example; longer ones are cut, and counted (not given: 128, spans 384)",
+    )
+    recipe.add_argument(
+        "--split-seed",
+        metavar="N",
+        type=whole(),
+        help="by which validation examples are held out where the data has none (not given: that "
+        "of --seed)",
     )
     spans = parser.add_argument_group("spans")
     spans.add_argument(

@@ -15,7 +15,6 @@ _NOT_ASKED = (
     *("--out", "--all", "--epochs", "--learning-rate", "--warmup-steps", "--warmup-ratio"),
     *("--schedule", "--patience", "--shard", "--checkpoint-every", "--keep-checkpoints"),
     *("--save-best", "--log-every", "--tensorboard", "--resume"),
-    "--glue-task",  # which is `all` there, too
 )
 
 
@@ -42,13 +41,7 @@ def _add_arguments(parser: Parser) -> None:
         default=10,
         help="before them, at the lowest rate, in which Adam's moments fill",
     )
-    parser.add_argument_group("GLUE").add_argument(
-        "--glue-task",
-        "--task",
-        metavar="NAME",
-        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
-    )
-    borrow(parser, FINETUNE.parser(), without=_NOT_ASKED)
+    parser.left_out = borrow(parser, FINETUNE.parser(), without=_NOT_ASKED)
 
 
 def _run(values: dict[str, Any]) -> None:
@@ -61,8 +54,8 @@ LR_FIND = Command(
     name="lr-find",
     summary="find between which learning rates to fine-tune",
     description="Try rising learning rates on the first steps of fine-tuning, and read off the "
-    "curve of the\nloss between which to train. The arguments are those of 'bertine finetune'; no "
-    "weights are written.",
+    "curve of the\nloss between which to train. The arguments are those of 'bertine finetune', and "
+    "so may be\nits --config file; no weights are written.",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -12,7 +12,7 @@ from bertine.commands.finetune import FINETUNE
 #: What a search has in the plural, or decides itself.
 _OWN = (
     *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--seed", "--shard"),
-    *("--glue-task", "--resume"),
+    "--resume",
 )
 
 
@@ -83,12 +83,6 @@ def _add_arguments(parser: Parser) -> None:
         "--resume",
         action=Switch,
         help="go on with the search in the output folder; runs that are done are not done again",
-    )
-    parser.add_argument_group("GLUE").add_argument(
-        "--glue-task",
-        "--task",
-        metavar="NAME",
-        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; a search is over one",
     )
     borrow(parser, FINETUNE.parser(), without=_OWN)
 

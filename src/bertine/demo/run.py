@@ -23,10 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import bertine
-from bertine import rng
 from bertine.console import console, say
 from bertine.data.prepare import prepare
 from bertine.demo import texts
@@ -41,6 +38,7 @@ from bertine.inference.predictor import evaluate
 from bertine.modeldir import save_model
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.presets import preset
 from bertine.reports.html import render_report
 from bertine.reports.log import read_log
@@ -225,8 +223,8 @@ def _untrained(out: Path, recipe: Recipe, tokenizer: Tokenizer, seed: int) -> Pa
             attention_probs_dropout_prob=recipe.dropout,
             initializer_range=recipe.initializer_range,
         )
-        torch.manual_seed(rng.key(seed, "demo weights") & 0x7FFF_FFFF_FFFF_FFFF)
-        model = Model(config, {"mlm": MlmHead(config), "nsp": NspHead(config)})
+        with seeded(seed, "demo weights"):
+            model = Model(config, {"mlm": MlmHead(config), "nsp": NspHead(config)})
         save_model(folder, model, tokenizer)
     return folder
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine import rng
+from bertine.models.seeding import torch_seed
 
 #: The integer whose bits are 1.0, for the float types of 16 bits.
 _ONE_BITS = {torch.bfloat16: 0x3F80, torch.float16: 0x3C00}
@@ -50,7 +51,7 @@ class DropoutStream:
         with self._lock:
             self._seed, self._where, self._count = seed, where, 0
         # Dropout on other devices, and layers that draw from PyTorch's own generator.
-        torch.manual_seed(rng.key(seed, "torch", *where) & 0x7FFF_FFFF_FFFF_FFFF)
+        torch.manual_seed(torch_seed(seed, "torch", *where))
 
     def ticket(self) -> int:
         """The key of the next mask: with it, :meth:`mask` gives the same mask each time."""

@@ -33,12 +33,17 @@ class Model(nn.Module):
 
     def fingerprint(self) -> str:
         """SHA-256 of all weights, as hex digits: what a run began with."""
-        digest = hashlib.sha256()
-        for name, tensor in self.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return weights_fingerprint(self)
 
     def num_parameters(self) -> int:
         """Parameters, the tied decoder counted once."""
         return sum(p.numel() for p in self.parameters())
+
+
+def weights_fingerprint(module: nn.Module) -> str:
+    """SHA-256 of the weights of `module` and their names, as hex digits."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Reading the JSON-lines log of a training run for its report."""
+"""Reading the JSON-lines log of a training run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bertine.console import warn
 from bertine.errors import BertineError
 from bertine.files import os_errors
 
@@ -15,34 +16,50 @@ from bertine.files import os_errors
 LogRow = Mapping[str, Any]
 
 
-def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a log in order of their step, those of a step put together.
+def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
+    """The lines of a log as they were written; none where there is no file yet.
 
-    A step may have a line of its training and one of its evaluation, with different keys; and a
-    run that was killed and resumed writes some steps twice: of a key that is there twice the last
-    value is kept. A last line without a line end (killed while writing) is not a line yet and is
-    left out.
+    A last line that is cut short (killed while writing) is not a line yet and is left out.
+
+    Args:
+        mend: leave out a damaged line and warn of it, in place of raising: what a power cut leaves
+            after the last checkpoint must not keep a run from going on.
 
     Raises:
         BertineError: the file cannot be read, or a complete line is not a JSON object with a
             number ``step``.
     """
     path = Path(path)
+    if not path.exists():
+        return []
     with os_errors(path, "reading it"):
-        text = path.read_text(encoding="utf-8", errors="replace")
-    complete = text[: text.rfind("\n") + 1]
-    rows: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(complete.split("\n"), start=1):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    entries = []
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            rows.setdefault(int(row["step"]), {}).update(row)
+            entry = json.loads(line)
+            int(entry["step"])
         except (ValueError, TypeError, KeyError) as error:
-            raise BertineError(
-                f"{path}: line {number} is not a JSON object with a number 'step'; "
-                "remove the line or train again"
-            ) from error
+            if number == len(lines):  # without a line end
+                break
+            problem = f"{path}: line {number} is not a JSON object with a number 'step'"
+            if not mend:
+                raise BertineError(f"{problem}; remove the line or train again") from error
+            warn(f"{problem}; it is left out")
+            continue
+        entries.append(entry)
+    return entries
+
+
+def by_step(log: Iterable[LogRow]) -> list[LogRow]:
+    """The lines of a log in order of their step, those of a step put together: of its training
+    and of its evaluation, which have different keys; of a key that is there twice the last value
+    is kept."""
+    rows: dict[int, dict[str, Any]] = {}
+    for line in log:
+        rows.setdefault(int(line["step"]), {}).update(line)
     return [rows[step] for step in sorted(rows)]
 
 

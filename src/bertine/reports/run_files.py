@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json
-from bertine.reports.log import LogRow, pretraining_names, read_log, series
+from bertine.reports.log import LogRow, by_step, pretraining_names, read_log, series
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,15 @@ class RunFiles:
             if not folder.exists():
                 problem = "no such folder"
             raise BertineError(f"{folder}: {problem}{hint}")
-        begun = read_json(file)
-        if not isinstance(begun, dict):
-            begun = {"settings": None}
-        settings, environment = begun.get("settings", {}), begun.get("environment", {})
-        if not isinstance(settings, dict) or not isinstance(environment, dict):
-            raise BertineError(f"{file}: damaged; it should hold settings and environment")
-        scores = _optional(folder / "scores.json", read_json, {})
+        settings, environment = read_begun(file)
+        scores = _optional(folder / "scores.json")
         if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
             raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
-        worst = _optional(folder / "worst.json", read_json, {})
+        worst = _optional(folder / "worst.json")
         if not isinstance(worst, dict):
             raise BertineError(f"{folder / 'worst.json'}: damaged; remove it or train again")
-        log = _optional(folder / "log.jsonl", read_log, [])
-        samples = _optional(folder / "samples.jsonl", read_log, [])
+        log = by_step(read_log(folder / "log.jsonl"))
+        samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
         return cls(
             folder,
@@ -109,5 +103,19 @@ class RunFiles:
         return sum(values[-count:]) / count, int(begin) + 1
 
 
-def _optional(path: Path, read: Callable[[Path], Any], otherwise: Any) -> Any:
-    return read(path) if path.is_file() else otherwise
+def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the environment that a run was started with, from its ``run.json``.
+
+    Raises:
+        BertineError: the file is missing or damaged.
+    """
+    begun = read_json(file)
+    found = begun if isinstance(begun, dict) else {"settings": None}
+    settings, environment = found.get("settings", {}), found.get("environment", {})
+    if not isinstance(settings, dict) or not isinstance(environment, dict):
+        raise BertineError(f"{file}: damaged; it should hold settings and environment")
+    return settings, environment
+
+
+def _optional(path: Path) -> Any:
+    return read_json(path) if path.is_file() else {}

@@ -5,9 +5,6 @@ A new kind of data is a reader in :mod:`bertine.tasks.readers` and a line here.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +23,7 @@ from bertine.tasks.readers import (
 )
 from bertine.tasks.reading import Labelled, Reading
 
-__all__ = ["Labelled", "Reading", "read_evaluation", "read_labelled", "same_split"]
-
-#: By which validation examples are held out in place of the run's own seed; see `same_split`.
-_split_seed: ContextVar[int | None] = ContextVar("split seed", default=None)
+__all__ = ["Labelled", "Reading", "read_evaluation", "read_labelled"]
 
 #: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
 _READERS: dict[str, Reader] = {
@@ -41,29 +35,17 @@ _READERS: dict[str, Reader] = {
 }
 
 
-@contextlib.contextmanager
-def same_split(seed: int) -> Iterator[None]:
-    """Within it, validation examples are held out by this seed, whatever the seed of the run: runs
-    that are compared with each other must be judged on the same ones."""
-    before = _split_seed.set(seed)
-    try:
-        yield
-    finally:
-        _split_seed.reset(before)
-
-
 def read_labelled(
     task: str, data: Path | str, *, seed: int, reading: Reading | None = None
 ) -> Labelled:
-    """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`.
+    """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`. Where
+    there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
 
     Raises:
         BertineError: no such task; options of other tasks are given; a task of GLUE is named for
             another data set, or not named for GLUE; columns are named for GLUE or SWAG, which
             have their own; what reading the files raises.
     """
-    fixed = _split_seed.get()
-    seed = seed if fixed is None else fixed
     reading = reading or Reading()
     reading.refuse(task)
     if task not in _READERS:
@@ -72,7 +54,9 @@ def read_labelled(
         raise BertineError(
             f"{reading.glue_task!r} is named as a task of GLUE, but the task is {task!r}"
         )
-    return _READERS.get(task, TableReader()).training(task, data, seed, reading)
+    return _READERS.get(task, TableReader()).training(
+        task, data, seed if reading.split_seed is None else reading.split_seed, reading
+    )
 
 
 def read_evaluation(task: Task[Any], data: Path | str, reading: Reading | None = None) -> Sets:

@@ -53,6 +53,7 @@ class Reading:
     tag_column: int | None = None
     tag_scheme: str | None = None
     document_context: bool = False
+    split_seed: int | None = None
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None
 

@@ -12,21 +12,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine import rng
 from bertine.console import progress
 from bertine.data.batching import grouped_by_length
+from bertine.errors import BertineError
 from bertine.inference.word_states import WordStates
 from bertine.models.bilstm import BiLstmTagger
+from bertine.models.seeding import torch_seed
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging, Tags
 from bertine.tasks.tagging_report import TaggingReport
+from bertine.training.arguments import check_numbers
 from bertine.training.feature_based_table import ROWS
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a BiLSTM is built and trained; see
-    :func:`bertine.training.feature_based.feature_based`."""
+    :func:`bertine.training.feature_based.feature_based`.
+
+    Raises:
+        BertineError: a value is out of range.
+    """
 
     epochs: int
     batch_size: int
@@ -36,6 +42,15 @@ class Recipe:
     dropout: float
     max_grad_norm: float
     seed: int
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            at_least_1=("epochs", "batch_size", "lstm_size", "lstm_layers"),
+            at_least_0=("learning_rate", "max_grad_norm"),
+        )
+        if not 0.0 <= self.dropout <= 1.0:
+            raise BertineError(f"dropout is {self.dropout:g}, but must be from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ def train_row(
     lengths = [len(tags) for tags in train.tags]
     full = [index for index, length in enumerate(lengths) if length]
     with torch.random.fork_rng():
-        _seed(recipe.seed, "feature-based weights", name)
+        torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         tagger = BiLstmTagger(
             hidden_size,
             len(layers),
@@ -88,7 +103,7 @@ def train_row(
                 tagger.train()
                 sizes = [lengths[index] for index in full]
                 for batch in grouped_by_length(sizes, recipe.batch_size, recipe.seed, epoch):
-                    _seed(recipe.seed, "feature-based dropout", name, step)
+                    torch.manual_seed(torch_seed(recipe.seed, "feature-based dropout", name, step))
                     for group in optimizer.param_groups:
                         group["lr"] = recipe.learning_rate * (1 - step / steps)
                     chosen = [full[at] for at in batch]
@@ -111,10 +126,6 @@ def train_row(
             row["test"] = _score(tagger, sets["test"], states["test"], task, device).metrics
     row["seconds"] = time.monotonic() - began
     return row
-
-
-def _seed(seed: int, *where: int | str) -> None:
-    torch.manual_seed(rng.key(seed, *where) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def _logits(

@@ -8,7 +8,6 @@ paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5 as usual fo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
@@ -26,12 +23,13 @@ from bertine.inference.predictor import evaluate
 from bertine.inference.word_states import word_states
 from bertine.launch import launched
 from bertine.modeldir import load_config, load_model
+from bertine.models.model import weights_fingerprint
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.tasks.conll import Columns, find_tagged, read_sentences
 from bertine.tasks.labelled import read_labelled
-from bertine.tasks.reading import Reading
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging
+from bertine.training.arguments import reading_of
 from bertine.training.bilstm_training import Part, Recipe, train_row
 from bertine.training.feature_based_table import (
     FINE_TUNING,
@@ -41,6 +39,13 @@ from bertine.training.feature_based_table import (
     chosen_rows,
 )
 from bertine.training.finetune import finetune
+from bertine.training.finetune_setup import fitting
+
+#: Arguments that fine-tuning is given as they are.
+_OF_FINETUNE = (
+    *("data", "text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
+    *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed"),
+)
 
 
 def feature_based(
@@ -101,30 +106,15 @@ def feature_based(
         BertineError: an unknown row; what reading the data or the model raises; `out` holds
             results already, or with `resume` those of other settings.
     """
+    given = dict(locals())  # every argument, before there are other names
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
     wanted = chosen_rows(rows)
     folder = Path(out)
     where = resolve_device(device)
     config = load_config(model)
-    if max_length > config.max_position_embeddings:
-        max_length = config.max_position_embeddings
-        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
-    labelled = read_labelled(
-        Tagging.name,
-        data,
-        seed=seed,
-        reading=Reading(
-            text_columns=text_columns,
-            label_column=label_column,
-            format=format,
-            strict=strict,
-            word_column=word_column,
-            tag_column=tag_column,
-            tag_scheme=tag_scheme,
-            document_context=document_context,
-        ),
-    )
+    max_length = fitting(max_length, model, config)
+    labelled = read_labelled(Tagging.name, data, seed=seed, reading=reading_of(given))
     train, validation = labelled.train, labelled.validation
     assert isinstance(train, Sentences)
     assert isinstance(validation, Sentences)
@@ -151,7 +141,7 @@ def feature_based(
         "task": _without_training(task),
         "finetune": [finetune_epochs, finetune_learning_rate],
         "precision": precision_name(precision, where),
-        "weights": _fingerprint(loaded.model.backbone.state_dict()),
+        "weights": weights_fingerprint(loaded.model.backbone),
         "sentences": {name: each.fingerprint() for name, each in sets.items()},
     }
     results = _begun(folder, settings, resume)
@@ -186,22 +176,10 @@ def feature_based(
                     test_file,
                     resume=resume,
                     arguments={
-                        "data": data,
-                        "text_columns": text_columns,
-                        "label_column": label_column,
-                        "format": format,
-                        "strict": strict,
-                        "word_column": word_column,
-                        "tag_column": tag_column,
-                        "tag_scheme": tag_scheme,
-                        "document_context": document_context,
+                        **{name: given[name] for name in _OF_FINETUNE},
                         "max_length": max_length,
                         "epochs": finetune_epochs,
                         "learning_rate": finetune_learning_rate,
-                        "batch_size": batch_size,
-                        "device": device,
-                        "precision": precision,
-                        "seed": seed,
                     },
                 )
             else:
@@ -222,14 +200,6 @@ def _without_training(task: Tagging) -> dict[str, Any]:
     info = task.task_info().to_dict()
     del info["training"]
     return info
-
-
-def _fingerprint(weights: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in weights.items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.models.precision import precision_name
-from bertine.tasks.options import TableOptions
-from bertine.tasks.reading import Labelled, Reading
-from bertine.tasks.spans import SpanLimits
+from bertine.tasks.reading import Labelled
+from bertine.training.arguments import made, reading_of
 from bertine.training.finetune_run import found, train
 from bertine.training.finetune_setup import Start, prepare, read_or_given
 from bertine.training.fit import FitConfig
@@ -20,6 +18,9 @@ from bertine.training.run import Run
 from bertine.training.schedule import WARMUP_RATIO
 from bertine.training.schedule import schedule as schedule_of
 from bertine.training.world import join, together
+
+#: Arguments that a run's settings name where they are not as usual.
+_GIVEN_TOO = ("fresh_weights", "class_weights", "focal_gamma", "freeze_layers", "freeze_embeddings")
 
 
 @together
@@ -72,6 +73,7 @@ def finetune(
     precision: str = "auto",
     shard: bool = False,
     seed: int = 0,
+    split_seed: int | None = None,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
     save_best: bool = False,
@@ -141,6 +143,8 @@ def finetune(
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
+        split_seed: by which validation examples are held out where the data has none; None:
+            `seed`. Runs of several seeds are compared on the same ones.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
         save_best: the model directory gets the weights of the epoch with the best score on the
@@ -161,16 +165,10 @@ def finetune(
             file that the training file lacks; `out` holds another run.
     """
     given = dict(locals())  # every argument, before there are other names
-    options = TableOptions(
-        choice_columns=choice_columns,
-        label_columns=label_columns,
-        label_separator=label_separator,
-        threshold=threshold,
-        class_weights=class_weights,
-        focal_gamma=focal_gamma,
-        long_text=long_text,
-    )
+    start, reading = made(Start, given), reading_of(given)
     schedule_of(schedule)
+    if epochs < 1:
+        raise BertineError(f"epochs is {epochs}, but must be at least 1")
     save_best = save_best or patience is not None
     if task == "glue" and glue_task is not None and glue_task.lower() == "all":
         from bertine.training.glue import finetune_all
@@ -179,28 +177,10 @@ def finetune(
     world = join(device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
-    reading = Reading(
-        glue_task=glue_task,
-        text_columns=text_columns,
-        label_column=label_column,
-        format=format,
-        quotes=quotes,
-        strict=strict,
-        word_column=word_column,
-        tag_column=tag_column,
-        tag_scheme=tag_scheme,
-        document_context=document_context,
-        options=options,
-        limits=SpanLimits.given(
-            doc_stride=doc_stride,
-            max_question_length=max_question_length,
-            max_answer_length=max_answer_length,
-        ),
-    )
     prepared = prepare(
         task,
         data,
-        start=Start(model, fresh_weights, dropout, freeze_layers, freeze_embeddings),
+        start=start,
         reading=reading,
         batch_size=batch_size,
         max_length=max_length,
@@ -211,26 +191,13 @@ def finetune(
         raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch
     rising = WARMUP_RATIO[schedule] if warmup_ratio is None else warmup_ratio
-    config = FitConfig(
+    config = made(
+        FitConfig,
+        given,
         steps=epochs * epoch,
-        learning_rate=learning_rate,
         warmup_steps=round(rising * epochs * epoch) if warmup_steps is None else warmup_steps,
-        schedule=schedule,
-        layer_decay=layer_decay,
-        patience=patience,
-        weight_decay=weight_decay,
-        adam_beta1=adam_beta1,
-        adam_beta2=adam_beta2,
-        adam_epsilon=adam_epsilon,
-        bias_correction=bias_correction,
-        max_grad_norm=max_grad_norm,
-        max_tokens_per_micro_batch=max_tokens_per_micro_batch,
         precision=precision_name(precision, where),
-        seed=seed,
-        log_every=log_every,
         checkpoint_every=epoch if checkpoint_every is None else checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        tensorboard=tensorboard,
     )
     info = prepared.task.task_info()
     settings = {
@@ -248,14 +215,9 @@ def finetune(
         "save_best": save_best,
         **dataclasses.asdict(config),
     }
-    given_too = {
-        "fresh_weights": fresh_weights,
-        "class_weights": class_weights,
-        "focal_gamma": focal_gamma,
-        "freeze_layers": freeze_layers,
-        "freeze_embeddings": freeze_embeddings,
-    }
-    settings |= {name: value for name, value in given_too.items() if value}
+    settings |= {name: given[name] for name in _GIVEN_TOO if given[name]}
+    if split_seed is not None:
+        settings["split_seed"] = split_seed
     run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
         outcome = found(run, world)
@@ -263,7 +225,6 @@ def finetune(
         outcome = train(
             prepared, config, run, settings, save_best=save_best, world=world, shard=shard
         )
-    context = contextvars.copy_context()
     return Learner(
         run.model,
         outcome.scores,
@@ -272,8 +233,7 @@ def finetune(
         prepared.metric_names,
         final=outcome.final,
         origin=Origin(
-            # In the context of now: what decides how they are read beyond the arguments does too.
-            read=lambda: context.run(read_or_given, task, data, seed=seed, reading=reading),
+            read=lambda: read_or_given(task, data, seed=seed, reading=reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             device=str(where),
             precision=config.precision,  # as it was judged: answering chooses 8 bits as well

@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bertine.console import human_time
+from bertine.files import read_json
 from bertine.tasks.base import Report
 from bertine.tasks.metrics import official_score
+
+
+def final_of(folder: Path) -> dict[str, Any]:
+    """The report on the model of the finished run in `folder`, from its ``scores.json``: its
+    ``metrics``, whether it ``collapsed`` to one answer; empty where there were no validation
+    examples. A run that is found finished is not evaluated again."""
+    final: dict[str, Any] = read_json(folder / "scores.json")["final"]
+    return final
 
 
 @dataclass(frozen=True)

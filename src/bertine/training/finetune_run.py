@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertine.console import say
-from bertine.files import read_json, write_json
+from bertine.files import write_json
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
+from bertine.reports.log import read_log
 from bertine.tasks.base import Report
 from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
+from bertine.training.finetune_result import final_of
 from bertine.training.finetune_setup import Part, Prepared
 from bertine.training.fit import FitConfig, fit
 from bertine.training.freezing import frozen
 from bertine.training.run import Run
-from bertine.training.tracking import read_log
 from bertine.training.world import World
 
 
@@ -39,7 +40,8 @@ def found(run: Run, world: World) -> Outcome:
 
     def look() -> tuple[list[dict[str, Any]], float, dict[str, float]]:
         run.remove_checkpoints()  # it may have been killed on the way
-        return _scores(run), _elapsed(run), _final(run)
+        # Of the model that is there: not the last scores where the best one was saved.
+        return _scores(run), _elapsed(run), final_of(run.folder).get("metrics", {})
 
     scores, elapsed, final = world.alone(look)
     return Outcome(scores, None, elapsed, final)
@@ -164,12 +166,6 @@ def _scores(run: Run) -> list[dict[str, Any]]:
         if scores:
             found.append({"step": entry["step"], **scores})
     return found
-
-
-def _final(run: Run) -> dict[str, float]:
-    """The metrics of the model of a finished run: not the last ones where the best was saved."""
-    metrics: dict[str, float] = read_json(run.folder / "scores.json")["final"].get("metrics", {})
-    return metrics
 
 
 def _elapsed(run: Run) -> float:

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from bertine import rng
 from bertine.console import say, warn
 from bertine.data.batching import FeatureBatches
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.tasks.base import Features, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
@@ -83,12 +83,20 @@ def read_or_given(
     """The examples of `data`, or those that `data` are.
 
     Raises:
-        BertineError: it is said how to read what is read already; what reading raises.
+        BertineError: it is said how to read what is read already, or that is not all labelled;
+            what reading raises.
     """
-    if isinstance(data, Labelled):
-        reading.refuse_all()
-        return data
-    return read_labelled(task, data, seed=seed, reading=reading)
+    if not isinstance(data, Labelled):
+        return read_labelled(task, data, seed=seed, reading=reading)
+    reading.refuse_all()
+    for examples in (data.train, data.validation, *data.others.values()):
+        without = [number for number, item in enumerate(examples.items) if item.label is None]
+        if without:
+            raise BertineError(
+                f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
+                f"(the first is items[{without[0]}]); label them or leave them out"
+            )
+    return data
 
 
 def prepare(
@@ -114,11 +122,9 @@ def prepare(
     config = load_config(start.model, dropout=start.dropout)
     labelled = read_or_given(task, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
-    if max_length is None:
-        max_length = labelled.max_length
-    if max_length > config.max_position_embeddings:
-        max_length = config.max_position_embeddings
-        say(f"{start.model}: has {max_length} positions, so max_length is {max_length}")
+    max_length = fitting(
+        labelled.max_length if max_length is None else max_length, start.model, config
+    )
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
@@ -150,6 +156,14 @@ def prepare(
     )
 
 
+def fitting(max_length: int, model: Path | str, config: BertConfig) -> int:
+    """`max_length`, or fewer pieces if the model has fewer positions, which is said."""
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
+    return max_length
+
+
 def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> LoadedModel:
     """The model with the heads of `built`: those that it has, if they answer the same."""
     heads = built.heads(config)
@@ -169,8 +183,7 @@ def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> Lo
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
     """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
     with."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+    with seeded(seed, "initial weights"):
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
     say("fresh weights: of the model only the architecture and the vocabulary are taken")

@@ -8,42 +8,32 @@ checkpoint is bit for bit the run that was never stopped.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.loader import batches_ahead
-from bertine.data.micro import split
 from bertine.errors import BertineError
-from bertine.models.compiled import compile_parts
-from bertine.models.dropout import stream
-from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
-from bertine.models.precision import autocast, resolve_precision
-from bertine.objectives.base import Objective, Term
+from bertine.models.precision import resolve_precision
+from bertine.objectives.base import Objective
+from bertine.training.arguments import check_numbers
 from bertine.training.best import Best, Choice, restored
 from bertine.training.ceiling import Gauge
 from bertine.training.checkpoint import load_checkpoint, save_checkpoint
-from bertine.training.device import Norms, send, wait_for
+from bertine.training.device import Norms, wait_for
 from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.meter import Meter
-from bertine.training.optim import AdamW, row_gradients
-from bertine.training.parallel import Team
+from bertine.training.optim import AdamW
 from bertine.training.run import Run
 from bertine.training.schedule import momentum, schedule
+from bertine.training.step import Stepper
 from bertine.training.tracking import NoTracker, Tracker, require_tensorboard
 from bertine.training.world import World
-
-#: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
-CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 65536
 
 
 @dataclass(frozen=True)
@@ -100,17 +90,17 @@ class FitConfig:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "log_every",
-            "checkpoint_every",
-            "keep_checkpoints",
-            "max_tokens_per_micro_batch",
-            "patience",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BertineError(f"{name} is {value}, but must be at least 1")
+        check_numbers(
+            self,
+            at_least_1=(
+                *("steps", "log_every", "checkpoint_every", "keep_checkpoints"),
+                *("max_tokens_per_micro_batch", "patience"),
+            ),
+            at_least_0=(
+                *("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"),
+                *("max_grad_norm", "workers"),
+            ),
+        )
         if self.budget_seconds is not None and not self.budget_seconds > 0:
             raise BertineError(f"budget_seconds is {self.budget_seconds:g}, but must be above 0")
         for name in ("adam_beta1", "adam_beta2"):
@@ -120,38 +110,20 @@ class FitConfig:
         if not 0.0 < self.layer_decay <= 1.0:
             raise BertineError(f"layer_decay is {self.layer_decay:g}, but must be in (0, 1]")
         resolve_precision(self.precision)
-        if self.workers < 0:
-            raise BertineError(f"workers is {self.workers}, but must be at least 0")
         if self.tensorboard:
             require_tensorboard()
 
 
-def accumulate(
-    model: Model, objective: Objective, parts: list[Batch], *, dtype: torch.dtype, seeds: list[int]
-) -> list[dict[str, Term]]:
-    """Add the gradients of one step, computed in `parts`, to the parameters.
-
-    Every term is the mean over all its targets in the step: sums are divided by the count of the
-    whole step, not averaged per part, so any partition gives the large batch's gradient.
-
-    Args:
-        seeds: (seed, step) of the dropout; the part's index is added.
-    """
-    whole: dict[str, int] = {}
-    for part in parts:
-        for name, count in objective.counts(part).items():
-            whole[name] = whole.get(name, 0) + count
-    device = next(model.parameters()).device
-    found = []
-    for index, part in enumerate(parts):
-        stream.seed(*seeds, index)
-        with autocast(dtype, device):
-            terms = objective.terms(model, send(part, model, dtype))
-        loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
-        assert isinstance(loss, Tensor)
-        loss.backward()
-        found.append(terms)
-    return found
+def optimizer_for(model: Model, config: FitConfig) -> AdamW:
+    """The optimizer that `config` describes, of all parameters of `model` that are trained."""
+    return AdamW(
+        model,
+        weight_decay=config.weight_decay,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        bias_correction=config.bias_correction,
+        layer_decay=config.layer_decay,
+    )
 
 
 def fit(
@@ -197,40 +169,25 @@ def fit(
     world = world or World(device=device)
     dtype = resolve_precision(config.precision, device)
     rate, swing = schedule(config.schedule), momentum(config.schedule)
-    limit = config.max_tokens_per_micro_batch or (
-        CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
+    stepper = Stepper(
+        model,
+        objective,
+        batch,
+        world=world,
+        dtype=dtype,
+        max_tokens=config.max_tokens_per_micro_batch,
+        shard=shard,
+        compile=config.compile,
     )
-    keep_freed_memory()
-    team: Team | None = None
-    if world.size > 1:
-        sample = batch(0)
-        check_batch(sample, model.config)
-        team = Team(
-            model,
-            objective,
-            world,
-            max_tokens=limit,
-            dtype=dtype,
-            shard=shard,
-            sample=sample,
-        )
-    trained = model if team is None else team.model
-    if config.compile and device.type == "cuda" and not (team and shard):
-        compile_parts(trained)
-    optimizer = AdamW(
-        trained,
-        weight_decay=config.weight_decay,
-        betas=(config.adam_beta1, config.adam_beta2),
-        eps=config.adam_epsilon,
-        bias_correction=config.bias_correction,
-        layer_decay=config.layer_decay,
-    )
+    trained = stepper.model
+    optimizer = optimizer_for(trained, config)
     start, tokens, elapsed, used = 0, 0, 0.0, 0.0
-    meter, weights = Meter(), {}
+    meter = Meter()
+    weights: dict[str, float] = {}
     last = False
     best: Best | None = None
     norms = Norms(config.learning_rate)
-    gauge = Gauge(trained, dtype=dtype, max_tokens=limit, processes=world.size)
+    gauge = Gauge(trained, dtype=dtype, max_tokens=stepper.max_tokens, processes=world.size)
     if run.checkpoint is not None:
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
@@ -264,6 +221,23 @@ def fit(
         every = (config.log_every, config.checkpoint_every, evaluate_every, config.steps)
         return any(number and after % number == 0 for number in every)
 
+    def log(display: Display, learning_rate: float) -> None:
+        """Write what the steps since the last line came to."""
+        nonlocal meter
+        entry = {
+            "step": done,
+            **Meter.joined(world.gather(meter.state()), device).means(weights),
+            **gauge.facts(config.steps - done),
+            **(facts or {}),
+            "learning_rate": learning_rate,
+            "grad_norm": norms.look(done),
+            "tokens": tokens,
+            "elapsed": elapsed,
+        }
+        meter = Meter()
+        tracker.log(entry)
+        display.update(done, facts_of(entry))
+
     def checkpoint() -> None:
         norms.look(done)
         tracker.sync()
@@ -288,7 +262,7 @@ def fit(
 
     trained.train()
     with (
-        row_gradients(model) if team is None else contextlib.nullcontext(),
+        stepper.training(),
         Interrupt() as interrupt,
         batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
         Display.open(title, config.steps, start) as display,
@@ -304,13 +278,7 @@ def fit(
                 step, at = done, position()
                 whole = next_batch(step)
                 check_batch(whole, model.config)
-                seeds = [config.seed, step]
-                if team is None:
-                    parts = split(whole, limit)
-                    computed = accumulate(model, objective, parts, dtype=dtype, seeds=seeds)
-                else:
-                    computed = team.accumulate(whole, seeds)
-                for terms in computed:
+                for terms in stepper.accumulate(whole, [config.seed, step]):
                     meter.add(terms)
                     weights = {name: term.weight for name, term in terms.items()}
                 learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
@@ -330,24 +298,11 @@ def fit(
                 done += 1
                 last = position() >= config.steps
                 if done % config.log_every == 0 or last:
-                    entry = {
-                        "step": done,
-                        **Meter.joined(world.gather(meter.state()), device).means(weights),
-                        **gauge.facts(config.steps - done),
-                        **(facts or {}),
-                        "learning_rate": learning_rate,
-                        "grad_norm": norms.look(done),
-                        "tokens": tokens,
-                        "elapsed": elapsed,
-                    }
-                    meter = Meter()
-                    tracker.log(entry)
-                    display.update(done, facts_of(entry))
+                    log(display, learning_rate)
                 else:
                     display.update(done)
                 if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
-                    if team is not None:
-                        team.collect()
+                    stepper.collect()
                     found = world.alone(lambda: evaluate(display, done))  # noqa: B023
                     if found:
                         best = choose.better(best, done, found) if choose else None
@@ -356,6 +311,8 @@ def fit(
                     trained.train()
                     if not last and impatient() and best is not None:
                         last = True
+                        if done % config.log_every:
+                            log(display, learning_rate)
                         display.note(
                             f"stopped early after step {done}: {best.metric} was best after step "
                             f"{best.step}, {best.value:.4f}"
@@ -377,7 +334,6 @@ def fit(
             raise
         finally:
             tracker.close()
-    if team is not None:
-        team.close()
+    stepper.close()
     model.eval()
     return scores

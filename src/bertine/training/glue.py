@@ -8,11 +8,12 @@ from typing import Any
 
 from bertine.console import say
 from bertine.errors import BertineError
-from bertine.files import read_json, write_json
+from bertine.files import write_json
 from bertine.launch import launched
 from bertine.tasks.glue import AVERAGED
 from bertine.tasks.glue_data import glue_tasks_in
 from bertine.training.finetune import finetune
+from bertine.training.finetune_result import final_of
 from bertine.training.learner import Learner
 from bertine.training.run import Run
 
@@ -106,10 +107,7 @@ def finetune_all(arguments: dict[str, Any]) -> Learner:
         else []
     )
     collapsed = [
-        # From the file: a run that was finished before is not evaluated again.
-        name
-        for name, result in results.items()
-        if read_json(result.model.parent / "scores.json")["final"].get("collapsed")
+        name for name, result in results.items() if final_of(result.model.parent).get("collapsed")
     ]
     for name in collapsed:
         notes.append(f"{name}: collapsed to one answer; train it again with another seed")

@@ -13,6 +13,7 @@ from bertine.inference.losses import WorstExample, worst_examples
 from bertine.inference.predictor import Predictor, Text, evaluate, evaluate_sets
 from bertine.tasks.base import Report
 from bertine.tasks.reading import Labelled
+from bertine.training.arguments import with_options_of
 from bertine.training.finetune_result import FinetuneResult
 
 
@@ -62,45 +63,28 @@ class Learner(FinetuneResult):
         """Answers for texts; see :meth:`Predictor.predict`."""
         return self.predictor.predict(texts)
 
-    def validate(
-        self,
-        data: Path | str | None = None,
-        *,
-        text_columns: Sequence[str] | str | None = None,
-        label_column: str | None = None,
-        format: str | None = None,
-        quotes: bool | None = None,
-        strict: bool = False,
-        word_column: int | None = None,
-        tag_column: int | None = None,
-        tag_scheme: str | None = None,
-    ) -> Report:
+    @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
+    def validate(self, data: Path | str | None = None, **options: Any) -> Report:
         """The report of the model on labelled examples.
 
         Args:
-            data: a file or a folder, as for :func:`~bertine.inference.predictor.evaluate`, whose
-                arguments the others are; None: the validation examples of the run. Whoever chose
-                by them (a rate, an epoch) should judge by others.
+            data: a file or a folder, as for :func:`~bertine.inference.predictor.evaluate`; None:
+                the validation examples of the run. Whoever chose by them (a rate, an epoch) should
+                judge by others.
+            options: how `data` is read, as for `evaluate`.
 
         Raises:
             BertineError: the learner is of all of GLUE; the examples of the run have changed
-                since; what `evaluate` raises.
+                since; it is said how to read them; what `evaluate` raises.
         """
-        if data is None:
-            return self._validation_report
-        return evaluate(
-            self.predictor,
-            data,
-            text_columns=text_columns,
-            label_column=label_column,
-            format=format,
-            quotes=quotes,
-            strict=strict,
-            word_column=word_column,
-            tag_column=tag_column,
-            tag_scheme=tag_scheme,
-            show_progress=False,
-        )
+        if data is not None:
+            return evaluate(self.predictor, data, show_progress=False, **options)
+        for name, value in options.items():
+            if value is not None and value is not False:
+                raise BertineError(
+                    f"{name} is given, but no data; the run's own are read as in training"
+                )
+        return self._validation_report
 
     def top_losses(self, n: int = 10) -> list[WorstExample]:
         """The `n` worst predicted of the validation examples, highest loss first: what the model

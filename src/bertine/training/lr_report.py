@@ -232,8 +232,8 @@ def next_command(
         else:
             words += [option, str(value)]
     words += ["--schedule", "one-cycle", "--learning-rate", rate_text(rate)]
-    name = given["glue_task"] or Path(given["data"]).resolve().name.split(".")[0]
-    words += ["--out", f"{name}-model"]
+    name = given["glue_task"] or Path(given["data"]).resolve().name.strip(".-").split(".")[0]
+    words += ["--out", f"{name or 'my'}-model"]
     return shlex.join(words)
 
 

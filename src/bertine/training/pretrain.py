@@ -22,6 +22,7 @@ from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.arguments import made
 from bertine.training.best import Choice, load_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
@@ -130,6 +131,7 @@ def pretrain(
             run; a length is more than the model's positions; the objective cannot be had with
             the format.
     """
+    given = dict(locals())  # every argument, before there are other names
     world = join(device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
@@ -189,23 +191,12 @@ def pretrain(
     data = PhasedData(phases, shares, steps)
     for warning in data.warnings():
         warn(warning)
-    config = FitConfig(
+    config = made(
+        FitConfig,
+        given,
         steps=steps,
-        learning_rate=learning_rate,
         warmup_steps=round(warmup_ratio * steps) if warmup_steps is None else warmup_steps,
-        weight_decay=weight_decay,
-        adam_beta1=adam_beta1,
-        adam_beta2=adam_beta2,
-        adam_epsilon=adam_epsilon,
-        bias_correction=bias_correction,
-        max_grad_norm=max_grad_norm,
-        max_tokens_per_micro_batch=max_tokens_per_micro_batch,
         precision=precision_name(precision, where),
-        seed=seed,
-        log_every=log_every,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        tensorboard=tensorboard,
         budget_seconds=None if hours is None else 3600 * hours - _measuring(hours),
         workers=making,
         compile=compile if where.type == "cuda" else None,

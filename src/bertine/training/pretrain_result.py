@@ -10,12 +10,11 @@ from bertine.console import human_count, human_time
 from bertine.data.store import TokenStore
 from bertine.modeldir import TASK
 from bertine.reports.diagnosis import Finding
-from bertine.reports.log import pretraining_names
+from bertine.reports.log import pretraining_names, read_log
 from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.training.best import Best, recorded_best
 from bertine.training.run import Run
-from bertine.training.tracking import read_log
 from bertine.training.world import World
 
 #: A log with fewer lines has no curve to look at, so no page is made of it.

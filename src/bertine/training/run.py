@@ -21,7 +21,8 @@ import torch
 
 from bertine.console import say, warn
 from bertine.errors import BertineError
-from bertine.files import read_json, write_json
+from bertine.files import write_json
+from bertine.reports.run_files import read_begun
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
 from bertine.training.world import World
 
@@ -34,6 +35,7 @@ _FREE = frozenset(
         *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
         *("save_best", "evaluate_every", "held_out_tokens"),
         *("data_path", "model_path"),
+        "split_seed",  # the fingerprint of the examples tells
     }
 )
 
@@ -109,9 +111,9 @@ class Run:
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if known:
-            begun = read_json(file)
-            _compare(file, begun.get("settings", {}), settings)
-            _compare_environment(file, begun.get("environment", {}), environment)
+            begun, begun_in = read_begun(file)
+            refuse_changes(file, "run was started", begun, settings, _FREE)
+            _compare_environment(file, begun_in, environment)
             remove_leftovers(folder)
             remove_torn(folder / "checkpoints")
         else:
@@ -162,7 +164,7 @@ class Run:
         file = Path(folder) / _SETTINGS
         if not file.exists():
             return None
-        found = read_json(file).get("settings", {}).get("steps")
+        found = read_begun(file)[0].get("steps")
         return found if isinstance(found, int) else None
 
     def remove_checkpoints(self) -> None:
@@ -180,12 +182,27 @@ class Run:
             self.folder.rmdir()
 
 
-def _compare(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    for key in sorted(old.keys() | new.keys()):
-        if key not in _FREE and old.get(key) != new.get(key):
+def refuse_changes(
+    file: Path,
+    what: str,
+    old: dict[str, Any],
+    new: dict[str, Any],
+    free: frozenset[str] = frozenset(),
+) -> None:
+    """Refuse to go on with other settings, but for those that are `free`.
+
+    Args:
+        file: that holds the `old` ones.
+        what: was begun with them, e.g. "run was started".
+
+    Raises:
+        BertineError: one differs.
+    """
+    for key in sorted((old.keys() | new.keys()) - free):
+        if old.get(key) != new.get(key):
             raise BertineError(
-                f"{file}: the run was started with {key} = {old.get(key)!r}, not {new.get(key)!r}; "
-                "resume it with the same settings, or choose another folder"
+                f"{file}: the {what} with {key} = {old.get(key)!r}, not {new.get(key)!r}; resume "
+                "it with the same, or choose another folder"
             )
 
 

@@ -25,9 +25,9 @@ from bertine.errors import BertineError
 from bertine.files import write_text
 from bertine.models.model import Model
 from bertine.models.precision import autocast
+from bertine.reports.log import read_log
 from bertine.rng import generator
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.tracking import read_log
 
 SAMPLES = "samples.jsonl"
 

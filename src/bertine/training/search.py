@@ -7,62 +7,34 @@ and numbers of epochs, random restarts where runs are unstable, the choice by th
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertine.console import human_time, progress, say, warn
 from bertine.errors import BertineError
 from bertine.launch import launched
 from bertine.reports.search_page import write_search_page
+from bertine.training.arguments import with_options_of
 from bertine.training.finetune import finetune
 from bertine.training.search_folder import SearchFolder, needed_weights
 from bertine.training.search_grid import Grid, Trial
 from bertine.training.search_runners import Told, run_here, run_processes, run_ray
 from bertine.training.search_table import PAGE, SearchResult, SearchRun
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
 _OWN = frozenset({"batch_size", "learning_rate", "epochs", "seed", "resume", "shard"})
 #: Those that may differ when a search is gone on with: they do not change what is computed.
 _FREE = frozenset({"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "device"})
-#: By which validation examples are held out where the data has none: the same in all runs.
+#: By which validation examples are held out, where it is not said: the same in all runs.
 _SPLIT_SEED = 0
 
 
-def _with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[[Verb], Verb]:
-    """Let a verb take the keyword arguments of `other` besides its own, by the same names and with
-    the same defaults: its signature shows them, and one that neither has is a TypeError."""
-
-    def wrap(verb: Verb) -> Verb:
-        own = inspect.signature(verb)
-        mine = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        known = {parameter.name for parameter in mine}
-        theirs = [
-            parameter
-            for parameter in inspect.signature(other).parameters.values()
-            if parameter.name not in known | but
-        ]
-        signature = own.replace(parameters=[*mine, *theirs])
-
-        @functools.wraps(verb)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            signature.bind(*args, **kwargs)  # refuses what neither knows
-            return verb(*args, **kwargs)
-
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        return call  # type: ignore[return-value]
-
-    return wrap
-
-
-@_with_options_of(finetune, but=_OWN)
+@with_options_of(finetune, but=_OWN)
 def search(
     task: str,
     *,
@@ -108,7 +80,7 @@ def search(
         resume: go on with the search in `out`: runs that are done are not done again, one that was
             stopped goes on, one that failed is tried again. The grid may be another: runs that
             were done stay in the table.
-        options: every other argument of `finetune`; the same for all runs.
+        options: every other argument of `finetune`; the same for all runs, `split_seed` too.
 
     Returns:
         The table and the choice. A run that failed is named in `failed`, with the reason; the
@@ -128,7 +100,7 @@ def search(
     grid = Grid.given(batch_sizes, learning_rates, epochs, seeds, restarts, paper_grid)
     if processes is not None and processes < 1:
         raise BertineError(f"processes is {processes}, but must be at least 1")
-    glue_task = options.get("glue_task")
+    glue_task = options["glue_task"]
     if glue_task is not None and glue_task.lower() == "all":
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
     # Where all machines see the same paths they must not depend on where this one stands.
@@ -138,7 +110,10 @@ def search(
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with SearchFolder.open(Path(out), settings, resume) as folder:
-        arguments = {"task": task, "model": place(model), "data": place(data), **changed}
+        arguments = {
+            **{"task": task, "model": place(model), "data": place(data)},
+            **{"split_seed": _SPLIT_SEED, **changed},
+        }
         under_way = _Search(folder, grid, arguments, place, keep_models)
 
         def do(jobs: list[Trial], told: Told) -> None:
@@ -148,7 +123,7 @@ def search(
             elif processes is None or processes == 1:
                 run_here(listed, told, under_way.announce)
             else:
-                run_processes(listed, told, processes, options.get("device"))
+                run_processes(listed, told, processes, options["device"])
 
         alone = ray is None and processes in (None, 1)
         return under_way.finish(do, shown=not alone)
@@ -202,7 +177,6 @@ class _Search:
                 "epochs": setting.epochs,
                 "seed": trial.seed,
             },
-            "split_seed": _SPLIT_SEED,
             "log": self._place(self._folder.log(trial)),
         }
 

@@ -23,6 +23,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_dir, lock_folder, os_errors, read_json, write_json
 from bertine.taskinfo import TaskInfo
 from bertine.training.checkpoint import remove_leftovers
+from bertine.training.run import refuse_changes
 from bertine.training.search_grid import Trial
 from bertine.training.search_table import TABLE, SearchResult, SearchRun, best_of
 
@@ -112,12 +113,7 @@ class SearchFolder:
             runs = [SearchRun.from_dict(run) for run in found["runs"]]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BertineError(f"{file}: damaged, or no table of a search ({error!r})") from error
-        for key in sorted(old.keys() | settings.keys()):
-            if old.get(key) != settings.get(key):
-                raise BertineError(
-                    f"{file}: the search was begun with {key} = {old.get(key)!r}, not "
-                    f"{settings.get(key)!r}; resume it with the same, or choose another folder"
-                )
+        refuse_changes(file, "search was begun", old, settings)
         return {run.name: run for run in runs if run.failed is None}, names
 
     def run(self, trial: Trial) -> Path:

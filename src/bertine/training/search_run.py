@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json
-from bertine.tasks.labelled import same_split
+from bertine.files import os_errors
+from bertine.reports.run_files import read_begun
 from bertine.training.finetune import finetune
+from bertine.training.finetune_result import final_of
 from bertine.workers import Say, Work, serve
 
 
@@ -24,9 +25,8 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     """Do a run, or go on with it where it stopped.
 
     Args:
-        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``split_seed``,
-            by which validation examples are held out where the data has none; ``log``, the file
-            for the traceback of an error that is not the user's.
+        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``log``, the
+            file for the traceback of an error that is not the user's.
 
     Returns:
         ``done``: what the search keeps. Or ``error``: what went wrong, in one line; with
@@ -36,18 +36,15 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(arguments["out"])
     begun = folder / "run.json"
     try:
-        with same_split(job["split_seed"]):
-            result = finetune(**arguments, resume=begun.exists())
-        settings = read_json(begun)["settings"]
+        result = finetune(**arguments, resume=begun.exists())
+        settings, _ = read_begun(begun)
         judged_on = "" if result.origin is None else result.origin.fingerprint
-        # From the file: a run that was finished before is not evaluated again.
-        final = read_json(folder / "scores.json")["final"]
         return {
             "done": {
                 "score": result.score,
                 "metrics": result.metrics,
                 "metric_names": list(result.metric_names),
-                "collapsed": bool(final.get("collapsed", False)),
+                "collapsed": bool(final_of(folder).get("collapsed", False)),
                 "elapsed": result.elapsed,
                 "examples": f"{settings['examples_fingerprint']} {judged_on}",
                 "weights": settings["weights_fingerprint"],

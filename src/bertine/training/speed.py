@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import statistics
 import time
@@ -12,15 +11,11 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.data.loader import batches_ahead
-from bertine.data.micro import split
-from bertine.models.compiled import compile_parts
-from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
 from bertine.training.device import wait_for
-from bertine.training.fit import CPU_MICRO_BATCH, GPU_MICRO_BATCH, accumulate
-from bertine.training.optim import AdamW, row_gradients
-from bertine.training.parallel import Team
+from bertine.training.optim import AdamW
+from bertine.training.step import Stepper
 from bertine.training.world import World
 
 #: Steps before the measurement: memory is taken, products are compiled.
@@ -51,37 +46,30 @@ def seconds_per_step(
         shard: as in :func:`bertine.training.fit.fit`.
         compile, workers: as in :class:`~bertine.training.fit.FitConfig`.
     """
-    keep_freed_memory()
     world = world or World()
     twin = copy.deepcopy(model).train()
     device = next(twin.parameters()).device
-    limit = max_tokens_per_micro_batch or (
-        CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
+    stepper = Stepper(
+        twin,
+        objective,
+        batch,
+        world=world,
+        dtype=dtype,
+        max_tokens=max_tokens_per_micro_batch,
+        shard=shard,
+        compile=compile,
     )
-    team: Team | None = None
-    if world.size > 1:
-        sample = batch(0)
-        team = Team(
-            twin, objective, world, max_tokens=limit, dtype=dtype, shard=shard, sample=sample
-        )
-    trained = twin if team is None else team.model
-    if compile and device.type == "cuda" and not (team and shard):
-        compile_parts(trained)
-    optimizer = AdamW(trained)
+    optimizer = AdamW(stepper.model)
     times: list[float] = []
     ends = time.monotonic() + seconds
     steps = _WARM_UP + _MOST
     with (
-        row_gradients(twin) if team is None else contextlib.nullcontext(),
+        stepper.training(),
         batches_ahead(batch, 0, steps, workers=workers) as next_batch,
     ):
         for step in range(steps):
             began = time.perf_counter()
-            if team is None:
-                parts = split(next_batch(step), limit)
-                accumulate(twin, objective, parts, dtype=dtype, seeds=[0, step])
-            else:
-                team.accumulate(next_batch(step), [0, step])
+            stepper.accumulate(next_batch(step), [0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
             wait_for(device)

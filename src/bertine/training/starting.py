@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
-from bertine import rng
 from bertine.console import say
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -15,6 +12,7 @@ from bertine.interop.bert_hf_config import read_config
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
@@ -83,8 +81,7 @@ def starting_model(
             config = config.replace(
                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(rng.key(seed, "initial weights") & 0x7FFF_FFFF_FFFF_FFFF)
+        with seeded(seed, "initial weights"):
             built = Model(config, objective.heads(config))
     if longest > config.max_position_embeddings:
         raise BertineError(

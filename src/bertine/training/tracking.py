@@ -11,6 +11,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
+from bertine.reports.log import read_log
 
 
 class Tracker:
@@ -22,7 +23,7 @@ class Tracker:
 
     def __init__(self, folder: Path, *, resume_step: int = 0, tensorboard: bool = False) -> None:
         self.path = folder / "log.jsonl"
-        kept = [line for line in read_log(self.path) if line.get("step", 0) <= resume_step]
+        kept = [line for line in read_log(self.path, mend=True) if line["step"] <= resume_step]
         if self.path.exists() or not resume_step:
             write_text(self.path, "".join(_line(entry) for entry in kept))
         with os_errors(self.path, "opening the log"):
@@ -85,18 +86,3 @@ def _tensorboard(folder: Path, resume_step: int) -> Any:
     from torch.utils.tensorboard.writer import SummaryWriter
 
     return SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a ``log.jsonl``; a last line cut short by a crash is left out."""
-    if not path.exists():
-        return []
-    entries = []
-    with os_errors(path, "reading the log"):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in lines:
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            break
-    return entries

@@ -32,6 +32,8 @@ R = TypeVar("R")
 _LOOK = 5.0
 #: Numbers for the keys of this process in the common store: every process counts the same.
 _numbers = itertools.count()
+#: Whether the process group was made by :func:`join`: that of the user's own program is left alone.
+_made = False
 
 
 @dataclass
@@ -148,8 +150,9 @@ def join(device: str | None) -> World:
 
     Raises:
         BertineError: no such device; one GPU is named for several processes, or there are fewer
-            GPUs than processes.
+            GPUs than processes; the program has a process group that cannot do what is wanted.
     """
+    global _made
     where = resolve_device(device)
     if not launch.launched():
         return World(device=where)
@@ -172,14 +175,32 @@ def join(device: str | None) -> World:
         _share_cores(beside)
     else:
         raise BertineError(f"device is {where}, but several processes need cpu or cuda")
-    if not dist.is_initialized():
+    if dist.is_initialized():
+        _check_group(where)
+    else:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo",
             store=dist.PrefixStore(f"bertine/group/{next(_numbers)}", launch.store()),
             rank=rank,
             world_size=size,
         )
+        _made = True
     return World(rank, size, where)
+
+
+def _check_group(device: torch.device) -> None:
+    """Refuse a process group of the program's own without a backend for the CPU or `device`.
+
+    Raises:
+        BertineError: it has none.
+    """
+    backends = dist.get_backend_config()
+    for kind in ("cpu", device.type):
+        if f"{kind}:" not in backends:
+            raise BertineError(
+                f"the program's process group has no backend for {kind} ({backends}); make it with "
+                "init_process_group('cpu:gloo,cuda:nccl'), or let Bertine make it"
+            )
 
 
 def _share_cores(processes: int) -> None:
@@ -204,7 +225,7 @@ def _set_by_user() -> bool:
 
 def together(verb: Callable[P, R]) -> Callable[P, R]:
     """For a verb that may run in several processes: what a process meets when another one ended
-    becomes a :class:`BertineError`, and the group is left at the end."""
+    becomes a :class:`BertineError`, and the group is left at the end, if it was made here."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -217,7 +238,7 @@ def together(verb: Callable[P, R]) -> Callable[P, R]:
                 "another process of this run ended; start all again with --resume to go on from "
                 "the last checkpoint"
             ) from error
-        if dist.is_initialized():
+        if _made and dist.is_initialized():
             _leave()
         return result
 
@@ -226,8 +247,10 @@ def together(verb: Callable[P, R]) -> Callable[P, R]:
 
 def _leave() -> None:
     """Leave the group, the first process last: the store that the others read may be its own."""
+    global _made
     size, main = dist.get_world_size(), launch.is_main()
     dist.destroy_process_group()
+    _made = False
     store, key = launch.store(), f"bertine/left/{next(_numbers)}"
     if store.add(key, 1) == size:
         store.set(f"{key}/all", "")

@@ -1,0 +1,144 @@
+"""A classifier of texts for scikit-learn.
+
+>>> from bertine import BertClassifier
+>>> classifier = BertClassifier("my-model").fit(texts, labels)
+>>> classifier.predict(["what an evening"])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from bertine.estimators.base import LABEL, BertEstimator
+from bertine.estimators.texts import InputError
+from bertine.tasks.base import Task
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.options import TableOptions
+
+
+class BertClassifier(ClassifierMixin, BertEstimator):
+    """A classifier of texts, or of pairs of texts, by fine-tuning a BERT (Devlin et al. 2018,
+    section 4.1).
+
+    Args:
+        model: the model directory to start from, pre-trained.
+        epochs: passes over the texts.
+        batch_size: texts a step.
+        learning_rate: the highest of the schedule.
+        max_length: pieces of an input, special tokens included; longer ones are cut, which is
+            warned of.
+        schedule, warmup_ratio, weight_decay, layer_decay, freeze_layers, freeze_embeddings,
+            dropout, long_text: see :func:`bertine.finetune`.
+        class_weights: ``"balanced"``: every class counts the same in the loss; None: every text
+            does.
+        focal_gamma: of the focal loss: what is predicted well already counts less; 0:
+            cross-entropy.
+        device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
+            is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
+            outputs close to fp32; ``predictor_.precision_check`` says what it found.
+        random_state: decides the new head, the order and dropout: the same number gives the same
+            weights. None: another each time.
+        out: a new folder that keeps the run (log, report, ``out/model``); None: nothing is kept
+            on disk.
+        verbose: print progress.
+
+    Attributes:
+        classes_: [K], sorted; the columns of :meth:`predict_proba`.
+        predictor_: the fitted model, a :class:`bertine.Predictor`.
+    """
+
+    _task = TextClassification.name
+
+    class_weights: str | None
+    focal_gamma: float
+    classes_: np.ndarray
+
+    def __init__(
+        self,
+        model: Path | str | None = None,
+        *,
+        epochs: int = 3,
+        batch_size: int = 32,
+        learning_rate: float = 5e-5,
+        max_length: int = 128,
+        schedule: str = "linear",
+        warmup_ratio: float | None = None,
+        weight_decay: float = 0.01,
+        layer_decay: float = 1.0,
+        freeze_layers: int = 0,
+        freeze_embeddings: bool = False,
+        dropout: float | None = None,
+        long_text: str = "head",
+        class_weights: str | None = None,
+        focal_gamma: float = 0.0,
+        device: str | None = None,
+        precision: str = "auto",
+        random_state: int | np.random.RandomState | None = 0,
+        out: Path | str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self._keep(locals())
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune on labelled texts.
+
+        Args:
+            X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
+            y: [N], their classes: strings, whole numbers or truth values.
+
+        Raises:
+            InputError: not texts, another number of labels, fewer than two classes.
+            BertineError: what :func:`bertine.finetune` raises.
+        """
+        texts, y = self._checked(X, y)
+        try:
+            check_classification_targets(y)
+            classes, ids = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                "y mixes classes of several types, which have no order; make all of them strings "
+                "or all of them whole numbers"
+            ) from error
+        if len(classes) < 2:
+            raise InputError(
+                f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
+            )
+        names = [str(name) for name in classes.tolist()]
+        TableOptions(class_weights=self.class_weights, focal_gamma=self.focal_gamma)
+
+        def build(train: Examples[Example], longest: int) -> Task[Any]:
+            task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
+            weights = task.balanced(train) if self.class_weights else None
+            return dataclasses.replace(
+                task,
+                class_weights=weights,
+                focal_gamma=self.focal_gamma,
+                long_text=self.long_text,
+            )
+
+        self._fit(texts, [names[number] for number in ids.tolist()], build)
+        self.classes_ = classes
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each text: [N], of the type of `classes_`."""
+        chosen = self.predict_proba(X).argmax(-1)
+        return np.asarray(self.classes_[chosen])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class for each text: fp64 [N, K], the columns as in `classes_`.
+
+        Raises:
+            NotFittedError: `fit` has not been called.
+            InputError: `X` is not texts like those of `fit`.
+        """
+        rows = [list(answer.probabilities.values()) for answer in self._answers(X)]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.classes_))

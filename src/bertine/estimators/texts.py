@@ -1,0 +1,72 @@
+"""What an estimator takes: texts, or pairs of them, and a label for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from bertine.errors import BertineError
+
+
+class InputError(BertineError, ValueError):
+    """Texts or labels that an estimator cannot take: scikit-learn's callers expect a ValueError."""
+
+
+def texts_of(X: Any) -> list[tuple[str, ...]]:
+    """N texts as tuples of one, N pairs as tuples of two.
+
+    Args:
+        X: a list, array or Series of N strings, or of shape [N, 1] or [N, 2].
+
+    Raises:
+        InputError: `X` has another shape, or holds something else than strings.
+    """
+    if isinstance(X, str):
+        raise InputError("X is one text; put it in a list")
+    try:
+        table = np.asarray(X, dtype=object)
+    except ValueError as error:
+        raise InputError(f"X must be N texts or N pairs of texts: {error}") from error
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2 or (len(table) and table.shape[1] not in (1, 2)):
+        raise InputError(
+            f"X has the shape {np.shape(table)}, but must be N texts, [N], or N pairs, [N, 2]"
+        )
+    rows = [tuple(row) for row in table.tolist()]
+    for number, row in enumerate(rows):
+        for text in row:
+            if not isinstance(text, str):
+                raise InputError(
+                    f"X[{number}] holds {text!r}, of type {type(text).__name__}; this estimator "
+                    "takes texts (str)"
+                )
+    return rows
+
+
+def labels_of(y: Any, count: int) -> np.ndarray:
+    """`y` as [N], a label for each of `count` texts.
+
+    Raises:
+        InputError: there are not as many labels as texts, or one is missing or not finite.
+    """
+    labels = column_or_1d(y, warn=True)
+    if len(labels) != count:
+        raise InputError(f"X has {count} texts, but y has {len(labels)} labels")
+    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
+    if missing:
+        raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("y holds an infinity; it must be finite")
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
+    nothing either: it raises a TypeError when asked."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True

@@ -1,0 +1,199 @@
+"""Searches in which runs fail, collapse or cannot be compared; mistakes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toys
+from bertine import workers
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.tasks.labelled import read_labelled
+from bertine.training import search_run, search_runners
+from bertine.training.finetune import finetune
+from bertine.training.search_table import SearchResult
+from glue_files import write_glue
+from searches import NAMES, WEIGHTS, copied, searched
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None:
+    """Let the runs with `seed` fail after their first steps were logged."""
+
+    def failing(*args: Any, **given: Any) -> Any:
+        if given["seed"] == seed:
+            folder = Path(given["out"])
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text("{}")
+            raise error
+        return finetune(*args, **given)
+
+    monkeypatch.setattr(search_run, "finetune", failing)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BertineError("step 3: the gradient is not finite"), "step 3: the gradient is not finite"),
+        (RuntimeError("no\nmemory"), "RuntimeError: no memory (more in"),
+    ],
+)
+def test_a_run_that_fails_does_not_stop_the_others(
+    error: Exception,
+    said: str,
+    model: Path,
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    words = ["search", "text", "--model", str(model), "--data", str(labelled), "--out", str(out)]
+    words += ["--batch-sizes", "8", "--learning-rates", "3e-3", "--epochs", "4", "--restarts", "2"]
+    words += ["--max-length", "24", "--precision", "fp32"]
+    with monkeypatch.context() as patched:
+        broken(patched, 0, error)
+        assert main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    failed = [line for line in lines if line.startswith("failed: ")]
+    assert len(failed) == 1
+    assert failed[0].startswith(f"failed: batch8-lr3e-3-epochs4-seed0: {said}")
+    assert (out / "model" / "model.safetensors").exists()
+    log = out / "logs" / "batch8-lr3e-3-epochs4-seed0.log"
+    assert log.exists() == isinstance(error, RuntimeError)
+    if log.exists():
+        assert "Traceback" in log.read_text()
+    # What failed is tried again.
+    shutil.rmtree(out / "batch8-lr3e-3-epochs4-seed0")
+    assert main([*words, "--resume"]) == 0
+    assert "failed" not in capsys.readouterr().out
+
+
+def test_a_search_in_which_all_collapse_has_no_choice(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_glue(tmp_path / "data", "CoLA")
+    train = data / "CoLA" / "train.tsv"
+    train.write_text(train.read_text().replace("\t0\t", "\t1\t"))  # nothing but 1 to learn
+    out = tmp_path / "out"
+    words = ["search", "glue", "--task", "CoLA", "--model", str(model), "--data", str(data)]
+    words += ["--out", str(out), "--batch-sizes", "8", "--learning-rates", "5e-3", "--epochs", "3"]
+    assert main([*words, "--restarts", "2", "--max-length", "32"]) == 1
+    text = capsys.readouterr().out
+    for seed in (0, 1):
+        name = f"batch8-lr5e-3-epochs3-seed{seed}"
+        assert f"collapsed to one answer, left out: {name}" in text
+        assert not (out / name / WEIGHTS).exists()
+    assert "nothing to choose from" in text
+    assert not (out / "model").exists()
+    assert json.loads((out / "search.json").read_text())["chosen"] is None
+
+
+def test_a_collapsed_run_is_left_out(model: Path, labelled: Path, tmp_path: Path) -> None:
+    """So small a rate learns nothing in 60 steps."""
+    grid = {"learning_rates": [1e-6, 3e-3], "epochs": [4], "seeds": [0]}
+    found = searched(model, labelled, tmp_path / "out", **grid)
+    assert [run.collapsed for run in found.runs] == [True, False]
+    assert found.best == found.runs[1]
+    lines = found.lines()
+    assert lines[3].split() == ["8", "1e-6", "4", "1", "-", "-", "-", "1"]
+    assert "collapsed to one answer, left out: batch8-lr1e-6-epochs4-seed0" in lines
+    assert not (tmp_path / "out" / found.runs[0].name / WEIGHTS).exists()
+
+
+def test_other_examples_are_not_compared(
+    serial: tuple[Path, SearchResult], model: Path, tmp_path: Path
+) -> None:
+    out = copied(serial, tmp_path / "out")
+    other = tmp_path / "other"
+    other.mkdir()
+    toys.write_labelled(other / "train.csv", rows=120)
+    toys.write_labelled(other / "dev.csv", rows=40, seed=2)
+    with pytest.raises(BertineError, match=r"the examples of .* are not the same"):
+        searched(model, other, out, resume=True, seeds=[0, 1, 2])
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(
+    processes: int | None,
+    model: Path,
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    out = tmp_path / "out"
+    given = {"text_columns": "txt", "processes": processes}
+    with pytest.raises(BertineError, match="'txt'") as error:
+        searched(model, labelled, out, **given)
+    assert "\n" not in str(error.value)
+    assert not out.exists()
+
+
+def test_mistakes(
+    serial: tuple[Path, SearchResult],
+    model: Path,
+    labelled: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    for changes, said in (
+        ({"learning_rates": []}, "learning_rates is an empty list"),
+        ({"batch_sizes": [0]}, "batch_sizes: 0 cannot be"),
+        ({"processes": 0}, "processes is 0"),
+        ({"task": "glue", "glue_task": "ALL"}, "one task of GLUE"),
+    ):
+        with pytest.raises(BertineError, match=said):
+            searched(model, labelled, out, **changes)
+    in_memory: Any = read_labelled("text", labelled, seed=0)
+    with pytest.raises(BertineError, match="give it a file or a folder"):
+        searched(model, in_memory, out)
+    with pytest.raises(TypeError, match="learning_rate'"):
+        searched(model, labelled, out, learning_rate=1e-3)
+    assert not out.exists()
+    for folder, said in (
+        (serial[0] / NAMES[0], "holds a run; choose another folder"),
+        (model, "is not empty and holds no search"),
+        (labelled / "dev.csv", "is a file"),
+    ):
+        before = toys.tree(folder) if folder.is_dir() else {}
+        with pytest.raises(BertineError, match=said):
+            searched(model, labelled, folder, resume=True)
+        assert (toys.tree(folder) if folder.is_dir() else {}) == before
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "search.json").write_text('{"settings": []}')
+    with pytest.raises(BertineError, match=r"search\.json: damaged"):
+        searched(model, labelled, damaged, resume=True)
+    words = ["search", "text", "--model", str(model), "--data", str(labelled), "--out", str(out)]
+    for wrong, message in (
+        (["--batch-sizes", "16", "abc"], "'abc' is not a whole number"),
+        (["--seeds"], "expected at least one argument"),
+        (["--learning-rate", "3e-5"], "did you mean '--learning-rates'"),
+        (["--epochs", "3", "--epochs", "0"], "0 is below 1"),
+    ):
+        assert main([*words, *wrong]) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()
+
+
+def test_two_searches_do_not_mix(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def second(job: dict[str, Any]) -> dict[str, Any]:
+        with pytest.raises(BertineError, match="being searched by another process"):
+            searched(model, labelled, tmp_path / "out", resume=True)
+        seen.append(job["arguments"]["out"])
+        return {"error": "enough", "mistake": True}
+
+    monkeypatch.setattr(search_runners, "run_one", second)
+    with pytest.raises(BertineError, match="enough"):
+        searched(model, labelled, tmp_path / "out")
+    assert len(seen) == 1

@@ -1,0 +1,96 @@
+"""Runs of a search in processes and over Ray: the same scores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertine import workers
+from bertine.errors import BertineError
+from bertine.training import search_runners
+from bertine.training.search_table import SearchResult
+from searches import GRID, NAMES, QUICK, WEIGHTS, scores, searched
+
+
+@pytest.mark.slow  # each process imports PyTorch
+def test_processes_find_the_same(
+    serial: tuple[Path, SearchResult],
+    model: Path,
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)  # a thread for each
+    result = searched(model, labelled, tmp_path / "out", processes=2)
+    assert scores(result) == scores(serial[1])
+    assert result.best is not None
+    assert result.best.name == serial[1].best.name  # type: ignore[union-attr]
+    kept = {name for name in NAMES if (tmp_path / "out" / name / WEIGHTS).exists()}
+    assert kept == {result.best.name}
+    said = " ".join(capsys.readouterr().err.split())
+    for name in NAMES:
+        assert f"{name}: " in said
+        # What the runs print is kept apart.
+        assert "training and" in (tmp_path / "out" / "logs" / f"{name}.log").read_text()
+    assert "training and" not in said
+
+
+def test_each_process_takes_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+
+    def run(jobs: Any, program: Any, told: Any, processes: int, *, more: Any) -> None:
+        given.extend(more(slot) for slot in range(processes))
+
+    monkeypatch.setattr(workers, "run_processes", run)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    jobs: list[dict[str, Any]] = [{}] * 4
+    search_runners.run_processes(jobs, lambda *_: None, 3, None)
+    assert [entry["CUDA_VISIBLE_DEVICES"] for entry in given] == ["0", "1", "0"]
+    given.clear()
+    search_runners.run_processes(jobs, lambda *_: None, 3, "cpu")
+    assert given == [{}, {}, {}]
+
+
+@pytest.mark.slow  # Ray starts half a dozen processes
+def test_ray_finds_the_same(
+    serial: tuple[Path, SearchResult], model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    program = (
+        "import json, sys, bertine\n"
+        "given = json.loads(sys.argv[1])\n"
+        "bertine.search('text', ray='local', **given)"
+    )
+    grid = {**GRID, "learning_rates": [3e-3]}
+    given = {"model": model, "data": labelled, "out": tmp_path / "out", **grid, **QUICK}
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(given, default=str)],
+        capture_output=True,
+        text=True,
+        env=workers.environment(1),
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    table = json.loads((tmp_path / "out" / "search.json").read_text())
+    expected = {run.name: run.score for run in serial[1].runs if run.name in NAMES[2:]}
+    found = {f"batch8-lr3e-3-epochs6-seed{run['seed']}": run["score"] for run in table["runs"]}
+    assert found == pytest.approx(expected)
+    assert table["best_run"] in expected
+    assert (tmp_path / "out" / "model" / "model.safetensors").exists()
+
+
+def test_no_ray_is_one_line(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BertineError, match=r"pip install 'bertine\[ray\]'"):
+        searched(model, labelled, tmp_path / "out", ray="local")
+    assert not (tmp_path / "out").exists()
