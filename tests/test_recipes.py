@@ -69,7 +69,8 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
         "vocabulary",
         "preparation",
         "running-text",
-        "pairs",
+        "sentence-pairs",
+        "segment-pairs",
         "RTE, random weights, seed 0",
     ):
         assert first.stderr.count(f"--- {stage}\n") == 1
@@ -82,7 +83,13 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     assert average.split() == ["average", *(f"{value:.1f}" for value in expected)]
     assert last == "dev sets, times 100; one seed"
     seconds = json.loads((out / "hour.json").read_text())["seconds"]
-    assert list(seconds) == ["vocabulary", "preparation", "running-text", "pairs"]
+    assert list(seconds) == [
+        "vocabulary",
+        "preparation",
+        "running-text",
+        "sentence-pairs",
+        "segment-pairs",
+    ]
     assert 10 < sum(seconds.values()) < 90
 
     # The finished command does nothing anew, also where text and tasks are gone.
