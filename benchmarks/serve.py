@@ -133,7 +133,7 @@ class Load:
             body = json.dumps({"texts": [texts[at % len(texts)]]}).encode()
             at += 1
             head = (
-                "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\n\r\n"
             )
             began = time.perf_counter()

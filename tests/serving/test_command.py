@@ -46,10 +46,10 @@ def process(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], int
         running.wait()
 
 
-def ask(port: int, texts: list[str]) -> tuple[int, Any]:
+def ask(port: int, texts: list[str], host: str = "localhost") -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Host": host}
         connection.request("POST", "/predict", json.dumps({"texts": texts}), headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -57,8 +57,9 @@ def ask(port: int, texts: list[str]) -> tuple[int, Any]:
 
 @pytest.mark.slow
 def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -> None:
-    with process(f"pets={models['text']}", "--precision", "fp32") as (running, port):
-        status, answer = ask(port, ["the cat"])
+    options = ("--precision", "fp32", "--allowed-hosts", "pets.example")
+    with process(f"pets={models['text']}", *options) as (running, port):
+        status, answer = ask(port, ["the cat"], "pets.example")
         assert (status, answer["model"]) == (200, "pets")
         found: list[tuple[int, Any]] = []
         begun = [
@@ -68,7 +69,7 @@ def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -
         with socket.create_connection(("127.0.0.1", port)) as slow:
             body = json.dumps({"texts": ["the cat"]}).encode()
             head = (
-                "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\n\r\n"
             )
             slow.sendall(head.encode() + body[:5])
@@ -160,3 +161,5 @@ def test_no_such_model(tmp_path: Path) -> None:
         serve([tmp_path], port=0)
     with pytest.raises(BertineError, match="max_queue is 10"):
         serve([tmp_path], port=0, max_queue=10)
+    with pytest.raises(BertineError, match=r"allowed_hosts has 'http://a\.example'"):
+        serve([tmp_path], port=0, allowed_hosts="http://a.example")
