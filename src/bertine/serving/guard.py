@@ -136,14 +136,11 @@ class Guard:
             _Gone: the client left.
         """
         limit = self.limits.max_body_bytes
-        too_large = ApiError(
-            413, f"the body has more than {limit} bytes; send fewer or shorter texts", close=True
-        )
         declared = headers.get(b"content-length", b"")
         length = int(declared) if declared.isdigit() and len(declared) < 19 else 0
         waits = headers.get(b"expect", b"").lower() == b"100-continue"
         if length > limit and (waits or length > _THROWN_AWAY * limit):
-            raise too_large
+            raise self._too_large()
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.limits.read_timeout):
@@ -156,7 +153,7 @@ class Guard:
                     if size <= limit:
                         body += chunk
                     elif size > _THROWN_AWAY * limit:
-                        raise too_large
+                        raise self._too_large()
                     if not message.get("more_body", False):
                         break
         except TimeoutError:
@@ -166,8 +163,14 @@ class Guard:
                 close=True,
             ) from None
         if size > limit:
-            raise too_large
+            raise self._too_large()
         return bytes(body)
+
+    def _too_large(self) -> ApiError:
+        limit = self.limits.max_body_bytes
+        return ApiError(
+            413, f"the body has more than {limit} bytes; send fewer or shorter texts", close=True
+        )
 
     async def _in_time(
         self, work: Coroutine[Any, Any, Response], receive: Receive, deadline: float
