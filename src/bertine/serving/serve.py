@@ -17,6 +17,7 @@ from pathlib import Path
 from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.models.memory import bound_kernels
 from bertine.serving.limits import Limits
 from bertine.serving.served import Served, named_models
 
@@ -126,6 +127,7 @@ def serve(
     key = read_api_key(api_key_file)
     allowed = [allowed_hosts] if isinstance(allowed_hosts, str) else allowed_hosts or ()
     hosts = Hosts(host, allowed)
+    bound_kernels()
     with contextlib.closing(bound_socket(host, port)) as listener:
         engine = Engine(
             [
