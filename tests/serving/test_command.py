@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 import bertine.serving.serve as module
+import toys
 from bertine.errors import BertineError
+from bertine.inference.choosing import why_not_int8
 from bertine.serving.serve import bound_socket, listen, read_api_key, serve
 from bertine.serving.served import named_models
 
-SOURCE = Path(module.__file__).parents[2]
+SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
 
 
 @contextlib.contextmanager
@@ -90,6 +92,53 @@ def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -
         assert "Traceback" not in errors
         with pytest.raises(ConnectionRefusedError):
             ask(port, ["the cat"])
+
+
+def test_few_kernels_are_kept_unless_the_user_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "77")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")  # so that it is put back
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    with pytest.raises(BertineError, match="is not a model directory"):
+        serve([tmp_path], port=0)
+    assert os.environ["LRU_CACHE_CAPACITY"] == "77"
+    assert 0 < int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
+
+
+#: Resident megabytes, after each of so many batches of ever new sizes.
+GROWTH = """
+import sys
+from pathlib import Path
+import torch, toys
+from bertine.inference.engine import Engine
+from bertine.models.memory import bound_kernels
+from bertine.models.model import Model
+if sys.argv[1] == "bounded":
+    bound_kernels()
+engine = Engine(Model(toys.config(max_position_embeddings=128), {}), precision="int8", threads=1)
+for number in range(1, 601):
+    ids = torch.zeros(1 + number % 7, 3 + number // 7, dtype=torch.int64)
+    with torch.inference_mode():
+        engine.backbone(ids).pooler_output
+    if number % 200 == 0:
+        print(int(Path("/proc/self/statm").read_text().split()[1]) * 4 // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not_int8() is not None, reason="no products of 8-bit integers here")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_memory_does_not_grow_with_every_size_of_a_batch() -> None:
+    grown = {}
+    for how in ("bounded", "usual"):
+        environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
+        command = [sys.executable, "-c", GROWTH, how]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        sizes = [int(line) for line in done.stdout.split()]
+        grown[how] = sizes[-1] - sizes[0]
+    assert grown["bounded"] < 40
+    assert grown["usual"] > 2 * grown["bounded"]  # else the bound is needed no longer
 
 
 def test_names_of_models(tmp_path: Path) -> None:
