@@ -4,10 +4,10 @@ Every model has a queue and one thread. The thread takes the longest input of th
 first, and beside it those of like length of all that wait, of each request in turn: as many as give
 the most tokens for the time, padding and what a batch costs by itself counted
 (:mod:`bertine.serving.pace`), within a budget. To fill the budget instead would cost 64 clients a
-tenth of the throughput. A request that is not done goes to the end of the queue, so nobody waits
-for more than one small batch for each request before, and a single text is not behind a request of
-hundreds. A thread waits for company, by a bound in milliseconds, only when there was some just
-before: a client that is alone is answered at once.
+tenth of the throughput, in a simulation. A request that is not done goes to the end of the queue,
+so nobody waits for more than one small batch for each request before, and a single text is not
+behind a request of hundreds. A thread waits for company, by a bound in milliseconds, only when
+there was some just before: a client that is alone is answered at once.
 """
 
 from __future__ import annotations
