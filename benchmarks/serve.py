@@ -11,6 +11,7 @@ other work on the machine hardly moves: what the server spends on all but the mo
     python benchmarks/serve.py                        BERT-base with random weights
     python benchmarks/serve.py --size mini            a small model: mostly HTTP is measured
     python benchmarks/serve.py --model DIR            a model of your own, with a task
+    python benchmarks/serve.py --soak 600             also ten minutes of load, memory by the minute
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Load:
             body = json.dumps({"texts": [texts[at % len(texts)]]}).encode()
             at += 1
             head = (
-                "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\n\r\n"
             )
             began = time.perf_counter()
@@ -202,6 +203,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a directory with a classifier")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64, 256])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load")
+    parser.add_argument(
+        "--soak", type=float, default=0.0, metavar="S", help="of a last load, to watch the memory"
+    )
     parser.add_argument("--texts", type=int, default=2000, help="different ones")
     parser.add_argument("--mean-length", type=float, default=35.0, help="in tokens")
     parser.add_argument("--threads", type=int, default=2)
@@ -245,6 +249,7 @@ def measure(
                     "memory": [at_begin, resident(pid)],
                 }
             )
+        soaked = soak(port, pid, texts, given.soak)
     after = offline(predictor, texts, given.seconds / 2)
     figure = statistics.mean([before[0], after[0]])
     used = statistics.mean([before[1], after[1]])
@@ -271,7 +276,27 @@ def measure(
         ["clients", "texts/s", "of offline", "by processor", "p50 ms", "p99 ms", "answers", "MB"],
         rows,
     )
-    return {"offline": [before, after], "loads": loads, "load_average": os.getloadavg()[0]}
+    for answered, size in soaked:
+        print(f"after {answered:,} more answers {size / 1e6:,.0f} MB")
+    return {
+        "offline": [before, after],
+        "loads": loads,
+        "soak": soaked,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def soak(port: int, pid: int, texts: Sequence[str], seconds: float) -> list[tuple[int, int]]:
+    """A load of 64 clients in ten parts: answers so far and bytes in memory after each. Texts of
+    all lengths come together in ever new ways, so what is kept by shape shows here."""
+    found: list[tuple[int, int]] = []
+    answered = 0
+    for part in range(10 if seconds else 0):
+        shuffled = np.random.default_rng(part).permutation(texts).tolist()
+        load, _ = asyncio.run(drive(port, shuffled, 64, seconds / 10))
+        answered += load.codes[200]
+        found.append((answered, resident(pid)))
+    return found
 
 
 if __name__ == "__main__":

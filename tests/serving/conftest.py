@@ -18,7 +18,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 import toys
-from bertine.serving.app import Engine
+from bertine.serving.engine import Engine
+from bertine.serving.hosts import Hosts
 from bertine.serving.limits import Limits
 from bertine.serving.serve import Server, bound_socket
 from bertine.serving.served import Served
@@ -76,6 +77,14 @@ class Client:
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             yield connection
 
+    def refused(self, reason: str) -> float:
+        """Connections that were ended for this."""
+        found = self.engine.metrics.registry.get_sample_value(
+            "bertine_connections_refused_total", {"reason": reason}
+        )
+        assert found is not None, f"no count of {reason}"
+        return found
+
     def raw(self, data: bytes, timeout: float = 30.0) -> bytes:
         """All that comes back until the server closes the connection."""
         with self.connected(timeout) as connection:
@@ -96,7 +105,7 @@ def post(path: str, body: bytes, *headers: str, length: int | None = None) -> by
     size = len(body) if length is None else length
     lines = [
         f"POST {path} HTTP/1.1",
-        "host: x",
+        "host: localhost",
         "content-type: application/json",
         f"content-length: {size}",
         "connection: close",
@@ -106,16 +115,25 @@ def post(path: str, body: bytes, *headers: str, length: int | None = None) -> by
 
 
 @contextlib.contextmanager
-def running(models: dict[str, Path], api_key: str | None = None, **limits: Any) -> Iterator[Client]:
-    """A server in this process, on a free port, in a thread of its own."""
+def running(
+    models: dict[str, Path],
+    api_key: str | None = None,
+    hosts: Hosts | None = None,
+    send_buffer: int | None = None,
+    **limits: Any,
+) -> Iterator[Client]:
+    """A server in this process, on a free port, in a thread of its own; the kernel's buffer of
+    answers may be made small."""
     bounds = Limits(**limits)
     served = [
         Served.load(name, path, bounds, device="cpu", precision="fp32")
         for name, path in models.items()
     ]
     engine = Engine(served, bounds)
-    server = Server(engine, api_key)
+    server = Server(engine, api_key, hosts)
     listener = bound_socket("127.0.0.1", 0)
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     deadline = time.monotonic() + 20

@@ -4,6 +4,7 @@ mistake."""
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from bertine.serving.batcher import Batcher, Closed, Done, QueueFull, Turns
+from bertine.serving.pace import Pace
 
 
 class Model:
@@ -117,6 +119,43 @@ def test_like_lengths_are_computed_together_and_the_oldest_is_among_them(
     run(work())
     # Three of 100 tokens are 300; 20, 24 and 18 are alike.
     assert [sorted(batch) for batch in model.batches] == [[0], [1, 3, 6], [2, 4, 5]]
+
+
+def test_what_would_be_mostly_padding_is_left_for_the_next_batch(model: Model, make: Make) -> None:
+    batcher = make(max_tokens=10_000)
+    costs = [100, 20, 99, 21, 19, 98, 20, 97, 18, 20]
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [99], [1]))
+        await begun(model)
+        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in range(10)]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    assert [sorted(batch) for batch in model.batches] == [[99], [0, 2, 5, 7], [1, 3, 4, 6, 8, 9]]
+
+
+def test_the_cost_of_a_batch_is_learned() -> None:
+    draw = random.Random(3)
+    for overhead in (0.0, 30.0, 400.0):
+        pace = Pace()
+        assert pace.overhead == Pace().overhead > 0  # something usual, before there is any batch
+        pace.add(10, 60.0)  # the first one also packs weights
+        for _ in range(200):
+            tokens = draw.randint(3, 700)
+            pace.add(tokens, 0.001 * (tokens + overhead) * draw.uniform(0.95, 1.05))
+        assert pace.overhead == pytest.approx(overhead, rel=0.15, abs=8)
+    pace = Pace()
+    for _ in range(100):  # as many as there may be take no longer than one
+        pace.add(draw.randint(3, 700), 0.001 * draw.uniform(0.99, 1.01))
+    assert pace.overhead > 10_000
+    pace = Pace()
+    for _ in range(100):  # nothing can be told of batches that are alike
+        pace.add(draw.randint(62, 66), 0.001 * draw.uniform(0.9, 1.1))
+    assert pace.overhead == Pace().overhead
 
 
 def test_an_input_above_the_budget_is_a_batch_of_its_own(model: Model, make: Make) -> None:

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 import bertine.serving.serve as module
+import toys
 from bertine.errors import BertineError
+from bertine.inference.choosing import why_not_int8
 from bertine.serving.serve import bound_socket, listen, read_api_key, serve
 from bertine.serving.served import named_models
 
-SOURCE = Path(module.__file__).parents[2]
+SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
 
 
 @contextlib.contextmanager
@@ -46,10 +48,10 @@ def process(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], int
         running.wait()
 
 
-def ask(port: int, texts: list[str]) -> tuple[int, Any]:
+def ask(port: int, texts: list[str], host: str = "localhost") -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Host": host}
         connection.request("POST", "/predict", json.dumps({"texts": texts}), headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -57,8 +59,9 @@ def ask(port: int, texts: list[str]) -> tuple[int, Any]:
 
 @pytest.mark.slow
 def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -> None:
-    with process(f"pets={models['text']}", "--precision", "fp32") as (running, port):
-        status, answer = ask(port, ["the cat"])
+    options = ("--precision", "fp32", "--allowed-hosts", "pets.example")
+    with process(f"pets={models['text']}", *options) as (running, port):
+        status, answer = ask(port, ["the cat"], "pets.example")
         assert (status, answer["model"]) == (200, "pets")
         found: list[tuple[int, Any]] = []
         begun = [
@@ -68,7 +71,7 @@ def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -
         with socket.create_connection(("127.0.0.1", port)) as slow:
             body = json.dumps({"texts": ["the cat"]}).encode()
             head = (
-                "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\n\r\n"
             )
             slow.sendall(head.encode() + body[:5])
@@ -89,6 +92,53 @@ def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -
         assert "Traceback" not in errors
         with pytest.raises(ConnectionRefusedError):
             ask(port, ["the cat"])
+
+
+def test_few_kernels_are_kept_unless_the_user_says_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "77")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")  # so that it is put back
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    with pytest.raises(BertineError, match="is not a model directory"):
+        serve([tmp_path], port=0)
+    assert os.environ["LRU_CACHE_CAPACITY"] == "77"
+    assert 0 < int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
+
+
+#: Resident megabytes, after each of so many batches of ever new sizes.
+GROWTH = """
+import sys
+from pathlib import Path
+import torch, toys
+from bertine.inference.engine import Engine
+from bertine.models.memory import bound_kernels
+from bertine.models.model import Model
+if sys.argv[1] == "bounded":
+    bound_kernels()
+engine = Engine(Model(toys.config(max_position_embeddings=128), {}), precision="int8", threads=1)
+for number in range(1, 601):
+    ids = torch.zeros(1 + number % 7, 3 + number // 7, dtype=torch.int64)
+    with torch.inference_mode():
+        engine.backbone(ids).pooler_output
+    if number % 200 == 0:
+        print(int(Path("/proc/self/statm").read_text().split()[1]) * 4 // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not_int8() is not None, reason="no products of 8-bit integers here")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_memory_does_not_grow_with_every_size_of_a_batch() -> None:
+    grown = {}
+    for how in ("bounded", "usual"):
+        environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
+        command = [sys.executable, "-c", GROWTH, how]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        sizes = [int(line) for line in done.stdout.split()]
+        grown[how] = sizes[-1] - sizes[0]
+    assert grown["bounded"] < 100
+    assert grown["usual"] > 2 * grown["bounded"]  # else the bound is needed no longer
 
 
 def test_names_of_models(tmp_path: Path) -> None:
@@ -160,3 +210,5 @@ def test_no_such_model(tmp_path: Path) -> None:
         serve([tmp_path], port=0)
     with pytest.raises(BertineError, match="max_queue is 10"):
         serve([tmp_path], port=0, max_queue=10)
+    with pytest.raises(BertineError, match=r"allowed_hosts has 'http://a\.example'"):
+        serve([tmp_path], port=0, allowed_hosts="http://a.example")

@@ -101,7 +101,7 @@ def test_bytes_that_are_no_http(ask: Client) -> None:
 def test_clients_that_leave_at_any_moment(ask: Client) -> None:
     body = b'{"texts": ["the old cat", "the soup"], "model": "text"}'
     request = (
-        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n" % len(body)
     ) + body
     for length in range(0, len(request) + 1, 3):

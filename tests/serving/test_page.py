@@ -64,6 +64,13 @@ def page(browser: Any, ask: Client) -> Iterator[Any]:
     ] == []
 
 
+def picture(page: Any, name: str) -> None:
+    """Of each test its own."""
+    if folder := os.environ.get("PICTURES"):
+        test = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].split()[0]
+        page.screenshot(path=Path(folder) / f"{test}-{name}.png", full_page=True)
+
+
 def asked(page: Any, model: str, *values: str, tab: str | None = None) -> str:
     """Fill the form of `model` and press Enter or the button; the text of the answer."""
     page.select_option("#model", model)
@@ -75,8 +82,7 @@ def asked(page: Any, model: str, *values: str, tab: str | None = None) -> str:
         boxes.nth(number).fill(value)
     page.click("#ask")
     page.wait_for_selector("#result:not([hidden])")
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=Path(folder) / f"{tab or model}.png", full_page=True)
+    picture(page, tab or model)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     return str(page.inner_text("#result"))
 
@@ -165,8 +171,7 @@ def test_looking_inside(page: Any) -> None:
     page.keyboard.press("Enter")
     assert "“old” looks at" in page.inner_text("#attention p")
     assert page.locator("#attention line").count() <= len(tokens)
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=Path(folder) / "inside.png", full_page=True)
+    picture(page, "inside")
 
 
 def test_what_is_typed_is_text_and_never_a_part_of_the_page(page: Any) -> None:

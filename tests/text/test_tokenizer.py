@@ -354,3 +354,18 @@ def test_arrays_are_what_encodings_hold(uncased: Tokenizer) -> None:
         uncased.encode_arrays(["a"], max_length=1)
     with pytest.raises(ValueError, match="1 texts, but 2 pairs"):
         uncased.encode_arrays(["a"], ["b", "c"])
+
+
+def test_words_of_short_texts_are_counted_too(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertine.text.remembered._REMEMBERED", 200)
+    remembered = tokenizer._remembered
+    tokenizer.encode_plain([" ".join(f"w{number}" for number in range(150))])
+    tokenizer.encode_plain(["twice once twice"])  # a few words, beside many that are remembered
+    tokenizer.encode_plain([" ".join(f"v{number}" for number in range(60))])
+    tokenizer.encode_plain(["cat"])  # too many: the half that came most often stays
+    assert "twice" in remembered
+    assert "once" not in remembered
+    assert "w0" in remembered
+    assert len(remembered) == 101

@@ -28,6 +28,13 @@ def _add_arguments(parser: Parser) -> None:
         help="with the key that requests must have (not given: BERTINE_API_KEY of the environment, "
         "else none)",
     )
+    parser.add_argument(
+        "--allowed-hosts",
+        metavar="NAME",
+        nargs="+",
+        help="by which it may be asked, beside localhost, ADDRESS and all that are numbers; "
+        "*.NAME: all under it; *: every one",
+    )
     add_machine_arguments(parser, int8=True)
     group = parser.add_argument_group("batches")
     group.add_argument(
@@ -57,7 +64,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="S",
         type=real(),
         default=10.0,
-        help="for a client to send its headers, and its body",
+        help="for a client to send its headers, and its body, and to take 16 KB of the answer",
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from bertine.errors import BertineError
 
 #: What a client may decide by, under the names that OpenAI's clients know where they have one.
 TYPES = {
@@ -57,8 +59,13 @@ def error_body(status: int, message: str) -> dict[str, Any]:
     return {"error": {"message": " ".join(message.split()), "type": kind, "code": status}}
 
 
-def error_response(error: HTTPException) -> JSONResponse:
-    """The answer for `error`, ours or Starlette's own (unknown path, wrong method)."""
+def error_response(error: Exception) -> JSONResponse:
+    """The answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
+    mistake, or a fault, of which nothing is told."""
+    if isinstance(error, BertineError):
+        return JSONResponse(error_body(422, str(error)), 422)
+    if not isinstance(error, HTTPException):
+        return JSONResponse(error_body(500, "a fault of the server; its log says more"), 500)
     message = str(error.detail)
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         phrase = HTTPStatus(error.status_code).phrase.lower()

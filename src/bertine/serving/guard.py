@@ -1,30 +1,39 @@
-"""What stands before the application: the key, the body's bounds, the time of a request.
+"""What stands before the application: the host that is named, the key, the body's bounds, the time
+of a request.
 
 A body is read here, whole, before anything looks at it: counted as it comes (a declared length is
-believed only where it is too large), within a time. Then the application has until the request's
-deadline; when the client leaves before, its work is given up.
+believed only where it is too large), within a time. Then whoever answers the path has until the
+request's deadline; when the client leaves before, the work is given up. Answers are called from
+here: FastAPI describes their paths, but its way to them costs more than all the rest of a request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
+import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any
 
-from fastapi import HTTPException
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
+from bertine.errors import BertineError
 from bertine.serving.errors import ApiError, error_response
+from bertine.serving.hosts import Hosts
 from bertine.serving.limits import Limits
 from bertine.serving.metrics import Metrics
+
+log = logging.getLogger("bertine.serving")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+#: The body of a request → what is answered.
+Answer = Callable[[bytes], Coroutine[Any, Any, Response]]
 
 #: Paths that need no key: they tell nothing of the models' answers.
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
@@ -43,17 +52,27 @@ class Guard:
     """An ASGI application around another one.
 
     Args:
-        app: the application.
+        app: the application, for all but the `answers`.
+        answers: by path, to what is sent there by POST.
         limits: of size and time.
         api_key: that requests must have as ``Authorization: Bearer KEY``; None: no key.
+        hosts: that requests may name.
         metrics: count every answer.
         paths: that have a count of their own; the others have one in common.
     """
 
     def __init__(
-        self, app: App, limits: Limits, api_key: str | None, metrics: Metrics, paths: frozenset[str]
+        self,
+        app: App,
+        answers: Mapping[str, Answer],
+        limits: Limits,
+        api_key: str | None,
+        hosts: Hosts,
+        metrics: Metrics,
+        paths: frozenset[str],
     ) -> None:
-        self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
+        self.app, self.answers, self.limits, self.hosts = app, answers, limits, hosts
+        self.metrics, self.paths = metrics, paths
         self._key = None if api_key is None else _digest(api_key.encode())
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -66,7 +85,9 @@ class Guard:
             await self._serve(scope, receive, answered, began + self.limits.request_timeout)
         except _Gone:
             answered.status = GONE
-        except HTTPException as error:
+        except Exception as error:
+            if not isinstance(error, HTTPException | BertineError):
+                log.exception("%s: a fault", scope["path"])
             if not answered.status:
                 await error_response(error)(scope, receive, answered)
         finally:
@@ -78,8 +99,10 @@ class Guard:
     ) -> None:
         headers = dict(scope["headers"])
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        self.hosts.check(scope["headers"], scope["http_version"], close=has_body)
         self._check_key(scope, headers, close=has_body)
-        if scope["method"] != "POST":
+        answer = self.answers.get(scope["path"]) if scope["method"] == "POST" else None
+        if answer is None:
             send.close = has_body  # nobody reads it
             await self.app(scope, receive, send)
             return
@@ -87,7 +110,9 @@ class Guard:
         body = await self._body(headers, receive)
         if kind != b"application/json":
             raise ApiError(415, "send JSON, with the header Content-Type: application/json")
-        await self._answer(scope, body, receive, send, deadline)
+        response = await self._in_time(answer(body), receive, deadline)
+        # From here on the connection watches that the client reads.
+        await response(scope, receive, send)
 
     def _check_key(
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes], close: bool
@@ -111,14 +136,11 @@ class Guard:
             _Gone: the client left.
         """
         limit = self.limits.max_body_bytes
-        too_large = ApiError(
-            413, f"the body has more than {limit} bytes; send fewer or shorter texts", close=True
-        )
         declared = headers.get(b"content-length", b"")
         length = int(declared) if declared.isdigit() and len(declared) < 19 else 0
         waits = headers.get(b"expect", b"").lower() == b"100-continue"
         if length > limit and (waits or length > _THROWN_AWAY * limit):
-            raise too_large
+            raise self._too_large()
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.limits.read_timeout):
@@ -131,7 +153,7 @@ class Guard:
                     if size <= limit:
                         body += chunk
                     elif size > _THROWN_AWAY * limit:
-                        raise too_large
+                        raise self._too_large()
                     if not message.get("more_body", False):
                         break
         except TimeoutError:
@@ -141,55 +163,56 @@ class Guard:
                 close=True,
             ) from None
         if size > limit:
-            raise too_large
+            raise self._too_large()
         return bytes(body)
 
-    async def _answer(
-        self,
-        scope: MutableMapping[str, Any],
-        body: bytes,
-        receive: Receive,
-        send: _Answered,
-        deadline: float,
-    ) -> None:
-        """Let the application answer, unless the client leaves or the time is over."""
-        given = False
+    def _too_large(self) -> ApiError:
+        limit = self.limits.max_body_bytes
+        return ApiError(
+            413, f"the body has more than {limit} bytes; send fewer or shorter texts", close=True
+        )
 
-        async def replay() -> Message:
-            nonlocal given
-            if not given:
-                given = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await asyncio.shield(leaves)
+    async def _in_time(
+        self, work: Coroutine[Any, Any, Response], receive: Receive, deadline: float
+    ) -> Response:
+        """What `work` gives, unless the client leaves or the time is over before.
 
-        async def leave() -> Message:
-            while (message := await receive())["type"] != "http.disconnect":
+        Raises:
+            ApiError: the time is over (504).
+            _Gone: the client left.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        working, gone = True, False
+
+        async def leave() -> None:
+            nonlocal gone
+            while (await receive())["type"] != "http.disconnect":
                 pass
-            return message
+            if working:
+                gone = True
+                task.cancel()
 
         leaves = asyncio.ensure_future(leave())
-        answer = asyncio.ensure_future(self.app(scope, replay, send))
         try:
-            left = max(0.0, deadline - time.monotonic())
-            await asyncio.wait({answer, leaves}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                answer.result()
-                return
-            gone = leaves.done()
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())) as timer:
+                return await work
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise ApiError(
+                504,
+                f"no answer within {self.limits.request_timeout:g} s; send fewer or shorter texts, "
+                "or try again later",
+                retry_after=1,
+            ) from None
+        except asyncio.CancelledError:
+            if not gone or task.uncancel():
+                raise  # it was not the client
+            raise _Gone from None
         finally:
-            for task in (answer, leaves):
-                if not task.done():
-                    task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await answer
-        if gone:
-            raise _Gone
-        raise ApiError(
-            504,
-            f"no answer within {self.limits.request_timeout:g} s; send fewer or shorter texts, "
-            "or try again later",
-            retry_after=1,
-        )
+            working = False
+            leaves.cancel()
 
 
 class _Answered:

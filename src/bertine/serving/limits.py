@@ -24,7 +24,8 @@ class Limits:
         max_batch_tokens: computed together; a longer input is computed by itself.
         max_wait_ms: how long a request waits for others to be computed with.
         request_timeout: seconds from a request's first byte to its answer (504).
-        read_timeout: seconds that a client has for the headers, and again for the body (408).
+        read_timeout: seconds that a client has for the headers, again for the body (408), and
+            again for each 16 KB of the answer.
         explain_characters: of a text that is explained (422).
         explain_tokens: of a text that is explained; more are cut off, and counted.
         max_masks: in one text (422).

@@ -15,6 +15,7 @@ from prometheus_client import (
 )
 
 from bertine.serving.batcher import Done
+from bertine.serving.protocol import REFUSALS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -23,7 +24,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 class Metrics:
     """The metrics of one server, in a registry of their own. Labels are bounded: paths, status
-    codes, models and operations, never what a client sends."""
+    codes, reasons, models and operations, never what a client sends."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -71,6 +72,14 @@ class Metrics:
         self.queue = Gauge(
             "bertine_queue_inputs", "Inputs that wait", ("model",), registry=self.registry
         )
+        refused = Counter(
+            "bertine_connections_refused",
+            "Connections that were ended before there was a request to answer, or because the "
+            "client does not read its answers",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._refused = {reason: refused.labels(reason) for reason in REFUSALS}
         self.total_requests = 0
         self._inputs: dict[str, int] = {}  # of each model, whose thread alone counts them
 
@@ -84,6 +93,10 @@ class Metrics:
         self.requests.labels(path, str(code)).inc()
         self.seconds.labels(path).observe(seconds)
         self.total_requests += 1
+
+    def connection_refused(self, reason: str) -> None:
+        """Count one of :data:`~bertine.serving.protocol.REFUSALS`."""
+        self._refused[reason].inc()
 
     def batch_counter(self, model: str) -> Callable[[Done], None]:
         """What counts the batches of `model`."""

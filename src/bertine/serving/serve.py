@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import ipaddress
 import os
 import signal
@@ -16,13 +17,16 @@ from pathlib import Path
 from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.models.memory import bound_kernels
 from bertine.serving.limits import Limits
 from bertine.serving.served import Served, named_models
 
 try:
     import uvicorn
 
-    from bertine.serving.app import Engine, create_app
+    from bertine.serving.app import create_app
+    from bertine.serving.engine import Engine
+    from bertine.serving.hosts import Hosts
     from bertine.serving.protocol import bounded_protocol
 except ModuleNotFoundError as error:
     if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client", "starlette"):
@@ -69,6 +73,7 @@ def serve(
     device: str | None = None,
     precision: str = "auto",
     api_key_file: Path | str | None = None,
+    allowed_hosts: Sequence[str] | str | None = None,
     max_wait_ms: float = 5.0,
     max_batch_tokens: int = 1024,
     max_queue: int = 1024,
@@ -90,6 +95,8 @@ def serve(
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``.
         api_key_file: a file with the key that requests must have as ``Authorization: Bearer KEY``;
             None: what the environment's BERTINE_API_KEY says, else no key.
+        allowed_hosts: names that requests may have in their Host header beside localhost,
+            addresses and `host`; ``*.example.com``: all under it; ``*``: every one.
         max_wait_ms: how long a request waits for others to be computed with.
         max_batch_tokens: computed together.
         max_queue: inputs that wait for a model.
@@ -98,11 +105,12 @@ def serve(
         max_body_bytes: of a request.
         max_connections: open at once.
         request_timeout: seconds until the answer.
-        read_timeout: seconds for a client to send its headers, and its body.
+        read_timeout: seconds for a client to send its headers, and its body, and to take the next
+            16 KB of the answer.
 
     Raises:
         BertineError: no such model, a name twice, a port that is taken, a key that is empty, a
-            bound that leaves nothing to serve.
+            bound that leaves nothing to serve, an allowed host that is no name.
     """
     limits = Limits(
         max_body_bytes=max_body_bytes,
@@ -117,6 +125,9 @@ def serve(
     )
     paths = named_models([models] if isinstance(models, str | Path) else models)
     key = read_api_key(api_key_file)
+    allowed = [allowed_hosts] if isinstance(allowed_hosts, str) else allowed_hosts or ()
+    hosts = Hosts(host, allowed)
+    bound_kernels()
     with contextlib.closing(bound_socket(host, port)) as listener:
         engine = Engine(
             [
@@ -133,12 +144,15 @@ def serve(
                     f"{where} may be reached from other machines, and there is no key: anybody "
                     f"there can ask; set {API_KEY}"
                 )
-            server = Server(engine, key)
+            server = Server(engine, key, hosts)
             listen(listener)  # from here on nobody is turned away
             say(
                 f"serving {', '.join(paths)} at http://{shown}:{number}/ (page), /docs (what there "
                 "is to ask); Ctrl-C ends it"
             )
+            # What is loaded by now stays: collections need not look at it again and again.
+            gc.collect()
+            gc.freeze()
             began = time.monotonic()
             server.run([listener])
             seconds = time.monotonic() - began
@@ -154,14 +168,19 @@ class Server(uvicorn.Server):
     Args:
         engine: stays open when the server ends.
         api_key: None: no key.
+        hosts: that requests may name; None: those of a server on loopback.
     """
 
-    def __init__(self, engine: Engine, api_key: str | None = None) -> None:
+    def __init__(
+        self, engine: Engine, api_key: str | None = None, hosts: Hosts | None = None
+    ) -> None:
         limits = engine.limits
         super().__init__(
             uvicorn.Config(
-                create_app(engine, api_key),
-                http=bounded_protocol(limits.max_connections, limits.read_timeout),
+                create_app(engine, api_key, hosts or Hosts()),
+                http=bounded_protocol(
+                    limits.max_connections, limits.read_timeout, engine.metrics.connection_refused
+                ),
                 ws="none",
                 lifespan="off",
                 log_level="warning",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,32 @@ class _Numbers(dict[str, int]):
         return number
 
 
+class _Growing:
+    """An array that grows at its end; what is there is copied when it has doubled, not each time:
+    a server that meets a new word with every text would copy megabytes for it.
+
+    Attributes:
+        size: how many numbers there are.
+    """
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._room, self.size = values, len(values)
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """All of them; no copy."""
+        return self._room[: self.size]
+
+    def extend(self, more: npt.NDArray[Any]) -> None:
+        end = self.size + len(more)
+        if end > len(self._room):
+            room = np.zeros(max(end, 2 * len(self._room)), self._room.dtype)
+            room[: self.size] = self.values
+            self._room = room
+        self._room[self.size : end] = more
+        self.size = end
+
+
 class RememberedWords:
     """The pieces of words, each tokenized once. Not for several threads at a time.
 
@@ -58,10 +85,10 @@ class RememberedWords:
     def _clear(self) -> None:
         self._numbers = _Numbers()
         # By the number of a word: where its pieces are, how many, how often it came.
-        self._starts = np.zeros(0, np.int64)
-        self._lengths = np.zeros(0, np.int64)
-        self._uses = np.zeros(0, np.int64)
-        self._pieces: Ids = np.zeros(0, np.int32)
+        self._starts = _Growing(np.zeros(0, np.int64))
+        self._lengths = _Growing(np.zeros(0, np.int64))
+        self._uses = _Growing(np.zeros(0, np.int64))
+        self._pieces = _Growing(np.zeros(0, np.int32))
 
     def encode(self, words: Sequence[Sequence[str]]) -> tuple[Ids, npt.NDArray[np.int64]]:
         """The pieces of the words of some texts.
@@ -70,7 +97,7 @@ class RememberedWords:
             int32 [pieces], all one after the other; int64 [texts], how many each text has.
         """
         counts = np.fromiter(map(len, words), np.int64, len(words))
-        if len(self._numbers) > _REMEMBERED or len(self._pieces) > 8 * _REMEMBERED:
+        if len(self._numbers) > _REMEMBERED or self._pieces.size > 8 * _REMEMBERED:
             self._forget()
         numbers = np.fromiter(
             map(self._numbers.__getitem__, chain.from_iterable(words)), np.int32, int(counts.sum())
@@ -82,8 +109,12 @@ class RememberedWords:
             except BaseException:
                 self._clear()  # numbers without pieces
                 raise
-        self._uses += np.bincount(numbers, minlength=len(self._uses))
-        ends = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
+        uses = self._uses.values
+        if len(numbers) < len(uses) // 8:
+            np.add.at(uses, numbers, 1)  # the time that a short text takes is its own
+        else:
+            uses += np.bincount(numbers, minlength=len(uses))
+        ends = np.concatenate([[0], np.cumsum(self._lengths.values[numbers])])
         ids = self._gathered(numbers)
         for word in fresh:
             if len(word) > _LONGEST:
@@ -98,9 +129,10 @@ class RememberedWords:
 
     def _gathered(self, numbers: npt.NDArray[np.integer]) -> Ids:
         """The pieces of the words with these numbers."""
-        lengths = self._lengths[numbers]
-        shift = self._starts[numbers] - (np.cumsum(lengths) - lengths)
-        return self._pieces[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))]
+        lengths = self._lengths.values[numbers]
+        shift = self._starts.values[numbers] - (np.cumsum(lengths) - lengths)
+        found: Ids = self._pieces.values[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))]
+        return found
 
     def _learn(self, words: list[str]) -> None:
         """Tokenize new words, whose numbers are the next ones."""
@@ -122,28 +154,27 @@ class RememberedWords:
         is_alone = np.array(alone)
         lengths[~is_alone] = np.diff(ends, prepend=-1) - 1
         lengths[is_alone] = [len(ids) for ids in lone]
-        begin = len(self._pieces)
+        begin = self._pieces.size
         starts[~is_alone] = begin + ends - lengths[~is_alone]
         # Of lone words, behind the others.
         starts[is_alone] = begin + len(flat) + np.cumsum(lengths[is_alone]) - lengths[is_alone]
-        self._pieces = np.concatenate(
-            [self._pieces, flat, np.fromiter(chain.from_iterable(lone), np.int32)]
-        )
-        self._starts = np.concatenate([self._starts, starts])
-        self._lengths = np.concatenate([self._lengths, lengths])
-        self._uses = np.concatenate([self._uses, np.zeros(len(words), np.int64)])
+        self._pieces.extend(flat)
+        self._pieces.extend(np.fromiter(chain.from_iterable(lone), np.int32))
+        self._starts.extend(starts)
+        self._lengths.extend(lengths)
+        self._uses.extend(np.zeros(len(words), np.int64))
 
     def _forget(self) -> None:
         """Keep the half of the words that came most often, and of them no count."""
         names = list(self._numbers)
         old = np.fromiter(self._numbers.values(), np.int64, len(names))
-        kept = np.sort(np.argsort(-self._uses[old], kind="stable")[: _REMEMBERED // 2])
+        kept = np.sort(np.argsort(-self._uses.values[old], kind="stable")[: _REMEMBERED // 2])
         pieces = self._gathered(old[kept])
-        lengths = self._lengths[old[kept]]
+        lengths = self._lengths.values[old[kept]]
         self._numbers = _Numbers()
         for place in kept.tolist():
             self._numbers[names[place]] = self._numbers.count
             self._numbers.count += 1
-        self._pieces, self._lengths = pieces, lengths
-        self._starts = np.cumsum(lengths) - lengths
-        self._uses = np.zeros(len(lengths), np.int64)
+        self._pieces, self._lengths = _Growing(pieces), _Growing(lengths)
+        self._starts = _Growing(np.cumsum(lengths) - lengths)
+        self._uses = _Growing(np.zeros(len(lengths), np.int64))

@@ -1,0 +1,122 @@
+"""The models of a server, and what computes for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from bertine.serving.batcher import Batcher, Closed, QueueFull, Turns
+from bertine.serving.errors import ApiError
+from bertine.serving.limits import Limits
+from bertine.serving.metrics import Metrics
+from bertine.serving.served import Served
+
+Result = TypeVar("Result")
+
+#: Characters (or numbers of an answer) from which on work leaves the thread of the event loop, so
+#: that other requests are not kept waiting by it.
+_ASIDE = 20_000
+
+
+class Engine:
+    """The models of a server and their batchers.
+
+    Args:
+        models: at least one; the first answers requests that name none.
+        limits: of the server.
+    """
+
+    def __init__(self, models: Sequence[Served], limits: Limits) -> None:
+        self.models = {model.name: model for model in models}
+        self.first = models[0].name
+        self.limits, self.metrics = limits, Metrics()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
+        self._long: set[Future[Any]] = set()  # what runs there and takes long
+        turns = Turns()
+        self.batchers = {
+            model.name: Batcher(
+                model.operations,
+                max_tokens=limits.max_batch_tokens,
+                max_queue=limits.max_queue,
+                max_wait=limits.max_wait_ms / 1000,
+                turns=turns,
+                on_batch=self.metrics.batch_counter(model.name),
+                name=model.name,
+            )
+            for model in models
+        }
+        for name, batcher in self.batchers.items():
+            self.metrics.watch_queue(name, lambda batcher=batcher: batcher.waiting)  # type: ignore[misc]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model answers."""
+        return all(batcher.alive for batcher in self.batchers.values())
+
+    def model(self, name: str | None, operation: str) -> Served:
+        """The model that a request means; without a name the first that does this.
+
+        Raises:
+            ApiError: there is none of this name (404), or it does not do this (422).
+        """
+        able = [each for each in self.models.values() if operation in each.operations]
+        if name is None and able:
+            return able[0]
+        served = self.models.get(self.first if name is None else name)
+        if served is None:
+            known = ", ".join(list(self.models)[:20])
+            raise ApiError(404, f"there is no model {name!r} here; there is {known}")
+        if operation not in served.operations:
+            others = ", ".join(each.name for each in able[:20])
+            raise ApiError(
+                422,
+                f"the model {served.name!r} is for {served.task!r} and has no {operation}"
+                + (f"; ask {others}" if able else ""),
+            )
+        return served
+
+    async def compute(
+        self, served: Served, operation: str, inputs: Sequence[Any], costs: Sequence[int]
+    ) -> list[Any]:
+        """Results for `inputs` from the model's batcher.
+
+        Raises:
+            ApiError: too many inputs (422), a full queue (429), the server is ending (503), what
+                the model finds wrong with them (422).
+        """
+        most = max(self.limits.max_texts, self.limits.max_queue // 2)
+        if len(inputs) > most:  # one request is not to fill the queue
+            raise ApiError(
+                422,
+                f"the texts make {len(inputs)} inputs, but at most {most} are taken at a time; "
+                "send fewer or shorter texts",
+            )
+        try:
+            return await self.batchers[served.name].submit(operation, inputs, costs)
+        except QueueFull as error:
+            raise ApiError(
+                429,
+                f"too many texts are waiting; try again in {error.retry_after} s",
+                retry_after=error.retry_after,
+            ) from None
+        except Closed:
+            raise ApiError(503, "the server is ending; try another one", retry_after=5) from None
+
+    async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
+        """``work(*args)``, in another thread where its `size` says that it takes long, or where it
+        might wait for such work: the tokenizer serves one at a time."""
+        if size < _ASIDE and not self._long:
+            return work(*args)
+        future = self._pool.submit(work, *args)
+        if size >= _ASIDE:
+            self._long.add(future)
+            future.add_done_callback(self._long.discard)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Answer what waits, and end the threads."""
+        for batcher in self.batchers.values():
+            batcher.close(self.limits.request_timeout)
+        self._pool.shutdown(wait=False, cancel_futures=True)
