@@ -115,7 +115,10 @@ class PackedBackbone(nn.Module):
         the output may have a smaller T. To be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
         rows = Rows(b, t)
-        if attention_mask is not None:
+        if attention_mask is not None and b == 1:
+            t = int(attention_mask.sum())
+            rows = Rows(1, t)
+        elif attention_mask is not None:
             lengths = attention_mask.sum(1)
             t = int(lengths.max())
             rows = Rows.of(lengths, t)

@@ -25,7 +25,16 @@ from torch import Tensor, nn
 
 from bertine.models.bert import BertBackbone
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
-from bertine.models.packed import FUSED_ACTIVATIONS, Rows, attend, norm_of
+from bertine.models.packed import (
+    FEW_ROWS,
+    FUSED_ACTIVATIONS,
+    Rows,
+    attend,
+    attend_few,
+    norm_of,
+    scaled_queries,
+)
+from bertine.models.quick_bytes import QuickLinear, has_quick_bytes
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
 _MARGIN = 1.1
@@ -154,9 +163,10 @@ class Int8Linear:
         weight: fp32 [F, K].
         bias: fp32 [F].
         grid: of the input.
+        quick: also keep the weight as :mod:`bertine.models.quick_bytes` takes it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid, quick: bool = False) -> None:
         weight = weight.detach().float()
         scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
         rounded = (weight / scale[:, None]).round_().to(torch.int8)
@@ -164,6 +174,12 @@ class Int8Linear:
         self._scale, self._grid = scale, grid
         self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
         self._bias = bias.detach().float().clone()
+        if quick:
+            self._quick = QuickLinear(rounded, scale, self._bias, grid.scale, grid.zero)
+
+    def few(self, x: Tensor) -> Tensor:
+        """x fp32 [N, K] of few rows → fp32 [N, F]; only if it was made `quick`."""
+        return self._quick(x)
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
@@ -217,10 +233,11 @@ class Int8Layer:
         split: bool = False,
     ) -> None:
         self.heads = layer.attention.heads
-        size = layer.attention.qkv.in_features
-        weight, bias = layer.attention.qkv.weight.detach(), layer.attention.qkv.bias.detach()
+        self._quick = quick = has_quick_bytes()
+        weight, bias = scaled_queries(layer)
+        size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
-        self.divisor = _divisor(ranges.qkv, weight)
+        self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
         self._divisor = _divisor(ranges.up, up.weight)
         weight = weight * self.divisor
         self._input = Grid.over(*ranges.qkv.ends(self.divisor))
@@ -233,13 +250,13 @@ class Int8Layer:
         self._up_apart_bias = up.bias[apart].clone()
         self._down_apart = down_weight[:, apart].t().contiguous()
         down_weight[:, apart] = 0.0
-        self._qkv = Int8Linear(weight, bias, self._input)
+        self._qkv = Int8Linear(weight, bias, self._input, quick)
         if split:
             self._q = Int8Linear(weight[:size], bias[:size], self._input)
             self._kv = Int8Linear(weight[size:], bias[size:], self._input)
-        self._out = Int8Linear(out.weight, out.bias, self._mixed)
-        self._up = Int8Linear(up_weight, up.bias, self._inner_input)
-        self._down = Int8Linear(down_weight, down.bias, self._inner)
+        self._out = Int8Linear(out.weight, out.bias, self._mixed, quick)
+        self._up = Int8Linear(up_weight, up.bias, self._inner_input, quick)
+        self._down = Int8Linear(down_weight, down.bias, self._inner, quick)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
         self._output_norm = norm_of(layer.output_norm, next_divisor)
         self._fused = FUSED_ACTIVATIONS.get(act)
@@ -248,6 +265,8 @@ class Int8Layer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
         b, t, a = rows.sequences, rows.length, self.heads
+        if self._quick and b * t <= FEW_ROWS:
+            return self._few(x, attend_few(self._qkv.few(x), rows, a, torch.bfloat16))
         qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
         mixed = attend(q, k, v, rows).transpose(1, 2)
@@ -256,6 +275,9 @@ class Int8Layer:
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
         b, t, a = rows.sequences, rows.length, self.heads
+        if self._quick and b * t <= FEW_ROWS:
+            mixed = attend_few(self._qkv.few(x), rows, a, torch.bfloat16, first=True)
+            return self._few(x.view(b, t, -1)[:, 0], mixed)
         rounded = self._input.round(x)
         first = rounded.view(b, t, -1)[:, 0].contiguous()
         q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
@@ -275,6 +297,14 @@ class Int8Layer:
         apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
         x = x.mul_(self._divisor).addmm_(apart, self._down_apart)
         return self._output_norm(self._down.added_to(x, inner))
+
+    def _few(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """:meth:`_rest` for few rows; x is not overwritten."""
+        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
+        x = self._attention_norm(self._out.few(wide).addcmul_(x, self.divisor))
+        apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
+        inner = self._down.few(self._act(self._up.few(x)))
+        return self._output_norm(inner.addcmul_(x, self._divisor).addmm_(apart, self._down_apart))
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
