@@ -215,7 +215,10 @@ def test_attention(length: int) -> None:
     # From one tensor, of several sequences and of one; [B, T, A, D].
     qkv = torch.stack([scaled, k, v]).permute(1, 3, 0, 2, 4).reshape(2 * length, -1)
     expected = expected.transpose(1, 2)
-    for part, given, right in ((qkv, rows, expected), (qkv[:length], Rows(1, length), expected[:1])):
+    for part, given, right in (
+        (qkv, rows, expected),
+        (qkv[:length], Rows(1, length), expected[:1]),
+    ):
         found = attend_few(part, given, 3, torch.float32)
         assert torch.allclose(found, right, atol=1e-5)
         first = attend_few(part, given, 3, torch.float32, first=True)
