@@ -243,19 +243,24 @@ class Int8Layer:
         self._input = Grid.over(*ranges.qkv.ends(self.divisor))
         self._mixed = Grid.over(*ranges.out.ends())
         self._inner_input = Grid.over(*ranges.up.ends(self._divisor))
-        apart = ranges.down.largest().topk(min(_APART, up.out_features)).indices
+        reach = ranges.down.largest()
+        # Those that reach furthest become the last neurons.
+        order = reach.argsort(stable=True)
+        apart = order[max(0, len(order) - _APART) :]
         self._inner = Grid.over(*ranges.down.without(apart).ends())
-        up_weight, down_weight = up.weight * self._divisor, down.weight.clone()
-        self._up_apart = up_weight[apart].t().contiguous()
-        self._up_apart_bias = up.bias[apart].clone()
-        self._down_apart = down_weight[:, apart].t().contiguous()
-        down_weight[:, apart] = 0.0
+        up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
+        down_weight = down.weight[:, order]
+        self._apart = slice(len(order) - len(apart), len(order))
+        self._up_apart = up_weight[self._apart].clone().t()
+        self._up_apart_bias = up_bias[self._apart].clone()
+        self._down_apart = down_weight[:, self._apart].t().contiguous()
+        down_weight[:, self._apart] = 0.0
         self._qkv = Int8Linear(weight, bias, self._input, quick)
         if split:
             self._q = Int8Linear(weight[:size], bias[:size], self._input)
             self._kv = Int8Linear(weight[size:], bias[size:], self._input)
         self._out = Int8Linear(out.weight, out.bias, self._mixed, quick)
-        self._up = Int8Linear(up_weight, up.bias, self._inner_input, quick)
+        self._up = Int8Linear(up_weight, up_bias, self._inner_input, quick)
         self._down = Int8Linear(down_weight, down.bias, self._inner, quick)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
         self._output_norm = norm_of(layer.output_norm, next_divisor)
@@ -302,9 +307,11 @@ class Int8Layer:
         """:meth:`_rest` for few rows; x is not overwritten."""
         wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
         x = self._attention_norm(self._out.few(wide).addcmul_(x, self.divisor))
-        apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
-        inner = self._down.few(self._act(self._up.few(x)))
-        return self._output_norm(inner.addcmul_(x, self._divisor).addmm_(apart, self._down_apart))
+        inner = self._up.few(x)
+        torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
+        inner = self._act(inner)
+        out = self._down.few(inner).addcmul_(x, self._divisor)
+        return self._output_norm(out.addmm_(inner[:, self._apart], self._down_apart))
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
