@@ -34,7 +34,6 @@ from bertine.models.packed import (
     norm_of,
     scaled_queries,
 )
-from bertine.models.quick_bytes import QuickLinear, has_quick_bytes
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
 _MARGIN = 1.1
@@ -138,7 +137,10 @@ class Grid:
         if not _has_quantize():
             return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
         quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
-        # Its bytes as they are: int_repr() would copy them, which takes longer than rounding.
+        if len(x) <= FEW_ROWS:
+            bytes_: Tensor = quantized.int_repr()
+            return bytes_
+        # Its bytes as they are: int_repr() copies them, which takes longer than rounding many.
         storage = quantized.untyped_storage()
         return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
 
@@ -163,10 +165,9 @@ class Int8Linear:
         weight: fp32 [F, K].
         bias: fp32 [F].
         grid: of the input.
-        quick: also keep the weight as :mod:`bertine.models.quick_bytes` takes it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid, quick: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid) -> None:
         weight = weight.detach().float()
         scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
         rounded = (weight / scale[:, None]).round_().to(torch.int8)
@@ -174,12 +175,6 @@ class Int8Linear:
         self._scale, self._grid = scale, grid
         self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
         self._bias = bias.detach().float().clone()
-        if quick:
-            self._quick = QuickLinear(rounded, scale, self._bias, grid.scale, grid.zero)
-
-    def few(self, x: Tensor) -> Tensor:
-        """x fp32 [N, K] of few rows → fp32 [N, F]; only if it was made `quick`."""
-        return self._quick(x)
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
@@ -233,7 +228,6 @@ class Int8Layer:
         split: bool = False,
     ) -> None:
         self.heads = layer.attention.heads
-        self._quick = quick = has_quick_bytes()
         weight, bias = scaled_queries(layer)
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
@@ -243,25 +237,20 @@ class Int8Layer:
         self._input = Grid.over(*ranges.qkv.ends(self.divisor))
         self._mixed = Grid.over(*ranges.out.ends())
         self._inner_input = Grid.over(*ranges.up.ends(self._divisor))
-        reach = ranges.down.largest()
-        # Those that reach furthest become the last neurons.
-        order = reach.argsort(stable=True)
-        apart = order[max(0, len(order) - _APART) :]
+        apart = ranges.down.largest().topk(min(_APART, up.out_features)).indices
         self._inner = Grid.over(*ranges.down.without(apart).ends())
-        up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
-        down_weight = down.weight[:, order]
-        self._apart = slice(len(order) - len(apart), len(order))
-        self._up_apart = up_weight[self._apart].clone().t()
-        self._up_apart_bias = up_bias[self._apart].clone()
-        self._down_apart = down_weight[:, self._apart].t().contiguous()
-        down_weight[:, self._apart] = 0.0
-        self._qkv = Int8Linear(weight, bias, self._input, quick)
+        up_weight, down_weight = up.weight * self._divisor, down.weight.clone()
+        self._up_apart = up_weight[apart].t()
+        self._up_apart_bias = up.bias[apart].clone()
+        self._down_apart = down_weight[:, apart].t().contiguous()
+        down_weight[:, apart] = 0.0
+        self._qkv = Int8Linear(weight, bias, self._input)
         if split:
             self._q = Int8Linear(weight[:size], bias[:size], self._input)
             self._kv = Int8Linear(weight[size:], bias[size:], self._input)
-        self._out = Int8Linear(out.weight, out.bias, self._mixed, quick)
-        self._up = Int8Linear(up_weight, up_bias, self._inner_input, quick)
-        self._down = Int8Linear(down_weight, down.bias, self._inner, quick)
+        self._out = Int8Linear(out.weight, out.bias, self._mixed)
+        self._up = Int8Linear(up_weight, up.bias, self._inner_input)
+        self._down = Int8Linear(down_weight, down.bias, self._inner)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
         self._output_norm = norm_of(layer.output_norm, next_divisor)
         self._fused = FUSED_ACTIVATIONS.get(act)
@@ -270,29 +259,30 @@ class Int8Layer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
         b, t, a = rows.sequences, rows.length, self.heads
-        if self._quick and b * t <= FEW_ROWS:
-            return self._few(x, attend_few(self._qkv.few(x), rows, a, torch.bfloat16))
-        qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
-        mixed = attend(q, k, v, rows).transpose(1, 2)
+        qkv = self._qkv(self._input.round(x), torch.bfloat16)
+        if b * t <= FEW_ROWS:
+            mixed = attend_few(qkv, rows, a, torch.bfloat16)
+        else:
+            q, k, v = qkv.view(b, t, 3, a, -1).permute(2, 0, 3, 1, 4).contiguous()
+            mixed = attend(q, k, v, rows).transpose(1, 2)
         return self._rest(x.mul_(self.divisor), mixed)
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
         b, t, a = rows.sequences, rows.length, self.heads
-        if self._quick and b * t <= FEW_ROWS:
-            mixed = attend_few(self._qkv.few(x), rows, a, torch.bfloat16, first=True)
-            return self._few(x.view(b, t, -1)[:, 0], mixed)
         rounded = self._input.round(x)
-        first = rounded.view(b, t, -1)[:, 0].contiguous()
-        q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
-        k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
-        mixed = attend(q, k, v, rows).transpose(1, 2)
+        if b * t <= FEW_ROWS:
+            mixed = attend_few(self._qkv(rounded, torch.bfloat16), rows, a, torch.bfloat16, True)
+        else:
+            first = rounded.view(b, t, -1)[:, 0].contiguous()
+            q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
+            k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
+            mixed = attend(q, k, v, rows).transpose(1, 2)
         return self._rest(x.view(b, t, -1)[:, 0] * self.divisor, mixed)
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
         """What follows the attention; x fp32 [M, H], mixed [B, M / B, A, D] of any strides."""
-        wide = torch.empty(mixed.shape, dtype=torch.float32).copy_(mixed).view(x.shape)
+        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
         rounded = self._inner_input.round(x)
         if self._fused:
@@ -302,16 +292,6 @@ class Int8Layer:
         apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
         x = x.mul_(self._divisor).addmm_(apart, self._down_apart)
         return self._output_norm(self._down.added_to(x, inner))
-
-    def _few(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """:meth:`_rest` for few rows; x is not overwritten."""
-        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
-        x = self._attention_norm(self._out.few(wide).addcmul_(x, self.divisor))
-        inner = self._up.few(x)
-        torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
-        inner = self._act(inner)
-        out = self._down.few(inner).addcmul_(x, self._divisor)
-        return self._output_norm(out.addmm_(inner[:, self._apart], self._down_apart))
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
