@@ -13,7 +13,8 @@ from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
 from bertine.models.packed import Rows, attend, attend_few
 from bertine.models.packed_backbone import PackedBackbone
-from bertine.models.packed_int8 import Grid, observed
+from bertine.models.packed_int8 import Grid, Int8Linear, observed
+from bertine.models.quick_bytes import has_quick_bytes
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -122,7 +123,13 @@ def test_the_model_is_not_touched() -> None:
 
 
 @int8
-def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours(
+    quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if quick and not has_quick_bytes():
+        pytest.skip("no quick products of bytes here")
+    monkeypatch.setattr(packed_int8, "has_quick_bytes", lambda: quick)
     backbone = make()
     packed = pack(backbone, torch.int8)
     ids, mask, _ = inputs()
@@ -137,6 +144,22 @@ def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
             # For the first tokens alone.
             found = packed(ids[rows], mask[rows]).pooler_output
             assert difference(found, packed(ids, mask).pooler_output[rows]) < 1e-3
+
+
+@int8
+@pytest.mark.skipif(not has_quick_bytes(), reason="no quick products of bytes here")
+def test_quick_products_have_the_same_bits() -> None:
+    draw = torch.Generator().manual_seed(3)
+    weight, bias = torch.randn(48, 70, generator=draw), torch.randn(48, generator=draw)
+    product = Int8Linear(weight, bias, 117, quick=True)
+    x = 60 * torch.randn(5, 70, generator=draw)
+    rounded = Grid(1.0, 117).round(x)
+    assert {0, 255} <= set(rounded.unique().tolist())  # and beyond the ends
+    assert torch.equal(product.few(x) + bias, product(rounded, torch.float32))
+    other = torch.randn(5, 48, generator=draw)
+    assert torch.equal(product.few(x) + other, product.added_to(other.clone(), rounded))
+    exact = (rounded.float() - 117) @ weight.t()
+    assert difference(product.few(x), exact) < 0.01
 
 
 @int8

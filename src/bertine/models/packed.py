@@ -36,7 +36,7 @@ _BLOCKED_FROM = 384
 
 #: Up to so many rows a layer is computed in as few calls as there can be: each takes some
 #: microseconds before it begins.
-FEW_ROWS = 48
+FEW_ROWS = 40
 
 
 @dataclass(frozen=True)
