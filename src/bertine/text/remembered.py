@@ -82,7 +82,10 @@ class RememberedWords:
             except BaseException:
                 self._clear()  # numbers without pieces
                 raise
-        self._uses += np.bincount(numbers, minlength=len(self._uses))
+        if len(numbers) * 16 < len(self._uses):
+            np.add.at(self._uses, numbers, 1)  # without a pass over all that are remembered
+        else:
+            self._uses += np.bincount(numbers, minlength=len(self._uses))
         ends = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
         ids = self._gathered(numbers)
         for word in fresh:
