@@ -134,8 +134,8 @@ def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours(
     packed = pack(backbone, torch.int8)
     ids, mask, _ = inputs()
     with torch.inference_mode():
-        # Few rows alone, of one sequence and of several, are computed in other calls.
-        for rows in ([0], [2], [1, 2]):
+        # Few rows, of one sequence or of several, are computed in other calls.
+        for rows in ([0], [2], [4, 1], [1, 2]):
             alone, among = packed(ids[rows], mask[rows]), packed(ids, mask)
             for at, row in enumerate(rows):
                 n = int(mask[row].sum())

@@ -34,7 +34,7 @@ from bertine.models.packed import (
     norm_of,
     scaled_queries,
 )
-from bertine.models.quick_bytes import QuickLinear, has_quick_bytes
+from bertine.models.quick_bytes import QUICK_ROWS, QuickLinear, has_quick_bytes
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
 _MARGIN = 1.1
@@ -324,13 +324,13 @@ class Int8Layer:
         return self._output_norm(self._down.added_to(x, inner))
 
     def _qkv_of_few(self, x: Tensor) -> Tensor:
-        if self._quick:
+        if self._quick and len(x) <= QUICK_ROWS:
             return self._qkv.few(x).add_(self._qkv.bias)
         return self._qkv(self._input.round(x), torch.bfloat16)
 
     def _rest_of_few(self, x: Tensor, mixed: Tensor) -> Tensor:
         """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
-        if not self._quick:
+        if not self._quick or len(x) > QUICK_ROWS:
             return self._rest(x, mixed)
         wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
         x = torch.addcmul(self._out.bias, x, self.divisor)
