@@ -54,7 +54,7 @@ def test_one_by_one_equals_batched_and_the_saved_model(
         with torch.no_grad():
             pooled = model.backbone(torch.tensor([encoding.input_ids])).pooler_output
             logits = model.heads["classifier"](pooled)
-        assert logits.softmax(-1)[0].tolist() == pytest.approx(values, abs=1e-5)
+        assert logits.softmax(-1)[0].tolist() == pytest.approx(values, abs=3e-5)
     assert predictor.predict([]) == []
 
 
@@ -276,5 +276,7 @@ def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
     expected = [answer.score for answer in ours.predict(texts)]
     ours.save(tmp_path / "saved")
     theirs = Predictor.load(tmp_path / "saved", "cpu", "fp32")
-    assert [answer.score for answer in theirs.predict(texts)] == pytest.approx(expected, rel=1e-5)
+    scores = [answer.score for answer in theirs.predict(texts)]
+    # A hundred-thousandth of the scale, also where the score is near 0.
+    assert scores == pytest.approx(expected, rel=1e-5, abs=2.5e-3)
     assert [answer.score for answer in ours.predict(texts)] == expected

@@ -11,9 +11,10 @@ import bertine.models.packed_int8 as packed_int8
 from bertine.inference.choosing import why_not_int8
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed import Rows, attend
+from bertine.models.packed import Rows, attend, attend_few
 from bertine.models.packed_backbone import PackedBackbone
-from bertine.models.packed_int8 import Grid, observed
+from bertine.models.packed_int8 import Grid, Int8Linear, observed
+from bertine.models.quick_bytes import has_quick_bytes
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -122,14 +123,43 @@ def test_the_model_is_not_touched() -> None:
 
 
 @int8
-def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours(
+    quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if quick and not has_quick_bytes():
+        pytest.skip("no quick products of bytes here")
+    monkeypatch.setattr(packed_int8, "has_quick_bytes", lambda: quick)
     backbone = make()
     packed = pack(backbone, torch.int8)
-    ids, _, _ = inputs()
+    ids, mask, _ = inputs()
     with torch.inference_mode():
-        alone = packed(ids[:1]).last_hidden_state
-        among = packed(ids).last_hidden_state[:1]
-    assert difference(among, alone) < 1e-3
+        # Few rows, of one sequence or of several, are computed in other calls.
+        for rows in ([0], [2], [4, 1], [1, 2]):
+            alone, among = packed(ids[rows], mask[rows]), packed(ids, mask)
+            for at, row in enumerate(rows):
+                n = int(mask[row].sum())
+                found, expected = alone.last_hidden_state[at, :n], among.last_hidden_state[row, :n]
+                assert difference(found, expected) < 1e-3
+            # For the first tokens alone.
+            found = packed(ids[rows], mask[rows]).pooler_output
+            assert difference(found, packed(ids, mask).pooler_output[rows]) < 1e-3
+
+
+@int8
+@pytest.mark.skipif(not has_quick_bytes(), reason="no quick products of bytes here")
+def test_quick_products_have_the_same_bits() -> None:
+    draw = torch.Generator().manual_seed(3)
+    weight, bias = torch.randn(48, 70, generator=draw), torch.randn(48, generator=draw)
+    product = Int8Linear(weight, bias, 117, quick=True)
+    x = 60 * torch.randn(5, 70, generator=draw)
+    rounded = Grid(1.0, 117).round(x)
+    assert {0, 255} <= set(rounded.unique().tolist())  # and beyond the ends
+    assert torch.equal(product.few(x) + bias, product(rounded, torch.float32))
+    other = torch.randn(5, 48, generator=draw)
+    assert torch.equal(product.few(x) + other, product.added_to(other.clone(), rounded))
+    exact = (rounded.float() - 117) @ weight.t()
+    assert difference(product.few(x), exact) < 0.01
 
 
 @int8
@@ -176,11 +206,24 @@ def test_attention(length: int) -> None:
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 3, length, 8, generator=draw) for _ in range(3))
     lengths = torch.tensor([length, length - 2])
-    found = attend(q, k, v, Rows.of(lengths, length))
+    rows = Rows.of(lengths, length)
+    scaled = q * 8**-0.5
+    found = attend(scaled, k, v, rows)
     mask = torch.arange(length)[None] < lengths[:, None]
     expected = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask[:, None, None, :]
     )
     assert torch.allclose(found, expected, atol=1e-5)
-    first = attend(q[:, :, :1], k, v, Rows.of(lengths, length))
+    first = attend(scaled[:, :, :1], k, v, rows)
     assert torch.allclose(first, expected[:, :, :1], atol=1e-5)
+    # From one tensor, of several sequences and of one; [B, T, A, D].
+    qkv = torch.stack([scaled, k, v]).permute(1, 3, 0, 2, 4).reshape(2 * length, -1)
+    expected = expected.transpose(1, 2)
+    for part, given, right in (
+        (qkv, rows, expected),
+        (qkv[:length], Rows(1, length), expected[:1]),
+    ):
+        found = attend_few(part, given, 3, torch.float32)
+        assert torch.allclose(found, right, atol=1e-5)
+        first = attend_few(part, given, 3, torch.float32, first=True)
+        assert torch.allclose(first, right[:, :1], atol=1e-5)

@@ -35,6 +35,8 @@ def token_budget_batches(
     """
     if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
         raise BertineError("max_tokens and max_sequences of a batch must be at least 1")
+    if len(lengths) == 1:
+        return [[0]]
     batches: list[list[int]] = []
     longest = 0
     for index in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():

@@ -42,7 +42,7 @@ class PackedOutput:
         """fp32 [B, T, H]; what stands at padding has no meaning."""
         if self._last is None:
             shape = (self._rows.sequences, self._rows.length, -1)
-            last = self._backbone.layers[-1](self._before_last.clone(), self._rows)
+            last = self._backbone.layers[-1](self._before_last, self._rows)
             self._last = last.float().view(shape)
         return self._last
 
@@ -51,7 +51,6 @@ class PackedOutput:
         """fp32 [B, H], the last layer's state of each sequence's first token."""
         if self._last is not None:
             return self._last[:, 0]
-        # Nothing is overwritten there, so the others can still be asked for.
         return self._backbone.layers[-1].first_token(self._before_last, self._rows).float()
 
     @property
@@ -115,7 +114,10 @@ class PackedBackbone(nn.Module):
         the output may have a smaller T. To be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
         rows = Rows(b, t)
-        if attention_mask is not None:
+        if attention_mask is not None and b == 1:
+            t = int(attention_mask.sum())
+            rows = Rows(1, t)
+        elif attention_mask is not None:
             lengths = attention_mask.sum(1)
             t = int(lengths.max())
             rows = Rows.of(lengths, t)

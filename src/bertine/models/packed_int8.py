@@ -25,7 +25,16 @@ from torch import Tensor, nn
 
 from bertine.models.bert import BertBackbone
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
-from bertine.models.packed import FUSED_ACTIVATIONS, Rows, attend, norm_of
+from bertine.models.packed import (
+    FEW_ROWS,
+    FUSED_ACTIVATIONS,
+    Rows,
+    attend,
+    attend_few,
+    norm_of,
+    scaled_queries,
+)
+from bertine.models.quick_bytes import QUICK_ROWS, QuickLinear, has_quick_bytes
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
 _MARGIN = 1.1
@@ -33,6 +42,9 @@ _MARGIN = 1.1
 _ALPHA = 0.65
 #: Neurons of a feed-forward part that are computed in fp32.
 _APART = 8
+#: Up to so many bytes of weights in all layers, which caches may hold, few rows take the quick
+#: products: from memory oneDNN reads weights faster (bert-base has 85 MB, MiniLM 11).
+_QUICK_BYTES = 32 << 20
 
 
 @dataclass
@@ -124,6 +136,15 @@ class Grid:
         scale = max(high - low, 1e-6) / 255
         return cls(scale, min(255, max(0, round(-low / scale))))
 
+    @property
+    def inverse(self) -> float:
+        """1 / scale, as it is rounded in fp32, where :meth:`round` multiplies with it."""
+        return float(torch.tensor(1.0) / torch.tensor(self.scale, dtype=torch.float32))
+
+    def of_ones(self) -> tuple[float, Grid]:
+        """The scale, and the grid of what was divided by it."""
+        return self.scale, Grid(1.0, self.zero)
+
     def round(self, x: Tensor) -> Tensor:
         """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
         if not _has_quantize():
@@ -148,22 +169,33 @@ def _has_quantize() -> bool:
 
 
 class Int8Linear:
-    """x W' + b of bytes on a grid and a weight of signed bytes.
+    """x W' + b of bytes and a weight of signed bytes.
 
     Args:
         weight: fp32 [F, K].
         bias: fp32 [F].
-        grid: of the input.
+        zero: the byte of 0 in the input, whose numbers are its bytes less this.
+        quick: also keep the weight for :meth:`few`.
+
+    Attributes:
+        bias: fp32 [F].
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, grid: Grid) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, zero: int, quick: bool = False) -> None:
         weight = weight.detach().float()
-        scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
-        rounded = (weight / scale[:, None]).round_().to(torch.int8)
+        self._scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
+        rounded = (weight / self._scale[:, None]).round_().to(torch.int8)
         self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
-        self._scale, self._grid = scale, grid
+        self._zero = zero
         self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
-        self._bias = bias.detach().float().clone()
+        self.bias = bias.detach().float().clone()
+        self._quick = QuickLinear(rounded, self._scale, zero) if quick else None
+
+    def few(self, x: Tensor) -> Tensor:
+        """x W' for fp32 x [N, K], rounded here: fp32 [N, F]. The same bits as of the others, and
+        quicker with few rows; only if it was made `quick`."""
+        assert self._quick is not None
+        return self._quick(x)
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
@@ -174,10 +206,10 @@ class Int8Linear:
         return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
-        """`other` fp32 [N, F], to which it is added in place."""
+        """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
         out: Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
-            *(other, self._bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "none", [], ""),
+            *(x, 1.0, self._zero, self._weight, self._scale, self._zeros),
+            *(other, None, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "none", [], ""),
         )
         return out
 
@@ -185,8 +217,8 @@ class Int8Linear:
         self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
     ) -> Tensor:
         out: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(x, self._grid.scale, self._grid.zero, self._weight, self._scale, self._zeros),
-            *(self._bias, scale, zero, dtype, act, [], algorithm),
+            *(x, 1.0, self._zero, self._weight, self._scale, self._zeros),
+            *(self.bias, scale, zero, dtype, act, [], algorithm),
         )
         return out
 
@@ -203,6 +235,7 @@ class Int8Layer:
         act: hidden_act of the configuration.
         next_divisor: fp32 [H], of the next layer; None: the output is as it is.
         split: also keep queries apart from keys and values, for :meth:`first_token`.
+        quick: also keep the weights for the quick products of few rows.
 
     Attributes:
         divisor: fp32 [H].
@@ -215,57 +248,76 @@ class Int8Layer:
         act: str,
         next_divisor: Tensor | None,
         split: bool = False,
+        quick: bool = False,
     ) -> None:
         self.heads = layer.attention.heads
-        size = layer.attention.qkv.in_features
-        weight, bias = layer.attention.qkv.weight.detach(), layer.attention.qkv.bias.detach()
+        self._quick = quick
+        weight, bias = scaled_queries(layer)
+        size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
-        self.divisor = _divisor(ranges.qkv, weight)
+        # Numbers come to the products divided by the steps of their grids, so that those are 1.
+        self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
         self._divisor = _divisor(ranges.up, up.weight)
+        steps, self._input = Grid.over(*ranges.qkv.ends(self.divisor)).of_ones()
+        self.divisor *= steps
+        steps, self._inner_input = Grid.over(*ranges.up.ends(self._divisor)).of_ones()
+        self._divisor *= steps
+        steps, self._mixed = Grid.over(*ranges.out.ends()).of_ones()
+        out_weight = out.weight * steps
+        weight[2 * size :] /= steps
+        bias[2 * size :] /= steps
         weight = weight * self.divisor
-        self._input = Grid.over(*ranges.qkv.ends(self.divisor))
-        self._mixed = Grid.over(*ranges.out.ends())
-        self._inner_input = Grid.over(*ranges.up.ends(self._divisor))
-        apart = ranges.down.largest().topk(min(_APART, up.out_features)).indices
+        # The neurons that reach furthest become the last.
+        order = ranges.down.largest().argsort(stable=True)
+        apart = order[max(0, len(order) - _APART) :]
         self._inner = Grid.over(*ranges.down.without(apart).ends())
-        up_weight, down_weight = up.weight * self._divisor, down.weight.clone()
-        self._up_apart = up_weight[apart].t().contiguous()
-        self._up_apart_bias = up.bias[apart].clone()
-        self._down_apart = down_weight[:, apart].t().contiguous()
-        down_weight[:, apart] = 0.0
-        self._qkv = Int8Linear(weight, bias, self._input)
+        self._apart = slice(len(order) - len(apart), len(order))
+        up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
+        down_weight = down.weight[:, order]
+        self._up_apart = up_weight[self._apart].clone().t()
+        self._up_apart_bias = up_bias[self._apart].clone()
+        self._down_apart = down_weight[:, self._apart].t().contiguous()
+        down_weight[:, self._apart] = 0.0
+        down_weight *= self._inner.scale
+        self._qkv = Int8Linear(weight, bias, self._input.zero, quick)
         if split:
-            self._q = Int8Linear(weight[:size], bias[:size], self._input)
-            self._kv = Int8Linear(weight[size:], bias[size:], self._input)
-        self._out = Int8Linear(out.weight, out.bias, self._mixed)
-        self._up = Int8Linear(up_weight, up.bias, self._inner_input)
-        self._down = Int8Linear(down_weight, down.bias, self._inner)
+            self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
+            self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
+        self._out = Int8Linear(out_weight, out.bias, self._mixed.zero, quick)
+        self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero, quick)
+        self._down = Int8Linear(down_weight, down.bias, self._inner.zero, quick)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
         self._output_norm = norm_of(layer.output_norm, next_divisor)
+        self._inverse = self._inner.inverse
         self._fused = FUSED_ACTIVATIONS.get(act)
         self._act = ACTIVATIONS[act]
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
-        """x fp32 [N, H], which is overwritten, → fp32 [N, H]."""
+        """x fp32 [N, H] → fp32 [N, H]."""
         b, t, a = rows.sequences, rows.length, self.heads
+        if b * t <= FEW_ROWS:
+            return self._rest_of_few(x, attend_few(self._qkv_of_few(x), rows, a, torch.bfloat16))
         qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
-        mixed = attend(q, k, v, rows).transpose(1, 2)
-        return self._rest(x.mul_(self.divisor), mixed)
+        return self._rest(x, attend(q, k, v, rows).transpose(1, 2))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
         b, t, a = rows.sequences, rows.length, self.heads
+        if b * t <= FEW_ROWS:
+            mixed = attend_few(self._qkv_of_few(x), rows, a, torch.bfloat16, first=True)
+            return self._rest_of_few(x.view(b, t, -1)[:, 0], mixed)
         rounded = self._input.round(x)
         first = rounded.view(b, t, -1)[:, 0].contiguous()
         q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
         k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
         mixed = attend(q, k, v, rows).transpose(1, 2)
-        return self._rest(x.view(b, t, -1)[:, 0] * self.divisor, mixed)
+        return self._rest(x.view(b, t, -1)[:, 0], mixed)
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
         """What follows the attention; x fp32 [M, H], mixed [B, M / B, A, D] of any strides."""
-        wide = torch.empty(mixed.shape, dtype=torch.float32).copy_(mixed).view(x.shape)
+        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
+        x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
         rounded = self._inner_input.round(x)
         if self._fused:
@@ -273,8 +325,27 @@ class Int8Layer:
         else:
             inner = self._inner.round(self._act(self._up(rounded, torch.float32)))
         apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
-        x = x.mul_(self._divisor).addmm_(apart, self._down_apart)
+        x = torch.addcmul(self._down.bias, x, self._divisor).addmm_(apart, self._down_apart)
         return self._output_norm(self._down.added_to(x, inner))
+
+    def _qkv_of_few(self, x: Tensor) -> Tensor:
+        if self._quick and len(x) <= QUICK_ROWS:
+            return self._qkv.few(x).add_(self._qkv.bias)
+        return self._qkv(self._input.round(x), torch.bfloat16)
+
+    def _rest_of_few(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
+        if not self._quick or len(x) > QUICK_ROWS:
+            return self._rest(x, mixed)
+        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
+        x = torch.addcmul(self._out.bias, x, self.divisor)
+        x = self._attention_norm(x.add_(self._out.few(wide)))
+        inner = self._up.few(x).add_(self._up.bias)
+        torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
+        inner = self._act(inner)
+        x = torch.addcmul(self._down.bias, x, self._divisor)
+        x.addmm_(inner[:, self._apart], self._down_apart)
+        return self._output_norm(x.add_(self._down.few(inner.mul_(self._inverse))))
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
@@ -290,8 +361,10 @@ def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> l
     """The layers of a backbone in 8 bits; the last is `split`."""
     made: list[Int8Layer] = []
     following: Tensor | None = None
+    weights = sum(part.numel() for part in layers.parameters())
+    quick = weights <= _QUICK_BYTES and has_quick_bytes()
     for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
         assert isinstance(layer, EncoderLayer)
-        made.append(Int8Layer(layer, seen, act, following, split=not made))
+        made.append(Int8Layer(layer, seen, act, following, split=not made, quick=quick))
         following = made[-1].divisor
     return made[::-1]
