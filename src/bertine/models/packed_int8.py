@@ -316,7 +316,7 @@ class Int8Layer:
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
         """What follows the attention; x fp32 [M, H], mixed [B, M / B, A, D] of any strides."""
-        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
+        wide = mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
         x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
         rounded = self._inner_input.round(x)
@@ -337,7 +337,7 @@ class Int8Layer:
         """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
         if not self._quick or len(x) > QUICK_ROWS:
             return self._rest(x, mixed)
-        wide = mixed.float(memory_format=torch.contiguous_format).view(x.shape)
+        wide = mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
         x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(x.add_(self._out.few(wide)))
         inner = self._up.few(x).add_(self._up.bias)
