@@ -15,6 +15,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -337,6 +338,8 @@ def json_row(line: str, where: str) -> dict[str, Any]:
     """
     try:
         values = json.loads(line, object_pairs_hook=_object)
+    except _KeyTwice as error:
+        raise BertineError(f"{where}: {error}; rename or remove one") from error
     except (ValueError, RecursionError) as error:
         raise BertineError(
             f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
@@ -349,12 +352,16 @@ def json_row(line: str, where: str) -> dict[str, Any]:
     return values
 
 
+class _KeyTwice(ValueError):
+    """JSON all the same, so not told as what is none."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a key that is there twice would lose its first value in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
     return found
 
 
