@@ -279,7 +279,11 @@ class Table:
     def _mend_surrogates(self, value: str, number: int) -> str:
         # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
         if self._strict:
-            raise BertineError(f"{self.name}:{number}: half a surrogate pair (\\udXXX) in a text")
+            # Parquet's reader makes them of bytes that are no UTF-8.
+            what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
+            raise BertineError(
+                f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
+            )
         self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
         return re.sub("[\ud800-\udfff]", "�", value)
 
