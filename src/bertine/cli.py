@@ -124,7 +124,7 @@ def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any
     for file in files or ():
         if unused := apply_config(file, parser):
             print(
-                f"{command.name}: {file} was written for another command; of no use here: "
+                f"{command.name}: {file} was written for another command; not taken from it: "
                 f"{', '.join(unused)}",
                 file=sys.stderr,
             )

@@ -66,6 +66,11 @@ def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
         assert [row["text"] for row in rows] == ["\ufffdl", "ab"]
         assert [row["words"] for row in rows] == [["\ufffdl"], ["ab"]]
         assert "2 invalid UTF-8 sequences were replaced" in table.stats.notes("t")[0]
+    with (
+        Table(path, strict=True) as table,
+        pytest.raises(BertineError, match=r"train\.parquet:1: invalid UTF-8 in a text; mend"),
+    ):
+        list(table)
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:

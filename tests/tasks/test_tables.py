@@ -396,3 +396,16 @@ def test_a_first_line_that_is_no_header_is_not_told_whole(tmp_path: Path) -> Non
     assert "there is no column 'text'; it has '0 long long" in message
     assert message.endswith("…', …")
     assert len(message) < 2500
+
+
+def test_a_key_that_is_there_twice_is_told_as_that_and_not_as_broken_json(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        '{"text": "a"}\n{"text": "b", "more": {"%s": 1, "k": 2, "%s": 3}}\n' % (("x" * 999,) * 2)
+    )
+    with Table(path) as table, pytest.raises(BertineError) as raised:
+        list(table)
+    assert f"rows.jsonl:2: the key '{'x' * 60}…' is there twice in an object; rename" in str(
+        raised.value
+    )
+    assert "not valid JSON" not in str(raised.value)

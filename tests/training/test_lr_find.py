@@ -270,7 +270,7 @@ def test_the_configuration_of_finetune_is_taken(
     assert "epochs" not in values
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"lr-find: {tune} ")
-    assert told.endswith(": out, epochs, warmup_steps, save_best")
+    assert told.endswith("not taken from it: out, epochs, warmup_steps, save_best")
     # Its folder is that of the run, which would then be refused.
     with pytest.raises(BertineError, match="missing: --out"):
         parse_arguments(command, ["--config", str(tune)])

@@ -15,6 +15,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -278,7 +279,11 @@ class Table:
     def _mend_surrogates(self, value: str, number: int) -> str:
         # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
         if self._strict:
-            raise BertineError(f"{self.name}:{number}: half a surrogate pair (\\udXXX) in a text")
+            # Parquet's reader makes them of bytes that are no UTF-8.
+            what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
+            raise BertineError(
+                f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
+            )
         self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
         return re.sub("[\ud800-\udfff]", "�", value)
 
@@ -337,6 +342,8 @@ def json_row(line: str, where: str) -> dict[str, Any]:
     """
     try:
         values = json.loads(line, object_pairs_hook=_object)
+    except _KeyTwice as error:
+        raise BertineError(f"{where}: {error}; rename or remove one") from error
     except (ValueError, RecursionError) as error:
         raise BertineError(
             f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
@@ -349,12 +356,16 @@ def json_row(line: str, where: str) -> dict[str, Any]:
     return values
 
 
+class _KeyTwice(ValueError):
+    """JSON all the same, so not told as what is none."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a key that is there twice would lose its first value in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
     return found
 
 
