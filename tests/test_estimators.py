@@ -182,6 +182,16 @@ def test_a_pickle_needs_no_other_file(fitted: BertClassifier) -> None:
         unfitted.predict(held)
 
 
+def test_a_pickle_of_the_first_version_is_read(fitted: BertClassifier) -> None:
+    """Its classes were in one module, by whose name a pickle knows them."""
+    content = pickle.dumps(fitted, protocol=2)
+    names = b"cbertine.estimators.classifier\n", b"cbertine.estimators\n"
+    assert names[0] in content
+    again = pickle.loads(content.replace(*names))
+    assert type(again) is BertClassifier
+    assert again.get_params() == fitted.get_params()
+
+
 def test_pipelines_cross_validation_and_grid_search(model: Path) -> None:
     given, labels = texts(64)
     shout = FunctionTransformer(lambda X: [text.upper() for text in X])

@@ -65,6 +65,8 @@ def _examples(path: Path) -> Examples[Any]:
 def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
     with pytest.raises(BertineError, match="label_column is given, but no data"):
         learner.validate(label_column="kind")
+    with pytest.raises(BertineError, match="quotes is given, but no data"):
+        learner.validate(quotes=False)
     with pytest.raises(TypeError, match="'precision'"):
         learner.validate("dev.csv", precision="int8")
 

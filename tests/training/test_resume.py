@@ -368,6 +368,20 @@ def test_finetune_goes_on_only_with_the_same_examples_and_weights(
     life(model, True)
 
 
+def test_the_seed_is_named_and_not_what_it_changes(model: Path, tmp_path: Path) -> None:
+    """Other validation examples are held out, and the new head is another."""
+    data = toys.write_labelled(tmp_path / "data.csv", rows=24)
+
+    def life(resume: bool, **seeds: int) -> None:
+        finetune("text", model=model, data=data, out=tmp_path / "run", resume=resume, **seeds)
+
+    life(False, seed=1, split_seed=2)
+    with pytest.raises(BertineError, match="was started with seed = 1, not 4"):
+        life(True, seed=4, split_seed=2)
+    with pytest.raises(BertineError, match="was started with split_seed = 2, not None"):
+        life(True, seed=1)
+
+
 def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,18 @@ def test_a_model_that_cannot_fill_is_one_line(samples: MaskSamples) -> None:
         samples.fill(toys.pretraining_model(max_position_embeddings=8))
 
 
+def test_a_damaged_line_keeps_no_run_from_going_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_samples(tmp_path, 2, [])
+    with (tmp_path / "samples.jsonl").open("a") as file:
+        file.write('{"step": 4, "sam\n')
+    write_samples(tmp_path, 4, [])
+    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4]
+    assert "line 2 is not a JSON object" in capsys.readouterr().err
+
+
 def test_a_resumed_run_has_each_step_once(tmp_path: Path, samples: MaskSamples) -> None:
     filled = samples.fill(toys.pretraining_model())
     for step in (10, 20, 30):

@@ -21,6 +21,7 @@ from bertine.training.schedule import (
     momentum,
     one_cycle,
     schedule,
+    warmup,
 )
 
 
@@ -107,6 +108,7 @@ def test_an_unknown_schedule_is_named_with_the_known() -> None:
         ({"adam_beta2": 1.0}, r"adam_beta2 is 1, but must be in \[0, 1\)"),
         ({"learning_rate": -1e-3}, "learning_rate is -0.001, but must be 0 or more"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"max_grad_norm": float("inf")}, "must be 0 or more and finite"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"adam_epsilon": float("inf")}, "adam_epsilon is inf"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
@@ -117,6 +119,14 @@ def test_an_unknown_schedule_is_named_with_the_known() -> None:
 def test_impossible_values_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(BertineError, match=message):
         FitConfig(**{"steps": 1, "learning_rate": 1e-3, **changes})
+
+
+def test_the_warm_up_is_of_steps_or_a_share_of_them() -> None:
+    assert warmup(200, None, 0.1) == 20
+    assert warmup(200, 7, 0.1) == 7
+    for share in (-1.0, 2.0, float("nan")):
+        with pytest.raises(BertineError, match=r"warmup_ratio is .* but must be from 0 to 1"):
+            warmup(200, None, share)
 
 
 def test_freed_memory_is_kept_where_the_c_library_is_glibc() -> None:

@@ -82,7 +82,8 @@ def check_numbers(
     for name in at_least_0:
         value = getattr(given, name)
         if value is not None and not 0 <= value < math.inf:
-            raise BertineError(f"{name} is {value:g}, but must be 0 or more")
+            finite = "" if math.isfinite(value) else " and finite"
+            raise BertineError(f"{name} is {value:g}, but must be 0 or more{finite}")
 
 
 def _named(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bertine.training.finetune_setup import Start, prepare, read_or_given
 from bertine.training.fit import FitConfig
 from bertine.training.learner import Learner, Origin
 from bertine.training.run import Run
-from bertine.training.schedule import WARMUP_RATIO
+from bertine.training.schedule import WARMUP_RATIO, warmup
 from bertine.training.schedule import schedule as schedule_of
 from bertine.training.world import join, together
 
@@ -195,7 +195,7 @@ def finetune(
         FitConfig,
         given,
         steps=epochs * epoch,
-        warmup_steps=round(rising * epochs * epoch) if warmup_steps is None else warmup_steps,
+        warmup_steps=warmup(epochs * epoch, warmup_steps, rising),
         precision=precision_name(precision, where),
         checkpoint_every=epoch if checkpoint_every is None else checkpoint_every,
     )

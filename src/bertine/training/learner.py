@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,8 +80,9 @@ class Learner(FinetuneResult):
         """
         if data is not None:
             return evaluate(self.predictor, data, show_progress=False, **options)
+        usual = inspect.signature(evaluate).parameters
         for name, value in options.items():
-            if value is not None and value is not False:
+            if value != usual[name].default:
                 raise BertineError(
                     f"{name} is given, but no data; the run's own are read as in training"
                 )

@@ -87,10 +87,10 @@ def lr_find(
     given |= given.pop("options")
     if launched():
         raise BertineError("lr-find is one process; start it without torchrun")
-    if not 0.0 < min_rate < max_rate:
+    if not 0.0 < min_rate < max_rate < math.inf:
         raise BertineError(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
-            "the second higher"
+            "the second higher and finite"
         )
     if given["glue_task"] is not None and given["glue_task"].lower() == "all":
         raise BertineError(

@@ -29,6 +29,7 @@ from bertine.training.fit import FitConfig, fit
 from bertine.training.pretrain_result import PretrainResult, last_line, result_of
 from bertine.training.run import Run
 from bertine.training.samples import MaskSamples, write_samples
+from bertine.training.schedule import warmup
 from bertine.training.speed import seconds_per_step
 from bertine.training.starting import starting_model
 from bertine.training.world import World, join, together
@@ -195,7 +196,7 @@ def pretrain(
         FitConfig,
         given,
         steps=steps,
-        warmup_steps=round(warmup_ratio * steps) if warmup_steps is None else warmup_steps,
+        warmup_steps=warmup(steps, warmup_steps, warmup_ratio),
         precision=precision_name(precision, where),
         budget_seconds=None if hours is None else 3600 * hours - _measuring(hours),
         workers=making,

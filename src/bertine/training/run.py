@@ -35,7 +35,7 @@ _FREE = frozenset(
         *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
         *("save_best", "evaluate_every", "held_out_tokens"),
         *("data_path", "model_path"),
-        "split_seed",  # the fingerprint of the examples tells
+        "split_seed",  # unless the examples are others: see `_free`
     }
 )
 
@@ -112,7 +112,7 @@ class Run:
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if known:
             begun, begun_in = read_begun(file)
-            refuse_changes(file, "run was started", begun, settings, _FREE)
+            refuse_changes(file, "run was started", begun, settings, _free(begun, settings))
             _compare_environment(file, begun_in, environment)
             remove_leftovers(folder)
             remove_torn(folder / "checkpoints")
@@ -182,6 +182,12 @@ class Run:
             self.folder.rmdir()
 
 
+def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
+    """The settings that may differ; of other examples the seed that held them out is told."""
+    others = old.get("examples_fingerprint") != new.get("examples_fingerprint")
+    return _FREE - {"split_seed"} if others else _FREE
+
+
 def refuse_changes(
     file: Path,
     what: str,
@@ -198,8 +204,10 @@ def refuse_changes(
     Raises:
         BertineError: one differs.
     """
-    for key in sorted((old.keys() | new.keys()) - free):
-        if old.get(key) != new.get(key):
+    # What a fingerprint differs by, such as the seed, tells more than it does.
+    keys = sorted(old.keys() | new.keys(), key=lambda key: (key.endswith("_fingerprint"), key))
+    for key in keys:
+        if key not in free and old.get(key) != new.get(key):
             raise BertineError(
                 f"{file}: the {what} with {key} = {old.get(key)!r}, not {new.get(key)!r}; resume "
                 "it with the same, or choose another folder"

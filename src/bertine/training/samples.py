@@ -220,6 +220,6 @@ def write_samples(folder: Path, step: int, samples: list[dict[str, Any]]) -> Non
         BertineError: the file cannot be read or written.
     """
     path = folder / SAMPLES
-    kept = [entry for entry in read_log(path) if entry["step"] < step]
+    kept = [entry for entry in read_log(path, mend=True) if entry["step"] < step]
     entries = [*kept, {"step": step, "samples": samples}]
     write_text(path, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries))

@@ -20,6 +20,18 @@ _CYCLE_START, _CYCLE_END = 1 / 25, 1 / 25e4
 _SWING = 0.05
 
 
+def warmup(steps: int, warmup_steps: int | None, ratio: float) -> int:
+    """How many of `steps` have a rising rate: `warmup_steps`, where that is given, else the share
+    `ratio`.
+
+    Raises:
+        BertineError: the share is not from 0 to 1.
+    """
+    if not 0.0 <= ratio <= 1.0:
+        raise BertineError(f"warmup_ratio is {ratio:g}, but must be from 0 to 1")
+    return round(ratio * steps) if warmup_steps is None else warmup_steps
+
+
 def linear(step: float, steps: int, warmup_steps: int) -> float:
     """Linear warm-up to 1 over `warmup_steps`, then linear decay to 0 at `steps`.
 
