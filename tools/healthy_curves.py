@@ -58,8 +58,10 @@ def picture(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
         tokens = [line["tokens"] / 1e6 for line in log]
         axes.plot(tokens, [line["loss"] / line["unigram_entropy"] for line in log], label=name)
     axes.axhline(1.0, color="0.6", linewidth=0.8)
-    axes.annotate("unigram entropy", (10.0, 1.0), (0, 3), "data", "offset points", ha="right")
-    axes.set(xlabel="million tokens seen", ylabel="MLM loss / unigram entropy", ylim=(0.5, 1.3))
+    last = 1.2 * POINTS[-1]  # longer runs are cut, for the first stretch to be seen
+    axes.annotate("unigram entropy", (last, 1.0), (0, 3), "data", "offset points", ha="right")
+    axes.set(xlabel="million tokens seen", ylabel="MLM loss / unigram entropy")
+    axes.set(xlim=(0.0, last), ylim=(0.6, 1.3))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     with atomic_file(out) as file:
