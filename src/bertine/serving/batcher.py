@@ -114,7 +114,7 @@ class Batcher:
         max_queue: inputs that may wait.
         max_wait: seconds to wait for company.
         turns: shared by the models of a machine.
-        on_batch: called in the thread after each batch.
+        on_batch: called in the thread after each batch, before its requests are answered.
         name: of the thread.
     """
 
@@ -301,6 +301,12 @@ class Batcher:
                 for each in jobs:
                     self._compute([(job, at) for job, at in batch if job is each])
             return
+        seconds = time.monotonic() - began
+        rate = tokens / max(seconds, 1e-6)
+        self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+        # Counted before it is answered: who has an answer and asks for the counts finds it there.
+        if self.on_batch is not None:
+            self.on_batch(Done(operation, len(batch), len(jobs), tokens, seconds))
         finished: list[tuple[_Job, Exception | None]] = []
         for (job, at), result in zip(batch, results, strict=True):
             job.results[at] = result
@@ -308,11 +314,6 @@ class Batcher:
             if not job.left:
                 finished.append((job, None))
         self._settle(finished)
-        seconds = time.monotonic() - began
-        rate = tokens / max(seconds, 1e-6)
-        self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
-        if self.on_batch is not None:
-            self.on_batch(Done(operation, len(batch), len(jobs), tokens, seconds))
 
     def _settle(self, finished: Sequence[tuple[_Job, Exception | None]]) -> None:
         """Answer requests, in the thread of their event loop."""
