@@ -93,7 +93,7 @@ def measure_speed(setting: Setting, folder: Path, args: argparse.Namespace) -> d
                     seconds["GFLOP/s"].append(rate)
     told = ", ".join(f"{name} {statistics.median(seconds[name]):.2f} s" for name in names)
     print(f"{task.name}: an epoch of {args.speed_examples} examples: {told}", flush=True)
-    return {"examples": args.speed_examples, **seconds}
+    return {"examples": args.speed_examples, "threads": args.threads, **seconds}
 
 
 def run_whole(setting: Setting, system: str, out: Path, threads: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def run_whole(setting: Setting, system: str, out: Path, threads: int) -> dict[st
         worker = Worker(system, threads, theirs.whole_run, setting, theirs.WAYS[system])
     with worker:
         result = worker.turn()
-    result["GFLOP/s"] = [before / 1e9, calibrate() / 1e9]
+    result |= {"threads": threads, "GFLOP/s": [before / 1e9, calibrate() / 1e9]}
     shown = ", ".join(f"{name} {result['scores'][name]:.4f}" for name in setting.task.metrics)
     print(
         f"{setting.task.name}, seed {setting.seed}, {system}: {result['elapsed']:.1f} s, {shown}",
@@ -126,7 +126,6 @@ def measure(task: Task, args: argparse.Namespace, record: Record, folder: Path) 
             **setting.hyper_parameters(),
             "weights": args.weights,
             "examples": args.examples,
-            "threads": args.threads,
         },
     )
     if args.rounds and not record.speed(task.name):
@@ -149,7 +148,8 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
         mine, best = (record.runs(task.name, system, seeds) for system in (OURS, BEST))
         ratios = [_ratio(record.speed(task.name), name) for name in ("default", BEST)]
         both = bool(mine and best)
-        whole = _seconds(best) / _seconds(mine) if both else None
+        alike = both and len({run["threads"] for run in mine + best}) == 1
+        whole = _seconds(best) / _seconds(mine) if alike else None
         for metric in task.metrics:
             scores = [[100 * run["scores"][metric] for run in runs] for runs in (mine, best)]
             apart = statistics.fmean(scores[0]) - statistics.fmean(scores[1]) if both else None
@@ -183,7 +183,7 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
     print(
         "scores times 100 on the held-out file, mean and standard deviation over the seeds; "
         "faster: medians\nof turns on the same examples; whole runs: mean seconds of theirs "
-        "(best) by those of ours"
+        "(best) by those of ours, where all had as many threads"
     )
     if behind:
         print(f"below theirs by more than the larger of both deviations: {', '.join(behind)}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from bertine.files import read_json, write_json
 
 @dataclass
 class Record:
-    """What has been measured.
+    """What has been measured. Several processes may write to one file, each its own tasks.
 
     Attributes:
         path: written after each result; None: nowhere.
@@ -56,18 +59,32 @@ class Record:
         return found
 
     def add_speed(self, task: str, seconds: dict[str, Any]) -> None:
-        self.tasks[task]["speed"] = seconds
-        self._write()
+        with self._shared():
+            self.tasks[task]["speed"] = seconds
 
     def add_run(self, task: str, seed: int, system: str, result: dict[str, Any]) -> None:
-        self.tasks[task]["runs"].setdefault(str(seed), {})[system] = result
-        self._write()
+        with self._shared():
+            self.tasks[task]["runs"].setdefault(str(seed), {})[system] = result
 
     def runs(self, task: str, system: str, seeds: list[int]) -> list[dict[str, Any]]:
         """The finished runs of `system` over these seeds."""
         found = (self.run(task, seed, system) for seed in seeds)
         return [run for run in found if run is not None]
 
-    def _write(self) -> None:
-        if self.path is not None:
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Add to what the file holds by now, while nobody else does."""
+        if self.path is None:
+            yield
+            return
+        with self.path.with_name(f"{self.path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.path.exists():
+                found = read_json(self.path)
+                mine, self.tasks = self.tasks, dict(found["tasks"])
+                for name, task in mine.items():
+                    self.tasks.setdefault(name, task)
+                others = found.get("machines", [])
+                self.machines = [*others, *(own for own in self.machines if own not in others)]
+            yield
             write_json(self.path, {"machines": self.machines, "tasks": self.tasks})
