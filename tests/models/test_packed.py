@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 import bertine.models.packed as packed_float
+import bertine.models.packed_backbone as packed_backbone
 import bertine.models.packed_int8 as packed_int8
 from bertine.inference.choosing import why_not_int8
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed import Rows, attend, attend_few
+from bertine.models.packed import attend, attend_few
 from bertine.models.packed_backbone import PackedBackbone
 from bertine.models.packed_int8 import Grid, Int8Linear, observed
+from bertine.models.packed_rows import Bare, Padded
 from bertine.models.quick_bytes import has_quick_bytes
+from bertine.models.recorded import Recorded
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -85,6 +90,97 @@ def test_the_same_as_the_model(dtype: torch.dtype, tolerance: float, act: str) -
         # Without a mask, without segments.
         whole = packed(ids[:1, :32]).last_hidden_state
         assert difference(whole, backbone(ids[:1, :32]).last_hidden_state) < tolerance
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        (torch.float32, 1e-5),
+        (torch.bfloat16, 0.01),
+        pytest.param(torch.int8, 0.01, marks=int8),
+    ],
+)
+@pytest.mark.parametrize(
+    "lengths", [[32, 5, 17, 32, 1, 30], [33, 1], [20, 19, 18, 17, 3], [9] * 7 + [8]]
+)
+def test_with_padding_and_without(
+    lengths: list[int], dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is chosen, the same comes out, in the same shapes."""
+    packed = pack(make(), dtype)
+    draw = torch.Generator().manual_seed(2)
+    ids = torch.randint(0, 100, (len(lengths), 34), generator=draw)
+    segments = torch.randint(0, 2, ids.shape, generator=draw)
+    mask = torch.arange(34)[None] < torch.tensor(lengths)[:, None]
+    found = []
+    with torch.inference_mode():
+        for worth, bare in ((0.0, True), (1e9, False)):
+            monkeypatch.setattr(packed_backbone, "_WORTH", worth)
+            output = packed(ids, mask, segments)
+            assert isinstance(output._rows, Bare) == bare
+            states = packed(ids, mask, segments, output_hidden_states=True).hidden_states
+            found.append([output.first_token, output.last_hidden_state, *states])
+    real = mask[:, : max(lengths)]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape
+        part = real if ours.ndim == 3 else slice(None)
+        assert difference(ours[part], theirs[part]) < tolerance
+
+
+@pytest.mark.parametrize("act", ["gelu", "silu"])
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=int8)]
+)
+def test_what_is_recorded_has_the_same_bits(
+    dtype: torch.dtype, quick: bool, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lone sequence, called often enough, of every length and of all ways to compute it."""
+    if quick and not (dtype == torch.int8 and has_quick_bytes()):
+        pytest.skip("no quick products of bytes here")
+    monkeypatch.setattr(packed_int8, "has_quick_bytes", lambda: quick)
+    packed = pack(make(CONFIG.replace(hidden_act=act, max_position_embeddings=400)), dtype)
+    draw = torch.Generator().manual_seed(5)
+    ids = torch.randint(0, 100, (1, 400), generator=draw)
+    segments = torch.randint(0, 2, (1, 400), generator=draw)
+    lengths = [*range(1, 48), 383, 384, 385, 400]
+    with torch.inference_mode():
+        eager = [outputs_of(packed, ids[:, :n], segments[:, :n]) for n in lengths]
+        for _ in range(10):
+            for length in (5, 30, 44, 390):
+                outputs_of(packed, ids[:, :length], segments[:, :length])
+        assert len(packed._recorded) == 3 * 4
+        assert all(each._script is not None for each in packed._recorded.values())
+        for length, expected in zip(lengths, eager, strict=True):
+            found = outputs_of(packed, ids[:, :length], segments[:, :length])
+            for ours, theirs in zip(found, expected, strict=True):
+                assert torch.equal(ours, theirs), length
+
+
+def outputs_of(packed: PackedBackbone, ids: Tensor, segments: Tensor) -> list[Tensor]:
+    """The first token's state without the others, and those of all."""
+    first = packed(ids, None, segments).first_token
+    return [first, packed(ids, None, segments).last_hidden_state]
+
+
+def test_what_cannot_be_recorded_is_computed_as_it_is() -> None:
+    """A constant in place of the length would go unseen at that length."""
+    calls = []
+
+    def work(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return x * (1.0 / len(x))
+
+    def broken(x: Tensor) -> Tensor:
+        return x + float(x.sum())
+
+    for wrong in (work, broken):
+        recorded = Recorded(wrong, 1, [])
+        for length in [4] * 12 + [7]:
+            x = torch.arange(float(length))[:, None]
+            assert torch.equal(recorded(x), wrong(x))
+        assert recorded._script is None
+    assert calls
 
 
 @pytest.mark.parametrize("act", ["gelu_new", "silu"])
@@ -206,24 +302,56 @@ def test_attention(length: int) -> None:
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 3, length, 8, generator=draw) for _ in range(3))
     lengths = torch.tensor([length, length - 2])
-    rows = Rows.of(lengths, length)
+    rows = Padded.of(lengths, length)
     scaled = q * 8**-0.5
-    found = attend(scaled, k, v, rows)
+    found = attend(scaled, k, v, rows.bias)
     mask = torch.arange(length)[None] < lengths[:, None]
     expected = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask[:, None, None, :]
     )
     assert torch.allclose(found, expected, atol=1e-5)
-    first = attend(scaled[:, :, :1], k, v, rows)
+    first = attend(scaled[:, :, :1], k, v, rows.bias)
     assert torch.allclose(first, expected[:, :, :1], atol=1e-5)
     # From one tensor, of several sequences and of one; [B, T, A, D].
     qkv = torch.stack([scaled, k, v]).permute(1, 3, 0, 2, 4).reshape(2 * length, -1)
     expected = expected.transpose(1, 2)
-    for part, given, right in (
+    for part, rows_of, right in (
         (qkv, rows, expected),
-        (qkv[:length], Rows(1, length), expected[:1]),
+        (qkv[:length], Padded(1, length), expected[:1]),
     ):
-        found = attend_few(part, given, 3, torch.float32)
+        found = attend_few(part, rows_of, 3, torch.float32)
         assert torch.allclose(found, right, atol=1e-5)
-        first = attend_few(part, given, 3, torch.float32, first=True)
+        first = attend_few(part, rows_of, 3, torch.float32, first=True)
         assert torch.allclose(first, right[:, :1], atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 70), min_size=2, max_size=20), st.sampled_from([1, 4, 8]))
+def test_rows_without_padding(lengths: list[int], together: int) -> None:
+    """Every token has a row and a place, and finds its sequence there."""
+    rows = Bare.of(torch.tensor(lengths), together)
+    total = sum(lengths)
+    assert total <= rows.count < total + 32
+    names = torch.arange(rows.count)[:, None]  # what stands in a row: its number
+    assert torch.equal(rows.tokens[rows.places][:total], names[:total, 0])
+    starts = [sum(lengths[:at]) for at in range(len(lengths))]
+    assert rows.first(names).flatten().tolist() == starts
+    padded = rows.padded(names)
+    assert padded.shape == (len(lengths), max(lengths), 1)
+    begin, seen = 0, []
+    for group, members in zip(rows.groups, rows.members, strict=True):
+        assert group.length % 8 == 0
+        there = rows.tokens[begin : begin + group.count].view(group.sequences, group.length)
+        for at, member in enumerate(members.tolist()):
+            size, start = lengths[member], starts[member]
+            expected = list(range(start, start + size))
+            assert there[at, :size].tolist() == expected
+            assert padded[member, :size, 0].tolist() == expected
+            real = [True] * size + [False] * (group.length - size)
+            if group.bias is None:
+                assert all(real)
+            else:
+                assert (group.bias[at, 0] == 0).tolist() == real
+            seen.append(member)
+        begin += group.count
+    assert sorted(seen) == list(range(len(lengths)))
+    assert begin == len(rows.tokens)

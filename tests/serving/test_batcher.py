@@ -138,6 +138,24 @@ def test_what_would_be_mostly_padding_is_left_for_the_next_batch(model: Model, m
     assert [sorted(batch) for batch in model.batches] == [[99], [0, 2, 5, 7], [1, 3, 4, 6, 8, 9]]
 
 
+def test_where_no_padding_is_computed_only_tokens_count(model: Model, make: Make) -> None:
+    batcher = make(max_tokens=100, unpadded={"double"})
+    # Short ones go along with a long one, until there are twice as many places as tokens.
+    costs = [50, 10, 10, 10, 10, 10, 90, 4, 3, 3]
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [99], [1]))
+        await begun(model)
+        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in range(10)]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    assert [sorted(batch) for batch in model.batches] == [[99], [0, 1, 2], [3, 4, 5, 7, 8, 9], [6]]
+
+
 def test_the_cost_of_a_batch_is_learned() -> None:
     draw = random.Random(3)
     for overhead in (0.0, 30.0, 400.0):

@@ -45,7 +45,7 @@ def _add_arguments(parser: Parser) -> None:
         help="how long a request waits for others to be computed with",
     )
     group.add_argument(
-        "--max-batch-tokens", metavar="N", type=whole(1), default=1024, help="computed together"
+        "--max-batch-tokens", metavar="N", type=whole(1), default=768, help="computed together"
     )
     bounds = parser.add_argument_group("bounds")
     for option, default, what in (

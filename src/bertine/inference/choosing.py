@@ -17,9 +17,10 @@ from bertine.errors import BertineError
 from bertine.launch import cores
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed import FloatLayer, Rows
+from bertine.models.packed import FloatLayer
 from bertine.models.packed_backbone import PackedBackbone
 from bertine.models.packed_int8 import LayerRanges, observed
+from bertine.models.packed_rows import Padded
 from bertine.models.precision import cpu_has_bf16
 from bertine.rng import generator
 
@@ -222,7 +223,7 @@ def _difference(
 def _slower(packed: PackedBackbone, backbone: BertBackbone) -> bool:
     """Whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.max_position_embeddings)
-    rows = Rows(max(1, _PROBED // length), length)
+    rows = Padded(max(1, _PROBED // length), length)
     x = torch.zeros(rows.sequences * rows.length, size)
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
     ours = packed.layers[0]

@@ -12,7 +12,7 @@ import torch
 
 from bertine.console import say
 from bertine.errors import BertineError
-from bertine.inference.engine import Engine
+from bertine.inference.engine import BATCH_TOKENS, Engine
 from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
@@ -55,6 +55,8 @@ class Embedder:
         max_length: pieces of a text, special tokens included; longer ones are cut at the end.
         prompt: what is put before every text.
         precision: what it computes in, "fp32", "bf16" or "int8".
+        on_cpu: by an engine, not by the model.
+        max_tokens: of a batch of the engine, with its padding.
         load_lines: what a person should know of how it was loaded.
     """
 
@@ -81,6 +83,7 @@ class Embedder:
         if precision != "int8":
             precision = precision_name(precision, self._device)
         self.precision = precision
+        self.on_cpu, self.max_tokens = self._device.type == "cpu", BATCH_TOKENS
         self._engine: Engine | None = None
         self._making = threading.Lock()
         self.pooling = pooling or Pooling()
@@ -276,7 +279,7 @@ class Embedder:
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> list[np.ndarray]:
         """Vectors by what is fastest there."""
-        if self._device.type != "cpu":
+        if not self.on_cpu:
             return self._by_model(features, self.precision, on_batch)
         with self._making:
             if self._engine is None:
@@ -285,6 +288,7 @@ class Embedder:
                 self._engine = Engine(
                     self.model.backbone, precision=self.precision, samples=samples
                 )
+            self._engine.max_tokens = self.max_tokens
         return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
 
     def _by_model(

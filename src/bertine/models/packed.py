@@ -5,21 +5,22 @@ result is still in registers (oneDNN's post-operations, which PyTorch's compiler
 :mod:`bertine.models.packed_int8` has the layers for 8-bit integers.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N = B * T rows.
+N rows: the B * T places of a padded batch, or its tokens alone (:mod:`bertine.models.packed_rows`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertine.models import onednn
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
+from bertine.models.packed_rows import Padded, Rows
 
 #: hidden_act of config.json → name and algorithm of oneDNN's post-operation.
 FUSED_ACTIVATIONS = {
@@ -31,41 +32,10 @@ FUSED_ACTIVATIONS = {
 
 #: From this length on the scores [B*A, T, T] no longer fit the caches, and PyTorch's blocked
 #: attention, slow for short sequences, is faster.
-_BLOCKED_FROM = 384
+BLOCKED_FROM = 384
 
 
-#: Up to so many rows a layer is computed in as few calls as there can be: each takes some
-#: microseconds before it begins.
-FEW_ROWS = 40
-
-
-@dataclass(frozen=True)
-class Rows:
-    """How N = B * T rows are B sequences.
-
-    Attributes:
-        sequences: B.
-        length: T.
-        bias: [B, 1, T] added to attention scores, 0 at real tokens and -inf at padding; None:
-            all sequences have T tokens.
-    """
-
-    sequences: int
-    length: int
-    bias: Tensor | None = None
-
-    @classmethod
-    def of(cls, lengths: Tensor, length: int) -> Rows:
-        """Of sequences padded to `length`; lengths int64 [B], each at least 1."""
-        sequences = lengths.shape[0]
-        if int(lengths.min()) == length:
-            return cls(sequences, length)
-        padding = torch.arange(length)[None, :] >= lengths[:, None]
-        bias = torch.zeros(sequences, 1, length).masked_fill_(padding[:, None, :], float("-inf"))
-        return cls(sequences, length, bias)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, rows: Rows) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """softmax(q k' + bias) v, the softmax in fp32.
 
     For sequences of some tens of tokens two batched products take half the time of PyTorch's
@@ -74,25 +44,85 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rows: Rows) -> Tensor:
     Args:
         q: [B, A, Q, D], Q queries a sequence, divided by sqrt(D).
         k, v: [B, A, T, D].
+        bias: fp32 [B, 1, T] or None.
 
     Returns:
         [B, A, Q, D], in the type of q.
     """
     b, a, queries, d = q.shape
-    t = k.shape[2]
-    if t >= _BLOCKED_FROM and queries > 1:
-        mask = None if rows.bias is None else rows.bias[:, None].to(q.dtype)
+    if k.shape[2] >= BLOCKED_FROM and queries > 1:
+        mask = None if bias is None else bias[:, None].to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)
     q, k, v = (x.reshape(b * a, x.shape[2], d) for x in (q, k, v))
     scores = torch.bmm(q, k.transpose(1, 2))
-    if rows.bias is not None:
-        scores.view(b, a, queries, t).add_(rows.bias[:, None])
+    if bias is not None:
+        scores.view(b, a, queries, -1).add_(bias[:, None])
     probs = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype)
     return torch.bmm(probs, v).view(b, a, queries, d)
 
 
+def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> Tensor:
+    """:func:`attend` within each sequence.
+
+    Args:
+        qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
+        dtype: of what is returned.
+
+    Returns:
+        [N, H], contiguous.
+    """
+    if isinstance(rows, Padded):
+        q, k, v = _parts(qkv, 3, rows, heads)
+        mixed = attend(q, k, v, rows.bias).transpose(1, 2)
+        mixed = mixed.to(dtype, memory_format=torch.contiguous_format)
+        return mixed.flatten(2).flatten(0, 1)
+    places = qkv.index_select(0, rows.tokens)
+    mixed = qkv.new_empty(len(places), qkv.shape[1] // 3)
+    begin = 0
+    for group in rows.groups:
+        here = slice(begin, begin + group.count)
+        q, k, v = _parts(places[here], 3, group, heads)
+        found = attend(q, k, v, group.bias).transpose(1, 2)
+        mixed[here].view(found.shape).copy_(found)
+        begin = here.stop
+    return mixed.index_select(0, rows.places).to(dtype)
+
+
+def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
+    """:func:`attend` of the first token of each sequence.
+
+    Args:
+        q: [B, H], divided by sqrt(D).
+        kv: [N, 2 H], keys and values of each row.
+
+    Returns:
+        [B, H], in the type of q.
+    """
+    queries = q.view(rows.sequences, heads, 1, -1)
+    if isinstance(rows, Padded):
+        k, v = _parts(kv, 2, rows, heads)
+        return attend(queries, k, v, rows.bias).reshape(q.shape)
+    places = kv.index_select(0, rows.tokens)
+    mixed = torch.empty_like(q)
+    begin = 0
+    for group, members in zip(rows.groups, rows.members, strict=True):
+        here = slice(begin, begin + group.count)
+        k, v = _parts(places[here], 2, group, heads)
+        found = attend(queries[members], k, v, group.bias)
+        mixed[members] = found.reshape(len(members), -1)
+        begin = here.stop
+    return mixed
+
+
+def _parts(x: Tensor, parts: int, rows: Padded, heads: int) -> Tensor:
+    """[N, parts * H] → [parts, B, A, T, D], contiguous."""
+    # T as it is in x: what is recorded of one sequence serves others.
+    parted = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
+    return parted.permute(2, 0, 3, 1, 4).contiguous()
+
+
 def attend_few(
-    qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype, first: bool = False
+    qkv: Tensor, rows: Padded, heads: int, dtype: torch.dtype, first: bool = False
 ) -> Tensor:
     """:func:`attend` for few rows. It computes in fp32, as a product in bf16 takes 14 microseconds
     before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same
@@ -108,8 +138,8 @@ def attend_few(
     b, t = rows.sequences, rows.length
     qkv = qkv.to(dtype).float()
     if b == 1:
-        # Without copies.
-        q, k, v = qkv.view(t, 3 * heads, -1).transpose(0, 1).chunk(3)
+        # Without copies, and T as it is there: what is recorded of one sequence serves others.
+        q, k, v = qkv.view(qkv.shape[0], 3 * heads, -1).transpose(0, 1).chunk(3)
     else:
         parted = qkv.view(b, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = parted.reshape(3, b * heads, t, -1).unbind()
@@ -152,6 +182,7 @@ class FloatLayer:
         weight, bias = scaled_queries(layer)
         size = weight.shape[1]
         self._qkv = _packed(weight, bias, dtype)
+        self._split = split
         if split:
             self._q = _packed(weight[:size], bias[:size], dtype)
             self._kv = _packed(weight[size:], bias[size:], dtype)
@@ -165,26 +196,30 @@ class FloatLayer:
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [N, H]."""
-        b, t, a = rows.sequences, rows.length, self.heads
         qkv = _linear(x, self._qkv)
-        if b * t <= FEW_ROWS:
-            mixed = attend_few(qkv, rows, a, self.dtype)
+        if isinstance(rows, Padded) and rows.few:
+            mixed = attend_few(qkv, rows, self.heads, self.dtype).reshape(x.shape)
         else:
-            q, k, v = qkv.view(b, t, 3, a, -1).permute(2, 0, 3, 1, 4).contiguous()
-            mixed = attend(q, k, v, rows).transpose(1, 2)
-        return self._rest(x, mixed.reshape(b * t, -1))
+            mixed = self_attention(qkv, rows, self.heads, self.dtype)
+        return self._rest(x, mixed)
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [B, H], what the layer gives for the first token of each sequence."""
-        b, t, a = rows.sequences, rows.length, self.heads
-        first = x.view(b, t, -1)[:, 0].contiguous()
-        if b * t <= FEW_ROWS:
-            mixed = attend_few(_linear(x, self._qkv), rows, a, self.dtype, first=True)
+        first = rows.first(x)
+        if isinstance(rows, Padded) and rows.few:
+            qkv = _linear(x, self._qkv)
+            mixed = attend_few(qkv, rows, self.heads, self.dtype, first=True).reshape(first.shape)
         else:
-            q = _linear(first, self._q).view(b, 1, a, -1).transpose(1, 2)
-            k, v = _linear(x, self._kv).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
-            mixed = attend(q, k, v, rows)
-        return self._rest(first, mixed.reshape(b, -1))
+            q, kv = _linear(first, self._q), _linear(x, self._kv)
+            mixed = first_attention(q, kv, rows, self.heads)
+        return self._rest(first, mixed)
+
+    def weights(self) -> list[Any]:
+        """Packed, for :class:`bertine.models.recorded.Recorded`."""
+        products = [self._qkv, self._out, self._up, self._down]
+        if self._split:
+            products += [self._q, self._kv]
+        return [weight for weight, _ in products]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
         """What follows the attention; x, mixed [M, H]."""
@@ -212,7 +247,7 @@ def has_packed(dtype: torch.dtype) -> bool:
     try:
         weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(8, 8, dtype=dtype), 8)
         x = torch.zeros(8, 8, dtype=dtype)
-        torch.ops.mkldnn._linear_pointwise(x, weight, x[0], "gelu", [], "none")
+        onednn.linear(x, weight, x[0], "gelu", "none")
     except (AttributeError, RuntimeError):
         return False
     return True
@@ -229,16 +264,14 @@ def _linear(x: Tensor, packed: _Packed, act: str = "none", algorithm: str = "") 
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias)
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, act, [], algorithm)
-    return out
+    return onednn.linear(x, weight, bias, act, algorithm)
 
 
 def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias).add_(other)
-    out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, bias, "add")
-    return out
+    return onednn.linear_add(x, other, weight, bias)
 
 
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:

@@ -1,20 +1,35 @@
 """A backbone of packed layers: called like :class:`bertine.models.bert.BertBackbone`, for answers.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size; N = B * T rows.
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows of
+:class:`bertine.models.packed_rows.Rows`.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.models.bert import BertBackbone
 from bertine.models.model import Model
-from bertine.models.packed import FloatLayer, Rows, norm_of
+from bertine.models.packed import BLOCKED_FROM, FloatLayer, norm_of
 from bertine.models.packed_int8 import Int8Layer, LayerRanges, int8_layers
+from bertine.models.packed_rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.quick_bytes import QUICK_ROWS
+from bertine.models.recorded import Recorded
+
+#: The numbers of tokens of a lone sequence from which on it is computed in another way.
+_DIFFERENT = (1, QUICK_ROWS + 1, FEW_ROWS + 1, BLOCKED_FROM)
+
+Part = Literal["before last", "last", "first of last"]
+
+#: Where a padded batch has more rows than tokens by this, it is computed without its padding:
+#: putting tokens in their places for attention costs as much as some hundredths of padding.
+_WORTH = 1.08
 
 
 class PackedOutput:
@@ -41,9 +56,8 @@ class PackedOutput:
     def last_hidden_state(self) -> Tensor:
         """fp32 [B, T, H]; what stands at padding has no meaning."""
         if self._last is None:
-            shape = (self._rows.sequences, self._rows.length, -1)
-            last = self._backbone.layers[-1](self._before_last, self._rows)
-            self._last = last.float().view(shape)
+            last = self._backbone.compute("last", self._before_last, self._rows)
+            self._last = self._rows.padded(last.float())
         return self._last
 
     @property
@@ -51,7 +65,7 @@ class PackedOutput:
         """fp32 [B, H], the last layer's state of each sequence's first token."""
         if self._last is not None:
             return self._last[:, 0]
-        return self._backbone.layers[-1].first_token(self._before_last, self._rows).float()
+        return self._backbone.compute("first of last", self._before_last, self._rows).float()
 
     @property
     def pooler_output(self) -> Tensor | None:
@@ -78,6 +92,9 @@ class PackedBackbone(nn.Module):
         super().__init__()
         self.config = backbone.config
         self.dtype = dtype
+        # Of a small model the calls cost more than the padding of a larger group.
+        self._together = 4 if self.config.hidden_size >= 512 else 8
+        self._recorded: dict[tuple[Part, int], Recorded] = {}
         self.pooler = copy.deepcopy(backbone.pooler)
         self.layers: list[FloatLayer] | list[Int8Layer]
         act = self.config.hidden_act
@@ -113,30 +130,83 @@ class PackedBackbone(nn.Module):
         the real tokens before the padding. Columns of nothing but padding are not computed, so
         the output may have a smaller T. To be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
-        rows = Rows(b, t)
+        rows: Rows = Padded(b, t)
+        real = None
         if attention_mask is not None and b == 1:
             t = int(attention_mask.sum())
-            rows = Rows(1, t)
+            rows = Padded(1, t)
         elif attention_mask is not None:
             lengths = attention_mask.sum(1)
             t = int(lengths.max())
-            rows = Rows.of(lengths, t)
-        x = torch.embedding(self._words, input_ids[:, :t]).add_(self._places[:t])
-        if token_type_ids is not None and (types := token_type_ids[:, :t]).any():
-            x.add_(torch.embedding(self._types, types))
-        x = self._norm(x.view(b * t, -1))
+            rows, real = _rows(lengths, t, self._together), attention_mask[:, :t].bool()
+        types = None if token_type_ids is None else token_type_ids[:, :t]
+        if types is not None and not types.any():
+            types = None
+        x = self._norm(self._embedded(input_ids[:, :t], types, rows, real))
         if self.dtype == torch.bfloat16:
             x = x.to(self.dtype)
         if not output_hidden_states:
-            for layer in self.layers[:-1]:
-                x = layer(x, rows)
+            x = self.compute("before last", x, rows)
             return PackedOutput(self, x, rows, None)
         states: list[Tensor] = []
         for layer in self.layers:
             states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
             x = layer(x, rows)
         states.append(x.float())
-        return PackedOutput(self, x, rows, tuple(state.view(b, t, -1) for state in states))
+        return PackedOutput(self, x, rows, tuple(map(rows.padded, states)))
+
+    def compute(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
+        """A part of the layers; x [N, H] as the first of them takes it."""
+        if rows.sequences > 1:
+            return self._computed(part, x, rows)
+        size = len(x)
+        least = max(first for first in _DIFFERENT if first <= size)
+        if (part, least) not in self._recorded:
+            self._recorded[part, least] = Recorded(
+                lambda x: self._computed(part, x, Padded(1, len(x))),
+                least,
+                [weight for layer in self.layers for weight in layer.weights()],
+            )
+        return self._recorded[part, least](x)
+
+    def _computed(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
+        if part == "last":
+            return self.layers[-1](x, rows)
+        if part == "first of last":
+            return self.layers[-1].first_token(x, rows)
+        for layer in self.layers[:-1]:
+            x = layer(x, rows)
+        return x
+
+    def _embedded(
+        self, ids: Tensor, types: Tensor | None, rows: Rows, real: Tensor | None
+    ) -> Tensor:
+        """The sum of the embeddings: fp32 [N, H]. ids, types (None: all 0) and real, where there
+        is a token (None: everywhere), are [B, T]."""
+        if isinstance(rows, Padded) or real is None:
+            x = torch.embedding(self._words, ids).add_(self._places[: ids.shape[1]])
+            if types is not None:
+                x.add_(torch.embedding(self._types, types))
+            return x.view(rows.count, -1)
+
+        def bare(x: Tensor) -> Tensor:
+            chosen = x[real]
+            return F.pad(chosen, (0, rows.count - len(chosen)))
+
+        x = torch.embedding(self._words, bare(ids))
+        x.add_(torch.embedding(self._places, bare(torch.arange(ids.shape[1]).expand(ids.shape))))
+        if types is not None:
+            x.add_(torch.embedding(self._types, bare(types)))
+        return x
+
+
+def _rows(lengths: Tensor, length: int, together: int) -> Rows:
+    """Padded to `length`, or, where that would be much to compute for nothing, without padding, in
+    groups of so many."""
+    padded = Padded.of(lengths, length)
+    if padded.few or int(lengths.sum()) * _WORTH > padded.count:
+        return padded
+    return Bare.of(lengths, together)
 
 
 class PackedModel(nn.Module):

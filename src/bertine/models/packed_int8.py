@@ -19,21 +19,23 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bertine.models import onednn
 from bertine.models.bert import BertBackbone
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 from bertine.models.packed import (
-    FEW_ROWS,
     FUSED_ACTIVATIONS,
-    Rows,
-    attend,
     attend_few,
+    first_attention,
     norm_of,
     scaled_queries,
+    self_attention,
 )
+from bertine.models.packed_rows import Padded, Rows
 from bertine.models.quick_bytes import QUICK_ROWS, QuickLinear, has_quick_bytes
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
@@ -150,7 +152,9 @@ class Grid:
         if not _has_quantize():
             return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
         quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
-        # Its bytes as they are: int_repr() would copy them, which takes longer than rounding.
+        if torch.jit.is_tracing():
+            return quantized.int_repr()
+        # Its bytes as they are: int_repr() copies them, which takes longer than rounding.
         storage = quantized.untyped_storage()
         return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
 
@@ -183,13 +187,17 @@ class Int8Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor, zero: int, quick: bool = False) -> None:
         weight = weight.detach().float()
-        self._scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
-        rounded = (weight / self._scale[:, None]).round_().to(torch.int8)
-        self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
+        scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
+        rounded = (weight / scale[:, None]).round_().to(torch.int8)
+        packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+        self._weight = packed, scale, torch.zeros(weight.shape[0], dtype=torch.int64)
         self._zero = zero
-        self._zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
         self.bias = bias.detach().float().clone()
-        self._quick = QuickLinear(rounded, self._scale, zero) if quick else None
+        self._quick = QuickLinear(rounded, scale, zero) if quick else None
+
+    def weights(self) -> list[Any]:
+        """Those of the products, as they are packed."""
+        return [self._weight[0], *([] if self._quick is None else [self._quick.weight])]
 
     def few(self, x: Tensor) -> Tensor:
         """x W' for fp32 x [N, K], rounded here: fp32 [N, F]. The same bits as of the others, and
@@ -207,20 +215,13 @@ class Int8Linear:
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
         """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
-        out: Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            *(x, 1.0, self._zero, self._weight, self._scale, self._zeros),
-            *(other, None, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "none", [], ""),
-        )
-        return out
+        return onednn.byte_linear_add(x, self._zero, self._weight, other)
 
     def _product(
         self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
     ) -> Tensor:
-        out: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(x, 1.0, self._zero, self._weight, self._scale, self._zeros),
-            *(self.bias, scale, zero, dtype, act, [], algorithm),
-        )
-        return out
+        to = (scale, zero, dtype)
+        return onednn.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
 
 
 class Int8Layer:
@@ -280,6 +281,7 @@ class Int8Layer:
         down_weight[:, self._apart] = 0.0
         down_weight *= self._inner.scale
         self._qkv = Int8Linear(weight, bias, self._input.zero, quick)
+        self._split = split
         if split:
             self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
             self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
@@ -294,31 +296,35 @@ class Int8Layer:
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [N, H]."""
-        b, t, a = rows.sequences, rows.length, self.heads
-        if b * t <= FEW_ROWS:
-            return self._rest_of_few(x, attend_few(self._qkv_of_few(x), rows, a, torch.bfloat16))
-        qkv = self._qkv(self._input.round(x), torch.bfloat16).view(b, t, 3, a, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).contiguous()
-        return self._rest(x, attend(q, k, v, rows).transpose(1, 2))
+        if isinstance(rows, Padded) and rows.few:
+            mixed = attend_few(self._qkv_of_few(x), rows, self.heads, torch.bfloat16)
+            return self._rest_of_few(x, _wide(mixed, x))
+        qkv = self._qkv(self._input.round(x), torch.bfloat16)
+        return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
-        b, t, a = rows.sequences, rows.length, self.heads
-        if b * t <= FEW_ROWS:
-            mixed = attend_few(self._qkv_of_few(x), rows, a, torch.bfloat16, first=True)
-            return self._rest_of_few(x.view(b, t, -1)[:, 0], mixed)
+        first = rows.first(x)
+        if isinstance(rows, Padded) and rows.few:
+            qkv = self._qkv_of_few(x)
+            mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
+            return self._rest_of_few(first, _wide(mixed, first))
         rounded = self._input.round(x)
-        first = rounded.view(b, t, -1)[:, 0].contiguous()
-        q = self._q(first, torch.bfloat16).view(b, 1, a, -1).transpose(1, 2)
-        k, v = self._kv(rounded, torch.bfloat16).view(b, t, 2, a, -1).permute(2, 0, 3, 1, 4)
-        mixed = attend(q, k, v, rows).transpose(1, 2)
-        return self._rest(x.view(b, t, -1)[:, 0], mixed)
+        q = self._q(rows.first(rounded), torch.bfloat16)
+        kv = self._kv(rounded, torch.bfloat16)
+        return self._rest(first, first_attention(q, kv, rows, self.heads).float())
+
+    def weights(self) -> list[Any]:
+        """Packed, for :class:`bertine.models.recorded.Recorded`."""
+        products = [self._qkv, self._out, self._up, self._down]
+        if self._split:
+            products += [self._q, self._kv]
+        return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows the attention; x fp32 [M, H], mixed [B, M / B, A, D] of any strides."""
-        wide = mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
+        """What follows the attention; x and mixed fp32 [M, H]."""
         x = torch.addcmul(self._out.bias, x, self.divisor)
-        x = self._attention_norm(self._out.added_to(x, self._mixed.round(wide)))
+        x = self._attention_norm(self._out.added_to(x, self._mixed.round(mixed)))
         rounded = self._inner_input.round(x)
         if self._fused:
             inner = self._up.activated(rounded, *self._fused, self._inner)
@@ -337,15 +343,19 @@ class Int8Layer:
         """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
         if not self._quick or len(x) > QUICK_ROWS:
             return self._rest(x, mixed)
-        wide = mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
         x = torch.addcmul(self._out.bias, x, self.divisor)
-        x = self._attention_norm(x.add_(self._out.few(wide)))
+        x = self._attention_norm(x.add_(self._out.few(mixed)))
         inner = self._up.few(x).add_(self._up.bias)
         torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
         inner = self._act(inner)
         x = torch.addcmul(self._down.bias, x, self._divisor)
         x.addmm_(inner[:, self._apart], self._down_apart)
         return self._output_norm(x.add_(self._down.few(inner.mul_(self._inverse))))
+
+
+def _wide(mixed: Tensor, x: Tensor) -> Tensor:
+    """`mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
+    return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:

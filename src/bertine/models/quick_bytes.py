@@ -28,6 +28,9 @@ class QuickLinear:
         weight: int8 [F, K].
         scales: fp32 [F]: an output's weights are its bytes times its scale.
         zero: the byte of 0.
+
+    Attributes:
+        weight: packed; an object of FBGEMM's, no tensor.
     """
 
     def __init__(self, weight: Tensor, scales: Tensor, zero: int) -> None:
@@ -36,13 +39,13 @@ class QuickLinear:
             warnings.simplefilter("ignore")
             zeros = torch.zeros(len(weight), dtype=torch.int64)
             quantized = torch._make_per_channel_quantized_tensor(weight, scales.double(), zeros, 0)
-            self._weight: Any = torch.ops.quantized.linear_prepack(quantized, None)
+            self.weight: Any = torch.ops.quantized.linear_prepack(quantized, None)
         self._zero = zero
         self._product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 
     def __call__(self, x: Tensor) -> Tensor:
         """x fp32 [N, K] → fp32 [N, F]."""
-        out: Tensor = self._product(x, 1.0, self._zero, self._weight)
+        out: Tensor = self._product(x, 1.0, self._zero, self.weight)
         return out
 
 

@@ -19,7 +19,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,8 @@ class Batcher:
         operations: what it computes, by name. Called in its one thread, so none of them needs to
             be safe for others.
         max_tokens: of a batch, with its padding, at the most; a larger input is a batch of its own.
+        unpadded: operations that compute no padding: what counts of theirs are the tokens, but
+            they have places for as many again, which is what attention wants.
         max_queue: inputs that may wait.
         max_wait: seconds to wait for company.
         turns: shared by the models of a machine.
@@ -125,6 +127,7 @@ class Batcher:
     turns: Turns = field(default_factory=Turns)
     on_batch: Callable[[Done], None] | None = None
     name: str = "model"
+    unpadded: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -254,15 +257,17 @@ class Batcher:
         batch: list[tuple[_Job, int]] = []
         longest = tokens = size = 0
         best, overhead = 0.0, self._paces[first.operation].overhead
+        unpadded = first.operation in self.unpadded
         jobs = list(self._jobs)
         for _, _, place, cost, index in sorted(candidates):
-            padded = max(longest, cost) * (len(batch) + 1)
-            if batch and padded > self.max_tokens:
-                break
             longest = max(longest, cost)
-            batch.append((jobs[place], index))
             tokens += cost
-            if (share := tokens / (padded + overhead)) >= best:
+            padded = longest * (len(batch) + 1)
+            computed = max(tokens, padded // 2) if unpadded else padded
+            if batch and computed > self.max_tokens:
+                break
+            batch.append((jobs[place], index))
+            if (share := tokens / (computed + overhead)) >= best:
                 best, size = share, len(batch)
         batch = batch[:size]
         chosen: dict[_Job, set[int]] = {}
@@ -293,7 +298,8 @@ class Batcher:
             with self.turns:
                 started = time.monotonic()
                 results = self.operations[operation]([job.inputs[at] for job, at in batch])
-                self._paces[operation].add(max(costs) * len(batch), time.monotonic() - started)
+                computed = tokens if operation in self.unpadded else max(costs) * len(batch)
+                self._paces[operation].add(computed, time.monotonic() - started)
         except Exception as error:
             if len(jobs) == 1:
                 self._settle([(jobs[0], error)])

@@ -44,6 +44,7 @@ class Engine:
                 turns=turns,
                 on_batch=self.metrics.batch_counter(model.name),
                 name=model.name,
+                unpadded=model.unpadded,
             )
             for model in models
         }

@@ -41,7 +41,7 @@ class Limits:
     max_characters: int = 20_000
     max_queue: int = 1024
     max_connections: int = 512
-    max_batch_tokens: int = 1024
+    max_batch_tokens: int = 768
     max_wait_ms: float = 5.0
     request_timeout: float = 30.0
     read_timeout: float = 10.0

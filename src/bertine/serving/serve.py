@@ -75,7 +75,7 @@ def serve(
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
     max_wait_ms: float = 5.0,
-    max_batch_tokens: int = 1024,
+    max_batch_tokens: int = 768,
     max_queue: int = 1024,
     max_texts: int = 256,
     max_characters: int = 20_000,

@@ -67,6 +67,7 @@ class Served:
 
     Attributes:
         operations: what it can do, by name, for its batcher.
+        unpadded: those of them that compute no padding.
     """
 
     def __init__(
@@ -88,6 +89,14 @@ class Served:
             self.operations["predict"] = self._predict
         if "mlm" in model.model.heads:
             self.operations["fill-mask"] = self._fill_mask
+        self.unpadded: set[str] = set()
+        # Batches are the batcher's, which are not to be divided again.
+        if predictor is not None and predictor.engine is not None:
+            predictor.engine.max_tokens = 2 * limits.max_batch_tokens
+            self.unpadded.add("predict")
+        if embedder is not None and embedder.on_cpu:
+            embedder.max_tokens = 2 * limits.max_batch_tokens
+            self.unpadded.add("embed")
         if self.explainer.answers:
             self.operations["explain"] = self._explain
 

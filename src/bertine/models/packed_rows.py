@@ -1,0 +1,133 @@
+"""Which rows of a matrix are the tokens of which sequence.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Up to so many rows a layer is computed in as few calls as there can be: each takes some
+#: microseconds before it begins.
+FEW_ROWS = 40
+#: Without padding, rows are filled up to a multiple of the first, and sequences have places in
+#: attention for a multiple of the second. oneDNN compiles a kernel for the very sizes of a product,
+#: which takes milliseconds and memory: like this there are few sizes.
+_ROWS, _TOKENS = 32, 8
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Sequences that have places of one length for attention.
+
+    Attributes:
+        sequences: B.
+        length: T.
+        bias: fp32 [B, 1, T] added to attention scores, 0 at real tokens and -inf at padding; None:
+            all sequences have T tokens.
+    """
+
+    sequences: int
+    length: int
+    bias: Tensor | None = None
+
+    @classmethod
+    def of(cls, lengths: Tensor, length: int) -> Padded:
+        """Of sequences padded to `length`; lengths int64 [B], each at least 1."""
+        sequences = lengths.shape[0]
+        if int(lengths.min()) == length:
+            return cls(sequences, length)
+        padding = torch.arange(length)[None, :] >= lengths[:, None]
+        bias = torch.zeros(sequences, 1, length).masked_fill_(padding[:, None, :], float("-inf"))
+        return cls(sequences, length, bias)
+
+    @property
+    def count(self) -> int:
+        """Rows: B * T."""
+        return self.sequences * self.length
+
+    @property
+    def few(self) -> bool:
+        """Whether they are so few that calls cost more than what is computed in them."""
+        return self.count <= FEW_ROWS
+
+    def first(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, H], the rows of first tokens."""
+        if self.sequences == 1:
+            return x[:1]
+        return x.view(self.sequences, self.length, -1)[:, 0].contiguous()
+
+    def padded(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, T, H]."""
+        return x.view(self.sequences, self.length, -1)
+
+
+@dataclass(frozen=True)
+class Bare:
+    """Sequences one after the other, without padding. For attention those of like length have
+    places together.
+
+    Attributes:
+        groups: for attention.
+        members: of each group int64 [B of it], which sequences they are.
+        tokens: int64, of each place of all groups the row that belongs there; at padding any.
+        places: int64 [N], of each row its place; some rows at the end fill up and are copies of the
+            first.
+        starts: int64 [B], of each sequence the row of its first token.
+        lengths: int64 [B].
+    """
+
+    groups: list[Padded]
+    members: list[Tensor]
+    tokens: Tensor
+    places: Tensor
+    starts: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, lengths: Tensor, together: int) -> Bare:
+        """lengths int64 [B], each at least 1; so many sequences a group."""
+        ends = lengths.cumsum(0)
+        starts = ends - lengths
+        groups, tokens = [], []
+        members = list(lengths.argsort(descending=True, stable=True).split(together))
+        for chosen in members:
+            sizes = lengths[chosen]
+            length = -(-int(sizes[0]) // _TOKENS) * _TOKENS
+            groups.append(Padded.of(sizes, length))
+            within = torch.arange(length)
+            rows = torch.where(within < sizes[:, None], starts[chosen][:, None] + within, -1)
+            tokens.append(rows.flatten())
+        of_places = torch.cat(tokens)
+        real = (of_places >= 0).nonzero().flatten()
+        total = int(ends[-1])
+        places = torch.zeros(-(-total // _ROWS) * _ROWS, dtype=torch.int64)
+        places[of_places[real]] = real
+        places[total:] = places[0]
+        return cls(groups, members, of_places.clamp_(min=0), places, starts, lengths)
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.places)
+
+    @property
+    def sequences(self) -> int:
+        """B."""
+        return len(self.starts)
+
+    def first(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, H], the rows of first tokens."""
+        return x.index_select(0, self.starts)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, T, H]; anything at padding."""
+        within = torch.arange(int(self.lengths.max()))
+        rows = self.starts[:, None] + torch.minimum(within, self.lengths[:, None] - 1)
+        return x.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+
+Rows = Padded | Bare
