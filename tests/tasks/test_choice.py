@@ -17,6 +17,7 @@ from bertine.data.batching import FeatureBatches
 from bertine.data.groups import members, plan
 from bertine.data.micro import split
 from bertine.errors import BertineError
+from bertine.inference.text_report import TextReport
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.tasks import task_class
@@ -296,6 +297,19 @@ def test_answers_are_joined_by_example() -> None:
     )
     assert report.num_examples == 4
     assert task.metrics([ChoicePrediction(1, (0.2, 0.8))], ["choice1"])["accuracy"] == 1.0
+
+
+def test_cut_examples_are_counted_once_and_in_the_same_words_everywhere() -> None:
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=8)
+    features = task.featurize(examples, toys.tokenizer())
+    lost = [feature.num_truncated for feature in features]
+    assert sum(map(bool, lost)) == 3  # two choices of the second example, one of the third
+    told = f"2 of 4 texts were cut at 8 pieces ({sum(lost)} pieces lost)"
+    assert task.notes(features) == [told]
+    report = TextReport(max_length=8)
+    report.count(len(examples), features)
+    assert report.warnings() == [told]
 
 
 def test_the_task_survives_its_model_directory_entry() -> None:
