@@ -265,7 +265,7 @@ def read_span_splits(
             "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
             "on the file as your own data (bertine finetune spans)"
         )
-    train, validation = _official_files(data) if official else _files(data)
+    train, validation = span_files(data, official=official)
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
     if named and reading.get("format") is None and load_squad(train) is not None:
@@ -335,10 +335,15 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
             )
 
 
-def _files(data: Path | str) -> tuple[Path, Path | None]:
-    """Training and validation file: of tables, or where a file is SQuAD's, as for those."""
+def span_files(data: Path | str, *, official: bool) -> tuple[Path, Path | None]:
+    """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
+    as for those.
+
+    Raises:
+        BertineError: there is no training file, or more than one.
+    """
     path = Path(data)
-    if path.is_file() and load_squad(path) is not None:
+    if official or (path.is_file() and load_squad(path) is not None):
         return _official_files(path)
     splits = find_splits(path)
     if splits.train is None:
