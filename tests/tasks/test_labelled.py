@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tagged
@@ -55,3 +58,32 @@ def test_a_split_seed_is_for_data_of_which_some_are_held_out(task: str, tmp_path
         for seed, reading in ((0, split), (5, split), (3, plain), (0, plain))
     ]
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("task", ["text", "spans", "choice"])
+def test_quotes_are_said_of_the_files_that_may_have_some(task: str, tmp_path: Path) -> None:
+    """Of a folder with csv beside JSON lines or Parquet; not of one with neither csv nor tsv."""
+    row: dict[str, Any] = {"text": '"the cat', "label": "x"}
+    if task == "spans":
+        row = {"question": '"who', "context": "the cat sleeps", "answer": "cat"}
+    elif task == "choice":
+        row = {"question": '"the cat', "choice0": "sleeps", "choice1": "boils", "label": 0}
+    cells = "".join(",".join(map(str, line)) + "\n" for line in (row, row.values(), row.values()))
+    (tmp_path / "train.csv").write_text(cells, encoding="utf-8")
+    reading = Reading(quotes=False)
+    dev = tmp_path / "dev.parquet"
+    pq.write_table(pa.Table.from_pylist([row] * 2), dev)
+    found = read_labelled(task, tmp_path, seed=0, reading=reading)
+    dev.unlink()
+    lines = "".join(json.dumps(each) + "\n" for each in (row, row))
+    (tmp_path / "dev.jsonl").write_text(lines, encoding="utf-8")
+    again = read_labelled(task, tmp_path, seed=0, reading=reading)
+    for examples in (found.train, found.validation, again.train, again.validation):
+        assert len(examples) == 2
+        assert examples.fingerprint() == found.train.fingerprint()
+    with pytest.raises(BertineError, match=r"train\.csv:2: not valid csv"):
+        read_labelled(task, tmp_path, seed=0, reading=Reading())
+    (tmp_path / "train.csv").unlink()
+    (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
+    with pytest.raises(BertineError, match=r"train\.jsonl: is JSON lines, which has no quotes"):
+        read_labelled(task, tmp_path, seed=0, reading=reading)

@@ -14,6 +14,7 @@ from bertine.tasks.choice_data import choice_task, json_keys, read_choices, refu
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Examples, Splits, as_columns, read_examples
 from bertine.tasks.label_sets import labels_in, read_label_sets
+from bertine.tasks.layout import quotes_for
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
@@ -40,7 +41,8 @@ def read_own(
     Args:
         kind: the class of the task.
         swag: multiple choice with the columns of SWAG.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`; `quotes`
+            of the files that may have some.
 
     Raises:
         BertineError: there is no training file; what reading the files raises.
@@ -48,6 +50,9 @@ def read_own(
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
     named: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column, **reading}
+    files = [file for file in (splits.train, splits.validation) if file is not None]
+    quotes = quotes_for(files, reading.get("format"), reading.get("quotes"))
+    named["quotes"] = quotes[0]
     choices: tuple[str, ...] = ()
     separator = options.label_separator
     if kind is MultipleChoice:
@@ -72,6 +77,7 @@ def read_own(
         train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify)
     else:
         named |= {"text_columns": train.text_columns, "label_column": train.label_column}
+        named["quotes"] = quotes[-1]
         if kind is MultiLabel:
             validation, _ = read_label_sets(
                 splits.validation,
@@ -81,7 +87,7 @@ def read_own(
             )
         else:
             if kind is MultipleChoice and not swag and not options.choice_columns:
-                keys = json_keys(splits.validation, **reading)
+                keys = json_keys(splits.validation, **{**reading, "quotes": quotes[-1]})
                 refuse_added(str(splits.validation), keys, choices)
             validation = read_examples(splits.validation, optional=choices[2:], **named)
 

@@ -16,7 +16,7 @@ from typing import Any
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
-from bertine.tasks.layout import inner_suffix, is_json_object
+from bertine.tasks.layout import inner_suffix, is_json_object, quotes_for
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_tables import read_span_table
 from bertine.tasks.tables import encodable, json_kind
@@ -272,10 +272,12 @@ def read_span_splits(
         refuse_reading(train, **reading)
     if validation is not None and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
-    examples = read_questions(train, **reading).trainable()
+    files = [train] if validation is None else [train, validation]
+    quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
+    examples = read_questions(train, quotes=quotes[0], **reading).trainable()
     if validation is None:
         return examples.hold_out(_HOLD_OUT, seed)
-    return examples, read_questions(validation, **reading).scorable()
+    return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
 
 
 def read_span_evaluation(
