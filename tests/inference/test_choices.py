@@ -1,4 +1,4 @@
-"""A model of multiple choice answers tables with other numbers of choices than it was trained on."""
+"""A model of multiple choice answers tables with more or fewer choices than those of training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 import toys
 from bertine.errors import BertineError
-from bertine.inference.predict import predict
+from bertine.inference.predict import PredictReport, predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.models.model import Model
 from bertine.tasks.choice import MultipleChoice
@@ -23,6 +23,12 @@ from bertine.tasks.report import ClassificationReport
 
 VERBS = [verb for verb, _ in toys.TOPICS.values()]
 QUIET: dict[str, Any] = {"show_progress": False}
+
+
+def predicted(predictor: Predictor, path: Path, out: Path, **how: Any) -> PredictReport:
+    report = predict(predictor, path, out, show_progress=False, **how)
+    assert isinstance(report, PredictReport)
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +89,7 @@ def test_every_choice_of_a_table_is_scored(
     table = rows(choices)
     path = written(tmp_path / f"in.{suffix}", table)
     out = tmp_path / ("out.csv" if suffix == "csv" else "out.jsonl")
-    said = predict(predictor, path, out, all_probabilities=True, **QUIET)
+    said = predicted(predictor, path, out, all_probabilities=True)
     found = answers(out)
     for row, answer in zip(table, found, strict=True):
         expected = by_pairs(predictor, row, choices)
@@ -116,8 +122,8 @@ def test_columns_that_are_named_may_be_any_number(predictor: Predictor, tmp_path
     table = rows(6)
     path = written(tmp_path / "in.csv", table)
     columns = ["sent1", "sent2", "ending5", "ending0", "ending3"]
-    report = predict(
-        predictor, path, tmp_path / "a.csv", text_columns=columns, all_probabilities=True, **QUIET
+    report = predicted(
+        predictor, path, tmp_path / "a.csv", text_columns=columns, all_probabilities=True
     )
     assert report.columns[2:] == [f"probability_{name}" for name in columns[2:]]
     assert "has 3 columns of choices (ending5, ending0, ending3), 1 fewer" in report.lines()[1]
@@ -127,20 +133,21 @@ def test_columns_that_are_named_may_be_any_number(predictor: Predictor, tmp_path
     found = [float(answer[name]) for name in report.columns[2:]]
     assert found == pytest.approx([each / sum(chosen) for each in chosen], abs=2e-5)
     with pytest.raises(BertineError, match=r"but the model takes 4 or more: sent1 and sent2, then"):
-        predict(predictor, path, tmp_path / "b.csv", text_columns=columns[:3], **QUIET)
+        predicted(predictor, path, tmp_path / "b.csv", text_columns=columns[:3])
+    twice = [*columns[:4], "ending5", "ending1"]
     with pytest.raises(BertineError, match="the text column 'ending5' is named twice"):
-        twice = [*columns[:4], "ending5", "ending1"]
-        predict(predictor, path, tmp_path / "b.csv", text_columns=twice, **QUIET)
+        predicted(predictor, path, tmp_path / "b.csv", text_columns=twice)
 
 
 def test_a_model_whose_choices_were_named_reads_no_others(
     predictor: Predictor, tmp_path: Path
 ) -> None:
+    assert isinstance(predictor.task, MultipleChoice)
     named = dataclasses.replace(predictor.task, named=True)
     assert MultipleChoice.from_info(named.task_info(), toys.config()) == named
     reader = Predictor(predictor.model, predictor.tokenizer, named)
     path = written(tmp_path / "in.csv", rows(6))
-    report = predict(reader, path, tmp_path / "out.csv", all_probabilities=True, **QUIET)
+    report = predicted(reader, path, tmp_path / "out.csv", all_probabilities=True)
     assert report.columns[-1] == "probability_ending3"
     assert not any("columns of choices" in line for line in report.lines())
 
@@ -163,12 +170,12 @@ def test_choices_with_a_gap_and_those_of_later_rows_are_refused(
     table = [{**given, **{f"ending{n}": "sleeps" for n in each}} for each in endings]
     path = written(tmp_path / f"in.{'csv' if len(table) == 1 else 'jsonl'}", table)
     with pytest.raises(BertineError, match=message):
-        predict(predictor, path, tmp_path / "out.jsonl", **QUIET)
+        predicted(predictor, path, tmp_path / "out.jsonl")
     with pytest.raises(BertineError, match=message):
         evaluate(predictor, path, **QUIET)
     assert list(tmp_path.iterdir()) == [path]
     if len(table) > 1:
         columns = ["sent1", "sent2", *(f"ending{n}" for n in range(7))]
-        report = predict(predictor, path, tmp_path / "out.jsonl", text_columns=columns, **QUIET)
+        report = predicted(predictor, path, tmp_path / "out.jsonl", text_columns=columns)
         assert report.rows == 2
         assert [row["choice"] < 7 for row in answers(tmp_path / "out.jsonl")] == [True, True]
