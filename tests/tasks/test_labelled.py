@@ -87,3 +87,16 @@ def test_quotes_are_said_of_the_files_that_may_have_some(task: str, tmp_path: Pa
     (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
     with pytest.raises(BertineError, match=r"train\.jsonl: is JSON lines, which has no quotes"):
         read_labelled(task, tmp_path, seed=0, reading=reading)
+
+
+def test_columns_are_said_of_the_training_file(tmp_path: Path) -> None:
+    """The validation file may be of another kind, which has columns of its own."""
+    tagged.write_columns(tmp_path / "train.conll", 8)
+    tagged.write_json(tmp_path / "dev.jsonl", 8)
+    reading = Reading(word_column=1, tag_column=3)
+    found = read_labelled("tagging", tmp_path, seed=0, reading=reading)
+    assert found.validation.fingerprint() == found.train.fingerprint()
+    (tmp_path / "train.conll").unlink()
+    tagged.write_json(tmp_path / "train.jsonl", 8)
+    with pytest.raises(BertineError, match=r"train\.jsonl: is no column file; name its keys"):
+        read_labelled("tagging", tmp_path, seed=0, reading=reading)

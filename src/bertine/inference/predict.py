@@ -117,8 +117,9 @@ def predict(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: no such model; what reading the table raises; a column is missing; nothing
-            can be gone on with there, or what is left is of another input, model or setting.
+        BertineError: no such model; what reading the table raises; a column is missing; something
+            is said that does not apply to the task or the file; nothing can be gone on with there,
+            or what is left is of another input, model or setting.
     """
     lasting = _lasting(input, output)
     if resume and not lasting:
@@ -143,6 +144,11 @@ def predict(
         )
     if word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
+    if all_probabilities and task.output_columns(True) == task.output_columns(False):
+        raise BertineError(
+            f"the task {task.name!r} answers without probabilities; leave out all_probabilities "
+            "(--all-probabilities)"
+        )
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
     if content is not None:

@@ -6,6 +6,7 @@ Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged word
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -157,7 +158,9 @@ class TaggedReader:
             own = Columns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
                 how["scheme"] = "plain"
-            validation = read_sentences(splits.validation, columns.merged(own), **how)
+            # What is said of columns suits the training file; another kind of file has its own.
+            known = dataclasses.replace(columns.merged(own), given=())
+            validation = read_sentences(splits.validation, known, **how)
         return Labelled(
             lambda max_length: Tagging.from_examples(
                 train, max_length=max_length, document_context=reading.document_context
