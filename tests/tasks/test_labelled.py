@@ -35,9 +35,11 @@ def data_of(task: str, folder: Path) -> tuple[Path, Path]:
         tagged.write_columns(folder / "train.conll", 16)
         tagged.write_columns(folder / "dev.conll", 4, seed=1)
         return folder, folder / "dev.conll"
-    write = write_choices if task == "choice" else toys.write_labelled
     for part in ("train", "dev"):
-        write(folder / f"{part}.csv")
+        if task == "choice":
+            write_choices(folder / f"{part}.csv")
+        else:
+            toys.write_labelled(folder / f"{part}.csv")
     return folder, folder / "dev.csv"
 
 
