@@ -141,9 +141,9 @@ def similar(
     if texts is not None and not ready:
         raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
     if ready and texts is None:
-        said = {"text_column": text_column, "format": format, "quotes": quotes, "strict": strict}
-        for name, value in said.items():
-            if value is not None and value is not False:
+        said = {"text_column": text_column, "format": format, "quotes": quotes}
+        for name, value in {**said, "strict": strict or None}.items():
+            if value is not None:
                 raise BertineError(
                     f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
                     "out, or name the table they were made of (--texts)"

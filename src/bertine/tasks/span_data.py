@@ -17,6 +17,7 @@ from bertine.console import say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
 from bertine.tasks.layout import inner_suffix, is_json_object, quotes_for
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_tables import read_span_table
 from bertine.tasks.tables import encodable, json_kind
@@ -34,7 +35,7 @@ def load_squad(path: Path | str) -> dict[str, Any] | None:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
     """
     path = Path(path)
-    if path.is_dir() or str(path) == "-" or inner_suffix(path) != ".json":
+    if path.is_dir() or str(path) == "-" or is_parquet(path) or inner_suffix(path) != ".json":
         return None
     content = _json_of(path)
     return content if isinstance(content, dict) and _is_squad(content) else None
