@@ -83,7 +83,7 @@ def _not_squad(path: Path) -> BertineError:
     """Says what a file is that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
-    elif inner_suffix(path) != ".json":
+    elif is_parquet(path) or inner_suffix(path) != ".json":
         what = "is not called .json, as files in SQuAD's format are"
     else:
         content = _json_of(path)
