@@ -197,7 +197,8 @@ def test_a_split_seed_for_data_with_validation_examples(model: Path, tmp_path: P
         searched(model, data, tmp_path / "out", split_seed=0)
     assert not (tmp_path / "out").exists()
     grid = {"learning_rates": [1e-3], "epochs": [1], "seeds": [1]}
-    assert searched(model, data, tmp_path / "out", **grid).ok
+    (done,) = searched(model, data, tmp_path / "out", **grid).runs
+    assert done.failed is None
     (run,) = (tmp_path / "out").glob("batch*")
     assert "split_seed" not in json.loads((run / "run.json").read_text())["settings"]
 
