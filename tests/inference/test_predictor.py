@@ -280,3 +280,6 @@ def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
     # A hundred-thousandth of the scale, also where the score is near 0.
     assert scores == pytest.approx(expected, rel=1e-5, abs=2.5e-3)
     assert [answer.score for answer in ours.predict(texts)] == expected
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    with pytest.raises(BertineError, match="'regression' answers without probabilities; leave out"):
+        predict(ours, tmp_path / "in.txt", tmp_path / "out.txt", all_probabilities=True)

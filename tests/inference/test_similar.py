@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,10 @@ def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:
         similar("a", vectors, model=embedder, texts=source)
     with pytest.raises(BertineError, match=r"texts is for a .npy of vectors"):
         similar("a", source, model=embedder, texts=source)
+    in_vain: dict[str, Any] = {"text_column": "t", "format": "csv", "quotes": False, "strict": True}
+    for name, value in in_vain.items():
+        with pytest.raises(BertineError, match=rf"v.npy: is vectors without texts, so {name} has"):
+            similar("a", vectors, model=embedder, **{name: value})
     vectors.write_bytes(b"no array")
     with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
         similar("a", vectors, model=embedder)

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
+from bertine.inference.tag_file import TagReport
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.tagging import Tagging
@@ -57,3 +59,28 @@ def test_keys_that_are_there_are_kept(predictor: Predictor, tmp_path: Path) -> N
     source.write_text('{"words": ["cat"]}\n{"words": ["a", "dog"], "tags": 1}\n')
     with pytest.raises(BertineError, match=r"in\.jsonl:2: has a key 'tags', but the first row has"):
         predict(predictor, source, out)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"words": ["cat", "dog"]}\n{"words": []}\n', '{"text": "cat dog", "n": 1}\n', "cat\ndog\n"],
+    ids=["words", "texts", "plain"],
+)
+def test_rows_become_parquet_by_the_name_of_the_output(
+    predictor: Predictor, tmp_path: Path, content: str
+) -> None:
+    source = tmp_path / f"in.{'jsonl' if content.startswith('{') else 'txt'}"
+    source.write_text(content)
+    predict(predictor, source, tmp_path / "out.jsonl")
+    report = predict(predictor, source, tmp_path / "out.parquet")
+    assert isinstance(report, TagReport)
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows_of(tmp_path / "out.jsonl")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.conll"
+    source.write_text("cat O\ndog O\n")
+    with pytest.raises(BertineError, match=r"out\.parquet: the tags of a column file are one more"):
+        predict(predictor, source, tmp_path / "out.parquet")
+    assert list(tmp_path.iterdir()) == [source]

@@ -187,6 +187,11 @@ def test_what_is_said_in_vain(made: Path, tmp_path: Path, fails: Fails) -> None:
     out = ["--output", tmp_path / "out", "--precision", "fp32"]
     said = fails("predict", classifier, "--input", plain, *out, "--text-column", "body")
     assert "in.txt: is plain text (no header with body)" in said
+    vectors = ["embed", made / "model", "--input", plain, "--output", tmp_path / "out.npy"]
+    said = fails(*vectors, "--text-column", "body")
+    assert (
+        "in.txt: is plain text (no header with body), a text on each line; leave out text" in said
+    )
     said = fails("predict", classifier, "--input", lines, *out, "--no-quotes")
     assert "in.jsonl: is JSON lines, which has no quotes around cells" in said
     assert "no quotes" in fails("evaluate", classifier, "--data", lines, "--quotes")

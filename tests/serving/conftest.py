@@ -18,11 +18,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 import toys
-from bertine.serving.engine import Engine
 from bertine.serving.hosts import Hosts
 from bertine.serving.limits import Limits
 from bertine.serving.serve import Server, bound_socket
 from bertine.serving.served import Served
+from bertine.serving.service import Service
 
 from .models import TASKS, write_task_model
 
@@ -54,7 +54,7 @@ class Client:
     """Asks a server at a port of this machine."""
 
     port: int
-    engine: Engine
+    service: Service
     server: Server
 
     def __call__(
@@ -79,7 +79,7 @@ class Client:
 
     def refused(self, reason: str) -> float:
         """Connections that were ended for this."""
-        found = self.engine.metrics.registry.get_sample_value(
+        found = self.service.metrics.registry.get_sample_value(
             "bertine_connections_refused_total", {"reason": reason}
         )
         assert found is not None, f"no count of {reason}"
@@ -129,8 +129,8 @@ def running(
         Served.load(name, path, bounds, device="cpu", precision="fp32")
         for name, path in models.items()
     ]
-    engine = Engine(served, bounds)
-    server = Server(engine, api_key, hosts)
+    service = Service(served, bounds)
+    server = Server(service, api_key, hosts)
     listener = bound_socket("127.0.0.1", 0)
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -142,11 +142,11 @@ def running(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     try:
-        yield Client(listener.getsockname()[1], engine, server)
+        yield Client(listener.getsockname()[1], service, server)
     finally:
         server.should_exit = True
         thread.join(20)
-        engine.close()
+        service.close()
         assert not thread.is_alive()
 
 

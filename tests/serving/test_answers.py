@@ -97,7 +97,7 @@ def test_many_at_once_get_the_answers_of_one_by_one(ask: Client) -> None:
         together = list(pool.map(one, texts * 3))
     for found, wanted in zip(together, alone * 3, strict=True):
         assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=2e-5)
-    sizes = ask.engine.metrics.batch_requests.labels("text")
+    sizes = ask.service.metrics.batch_requests.labels("text")
     assert sizes._sum.get() > sum(bucket.get() for bucket in sizes._buckets)  # more than one each
 
 
@@ -147,7 +147,7 @@ def test_vectors_are_means_of_the_last_layer(
 
 @pytest.mark.parametrize("kind", ["text", "tagging", "fill-mask"])
 def test_vectors_take_no_second_copy_of_the_weights(kind: str, ask: Client) -> None:
-    served = ask.engine.models[kind]
+    served = ask.service.models[kind]
     embedder, predictor = served.embedder, served.predictor
     assert embedder is not None
     assert embedder.model is served.model.model

@@ -134,7 +134,7 @@ def test_looking_leaves_the_model_as_it_was(ask: Client) -> None:
     body = {"texts": [SENTENCE], "model": "text", "all_probabilities": True}
     before = ask("/predict", body).json
     ask("/explain", {"text": SENTENCE, "model": "text"})
-    model = ask.engine.models["text"].model.model
+    model = ask.service.models["text"].model.model
     assert not model.backbone.embeddings._forward_hooks
     assert all(parameter.grad is None for parameter in model.parameters())
     assert ask("/predict", body).json == before

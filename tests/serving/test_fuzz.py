@@ -107,7 +107,7 @@ def test_clients_that_leave_at_any_moment(ask: Client) -> None:
     for length in range(0, len(request) + 1, 3):
         with ask.connected() as connection:
             connection.sendall(request[:length])
-    eventually(lambda: not any(batcher.waiting for batcher in ask.engine.batchers.values()))
+    eventually(lambda: not any(batcher.waiting for batcher in ask.service.batchers.values()))
     eventually(lambda: not ask.server.server_state.connections)
     eventually(lambda: not ask.server.server_state.tasks)
     assert ask("/predict", {"texts": ["the cat"]}).status == 200

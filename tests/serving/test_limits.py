@@ -47,7 +47,7 @@ class Held:
     """Holds a model back, and tells how many batches have begun."""
 
     def __init__(self, client: Client, name: str = "text", operation: str = "predict") -> None:
-        self.operations = client.engine.batchers[name].operations
+        self.operations = client.service.batchers[name].operations
         self.operation, self.usual = operation, self.operations[operation]
         self.gate, self.begun = threading.Event(), 0
 
@@ -304,7 +304,7 @@ def test_endless_headers_of_a_next_request_and_endless_trailers_are_refused(tigh
 
 def left(client: Client) -> float:
     """Questions whose clients have left."""
-    return float(client.engine.metrics.requests.labels("/predict", "499")._value.get())
+    return float(client.service.metrics.requests.labels("/predict", "499")._value.get())
 
 
 def test_requests_far_ahead_of_the_answers_are_not_kept(tight: Client) -> None:
@@ -348,7 +348,7 @@ def test_a_full_queue_is_429_and_says_when(tight: Client) -> None:
         first = pool.submit(tight, "/predict", body)
         eventually(lambda: held.begun == 1)
         others = [pool.submit(tight, "/predict", body) for _ in range(2)]
-        eventually(lambda: tight.engine.batchers["text"].waiting == 8)
+        eventually(lambda: tight.service.batchers["text"].waiting == 8)
         refused = tight("/predict", body)
         assert refused.status == 429
         assert int(refused.headers["retry-after"]) >= 1
@@ -367,7 +367,7 @@ def test_too_late_is_504_and_leaves_nothing_behind(tight: Client) -> None:
         answer = first.result()
         assert [answer.status, late.status] == [504, 504]
         assert "no answer within 1.5 s" in answer.message
-        assert tight.engine.batchers["text"].waiting == 0
+        assert tight.service.batchers["text"].waiting == 0
         assert tight("/health").status == 200
     assert fine(tight)
 
@@ -378,8 +378,8 @@ def test_who_leaves_is_no_longer_computed_for(tight: Client) -> None:
         eventually(lambda: held.begun == 1)
         with tight.connected() as second:
             second.sendall(post("/predict", BODY))
-            eventually(lambda: tight.engine.batchers["text"].waiting == 1)
-        eventually(lambda: tight.engine.batchers["text"].waiting == 0)
+            eventually(lambda: tight.service.batchers["text"].waiting == 1)
+        eventually(lambda: tight.service.batchers["text"].waiting == 0)
     assert b'code="499"' in tight("/metrics").body
     assert fine(tight)
 
@@ -438,22 +438,22 @@ def test_short_work_does_not_wait_for_long_work_in_the_thread_of_the_loop(tight:
 
     async def work() -> None:
         here = threading.get_ident()
-        assert await tight.engine.aside(1, threading.get_ident) == here
-        long = asyncio.ensure_future(tight.engine.aside(10**6, gate.wait, 20))
+        assert await tight.service.aside(1, threading.get_ident) == here
+        long = asyncio.ensure_future(tight.service.aside(10**6, gate.wait, 20))
         await asyncio.sleep(0.01)
         # Both may want the tokenizer, which has a lock.
-        assert await tight.engine.aside(1, threading.get_ident) != here
+        assert await tight.service.aside(1, threading.get_ident) != here
         gate.set()
         assert await long
-        while tight.engine._long:
+        while tight.service._long:
             await asyncio.sleep(0.001)
-        assert await tight.engine.aside(1, threading.get_ident) == here
+        assert await tight.service.aside(1, threading.get_ident) == here
 
     asyncio.run(asyncio.wait_for(work(), 20))
 
 
 def test_a_fault_is_500_for_its_request_alone(tight: Client) -> None:
-    operations = tight.engine.batchers["text"].operations
+    operations = tight.service.batchers["text"].operations
     usual = operations["predict"]
 
     def broken(inputs: Sequence[Any]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from bertine.data.batching import FeatureBatches
 from bertine.data.groups import members, plan
 from bertine.data.micro import split
 from bertine.errors import BertineError
+from bertine.inference.text_report import TextReport
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.tasks import task_class
@@ -32,10 +33,10 @@ HEADER = (
 )
 
 
-def swag_file(path: Path) -> Path:
-    """Two rows in SWAG's columns, the second with a quoted comma."""
+def swag_file(path: Path, more: str = "") -> Path:
+    """Two rows in SWAG's columns, the second with a quoted comma; `more` of the header."""
     path.write_text(
-        f"{HEADER}\n"
+        f"{HEADER}{more}\n"
         "0,v0,0,the cat in the sofa . the cat,the cat in the sofa .,the cat,gold,"
         "sleeps .,barks .,boils .,bakes .,0\n"
         '1,v1,1,a dog . the dog,a dog .,the dog,gen,boils .,"barks , barks .",steams .,cools .,1\n',
@@ -155,6 +156,25 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     with pytest.raises(BertineError, match=r"jsonl:2: there is no column 'choice1'"):
         read_choices(path, choice_columns=named)
+
+
+def test_further_choices_of_csv_files_are_refused_in_training(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train.write_text("question,choice0,choice1,label\na,b,c,0\n", encoding="utf-8")
+    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,2\n", encoding="utf-8")
+    splits = Splits(train, validation=dev)
+    with pytest.raises(BertineError, match=r"dev\.csv:1: has the choice 'choice2' besides those"):
+        read_own(MultipleChoice, splits, seed=0, options=TableOptions())
+    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,1\n", encoding="utf-8")
+    options = TableOptions(choice_columns=("choice0", "choice1"))
+    *_, build = read_own(MultipleChoice, splits, seed=0, options=options)
+    task = build(24)
+    assert isinstance(task, MultipleChoice)
+    assert task.named
+    with pytest.raises(
+        BertineError, match=r"swag\.csv:1: has the choice 'ending4' besides those of S"
+    ):
+        read_choices(swag_file(tmp_path / "swag.csv", ",ending4"), swag=True)
 
 
 def test_too_few_columns_are_refused() -> None:
@@ -296,6 +316,19 @@ def test_answers_are_joined_by_example() -> None:
     )
     assert report.num_examples == 4
     assert task.metrics([ChoicePrediction(1, (0.2, 0.8))], ["choice1"])["accuracy"] == 1.0
+
+
+def test_cut_examples_are_counted_once_and_in_the_same_words_everywhere() -> None:
+    examples = own(UNEVEN)
+    task = MultipleChoice.from_examples(examples, max_length=8)
+    features = task.featurize(examples, toys.tokenizer())
+    lost = [feature.num_truncated for feature in features]
+    assert sum(map(bool, lost)) == 3  # two choices of the second example, one of the third
+    told = f"2 of 4 texts were cut at 8 pieces ({sum(lost)} pieces lost)"
+    assert task.notes(features) == [told]
+    report = TextReport(max_length=8)
+    report.count(len(examples), features)
+    assert report.warnings() == [told]
 
 
 def test_the_task_survives_its_model_directory_entry() -> None:

@@ -247,8 +247,12 @@ def test_mistakes_are_one_line(
     assert "are for spans, but the task is 'text'" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_the_n_best_need_a_file(run: tuple[str, Path, Path, FinetuneResult]) -> None:
+def test_the_answers_are_json_and_the_n_best_need_a_file(
+    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+) -> None:
     _, data, out, _ = run
+    with pytest.raises(BertineError, match=r"a\.parquet: answers to a file in SQuAD's format ar"):
+        bertine.predict(out, data, tmp_path / "a.parquet", precision="fp32")
     with pytest.raises(BertineError, match="the n best answers go to a file"):
         bertine.predict(out, data, all_probabilities=True, precision="fp32")
 

@@ -137,8 +137,17 @@ def test_from_parquet_to_a_tagger_and_its_answers(
     assert "tagged 24 sentences, 192 words" in told.lines()[0]
     with pytest.raises(BertineError, match=r"dev\.parquet:1: there is no column 'words'"):
         bertine.predict(run, dev, tmp_path / "no", text_columns="words", **quiet)
-    with pytest.raises(BertineError, match=r"not written as Parquet; name the output \.jsonl"):
-        bertine.predict(run, dev, tmp_path / "out.parquet", **quiet)
+    # The same as Parquet, in the order of the columns; its lists are lists.
+    table = tmp_path / "out.parquet"
+    bertine.predict(run, dev, table, all_probabilities=True, **quiet)
+    found = pq.read_table(table)
+    assert found.column_names == ["id", "tokens", "ner_tags", "tags", "probabilities", "entities"]
+    assert pa.types.is_list(found.schema.field("tags").type)
+    kept = found.drop_columns(["probabilities"]).to_pylist()
+    assert kept == rows
+    for row in found.to_pylist():
+        assert len(row["probabilities"]) == len(row["tags"])
+    assert not list(tmp_path.glob(".out.parquet*"))
 
 
 def test_rows_are_read_in_bounded_chunks(

@@ -31,8 +31,8 @@ def _add_arguments(parser: Parser) -> None:
         "--out",
         metavar="FILE",
         default="-",
-        help="where the answers go, in the format of the input (tags of plain text "
-        "and Parquet: jsonl; else named .parquet: Parquet); - is standard output",
+        help="where the answers go, in the format of the input (of Parquet, and tags of plain "
+        "text: jsonl); named .parquet: Parquet; - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from bertine.inference.tag_file import TagReport, tag_file
 from bertine.inference.text_report import TextReport, pace
 from bertine.inference.unfinished import UnfinishedTable, input_identity, unfinished_table
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, row_texts
 from bertine.tasks.layout import LINE_COLUMN, Layout
@@ -116,8 +117,9 @@ def predict(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: no such model; what reading the table raises; a column is missing; nothing
-            can be gone on with there, or what is left is of another input, model or setting.
+        BertineError: no such model; what reading the table raises; a column is missing; something
+            is said that does not apply to the task or the file; nothing can be gone on with there,
+            or what is left is of another input, model or setting.
     """
     lasting = _lasting(input, output)
     if resume and not lasting:
@@ -142,6 +144,11 @@ def predict(
         )
     if word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
+    if all_probabilities and task.output_columns(True) == task.output_columns(False):
+        raise BertineError(
+            f"the task {task.name!r} answers without probabilities; leave out all_probabilities "
+            "(--all-probabilities)"
+        )
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
     if content is not None:
@@ -159,10 +166,13 @@ def predict(
             strict=strict,
             show_progress=show_progress,
         )
-    columns = as_columns(text_columns) or task.text_columns
-    optional = task.optional(columns) if isinstance(task, MultipleChoice) else ()
-    with Table(
-        input, wanted=columns, format=format, quotes=quotes, strict=strict, optional=optional
+    named = as_columns(text_columns)
+    columns = named or task.text_columns
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    with (
+        open_choices(input, task, named, **reading)
+        if isinstance(task, MultipleChoice)
+        else Table(input, wanted=columns, **reading)
     ) as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
@@ -176,7 +186,13 @@ def predict(
                     "line; leave out text_columns, or give the format (csv, tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)
-        job = _Job(predictor, table, columns, all_probabilities)
+        rows: Iterable[Row] = table
+        notes: list[str] = []
+        if isinstance(task, MultipleChoice):
+            columns, notes = choices_of(table, task, named)
+            rows = choice_rows(table, task, columns, named)
+            predictor = predictor.over(columns)
+        job = _Job(predictor, table, rows, columns, all_probabilities)
         layout = Layout("jsonl") if is_parquet(output) else table.layout
         opened: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting:
@@ -189,7 +205,7 @@ def predict(
             for line in job.run(writer):
                 reached(line)
         report = job.report
-        report.notes = table.stats.notes(table.name)
+        report.notes = notes + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report
 
@@ -202,10 +218,15 @@ class _Job:
     """
 
     def __init__(
-        self, predictor: Predictor, table: Table, columns: tuple[str, ...], details: bool
+        self,
+        predictor: Predictor,
+        table: Table,
+        rows: Iterable[Row],
+        columns: tuple[str, ...],
+        details: bool,
     ) -> None:
         task = predictor.task
-        self.predictor, self.task, self.table = predictor, task, table
+        self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
         added = [unused(name, table.columns, "predicted_") for name in task.output_columns(details)]
         self.report = PredictReport(max_length=task.max_length, columns=added)
@@ -235,7 +256,7 @@ class _Job:
         """Predict and write, from where an earlier process was stopped; yields the line that is
         reached."""
         unfinished = writer if isinstance(writer, UnfinishedTable) else None
-        rows = iter(self.table)
+        rows = iter(self.rows)
         if unfinished is not None and unfinished.rows_done:
             self.report.go_on(unfinished)
             for _ in islice(rows, unfinished.rows_done):

@@ -27,6 +27,7 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import read_evaluation
 from bertine.tasks.readers import Sets
@@ -231,6 +232,20 @@ class Predictor:
         while part := list(islice(waiting, hold)):
             yield from self.predict(part)
 
+    def over(self, columns: Sequence[str]) -> Predictor:
+        """The same model over a table with these text columns: of multiple choice with as many
+        choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another task
+        itself.
+
+        Raises:
+            BertineError: of multiple choice: there are fewer than two choices among them.
+        """
+        if not isinstance(self.task, MultipleChoice):
+            return self
+        other = copy.copy(self)
+        other.task = self.task.over(columns)
+        return other
+
     def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
         """Predictions for `examples`, and the features they were made of (which know what was
         cut)."""
@@ -306,6 +321,7 @@ def evaluate(
         )
     predictor = Predictor.opened(model, device, precision)
     sets = read_evaluation(predictor.task, data, reading)
+    predictor = predictor.over(next(iter(sets.values())).text_columns)
     return evaluate_sets(predictor, sets, show_progress=show_progress)
 
 

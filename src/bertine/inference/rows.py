@@ -80,7 +80,8 @@ def open_texts(
     only one.
 
     Raises:
-        BertineError: what reading the table raises; the column is not there, or none can be told.
+        BertineError: what reading the table raises; the column is not there, or none can be told;
+            a column is named, and the file is plain text.
     """
     wanted = [column] if column else []
     with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
@@ -89,6 +90,11 @@ def open_texts(
 
 def _text_column(table: Table, name: str | None) -> str:
     if table.layout.kind == "text":
+        if name not in (None, LINE_COLUMN):
+            raise BertineError(
+                f"{table.name}: is plain text (no header with {name}), a text on each line; leave "
+                "out text_column (--text-column), or give the format (csv, tsv or jsonl)"
+            )
         return LINE_COLUMN
     if name is not None:
         require_columns(table.name, table.columns, [name])

@@ -132,13 +132,22 @@ def similar(
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
-            the model's vectors; as many texts as there are not vectors; the pooling ``tokens``.
+            the model's vectors; as many texts as there are not vectors; how to read texts is said
+            of a ``.npy`` alone; the pooling ``tokens``.
     """
     if top < 1:
         raise BertineError(f"top is {top}, but must be at least 1")
     ready = Path(input).suffix.lower() == ".npy"
     if texts is not None and not ready:
         raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+    if ready and texts is None:
+        said = {"text_column": text_column, "format": format, "quotes": quotes}
+        for name, value in {**said, "strict": strict or None}.items():
+            if value is not None:
+                raise BertineError(
+                    f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
+                    "out, or name the table they were made of (--texts)"
+                )
     if pooling == "tokens":
         raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
     embedder = Embedder.opened(

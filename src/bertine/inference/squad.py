@@ -13,6 +13,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
 from bertine.inference.predictor import Predictor
 from bertine.inference.text_report import TextReport, pace
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_data import read_squad
 from bertine.tasks.spans import SpanExtraction, n_best_values
 from bertine.tasks.table_writer import check_output, is_stream, json_text
@@ -74,13 +75,18 @@ def predict_squad(
 
     Raises:
         BertineError: the file is not in the format; the n best are asked for without a file;
-            `output` is a folder, or named as a compressed file.
+            `output` is a folder, or named as a compressed file or as Parquet.
     """
     task = predictor.task
     assert isinstance(task, SpanExtraction)
     stdout = str(output) == "-"
     if not stdout:
         check_output(output)
+        if is_parquet(output):
+            raise BertineError(
+                f"{output}: answers to a file in SQuAD's format are one JSON object, not Parquet; "
+                "name the output .json"
+            )
     # No file stands beside a device or a pipe.
     stream = is_stream(output)
     if stream and n_best:

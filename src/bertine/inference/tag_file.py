@@ -1,5 +1,5 @@
 """Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
-lines."""
+lines, and an output that is so called Parquet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.table_writer import TableWriter, json_text, open_writer
+from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
@@ -90,7 +90,7 @@ def tag_file(
     ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
     lines with these. A line of plain text becomes
     a line of JSON, with the text and its entities by characters; tags that mark no entities come
-    with their words.
+    with their words. All but column files may become Parquet, by the name of the output.
 
     Args:
         predictor: of a tagger.
@@ -104,7 +104,8 @@ def tag_file(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: what reading the file raises; the words are not where they should be.
+        BertineError: what reading the file raises; the words are not where they should be; a
+            column file is to become Parquet.
     """
     started = time.monotonic()
     report = TagReport()
@@ -115,9 +116,14 @@ def tag_file(
         head = list(islice(rows, _HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
+        if kind == "columns" and is_parquet(output):
+            raise BertineError(
+                f"{output}: the tags of a column file are one more column of it, not Parquet; name "
+                "the output .conll"
+            )
         job = _Job(predictor, table, columns, details, report)
         with (
-            open_writer(output, Layout("text"), [LINE_COLUMN]) as writer,
+            open_writer(output, Layout("text" if kind == "columns" else "jsonl"), ()) as writer,
             line_progress("tag", input, show=show) as reached,
         ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
@@ -252,8 +258,7 @@ class _Job:
                 found = self._run(sentences)
                 answers = tagged_texts(texts, sentences, offsets, found)
                 for line, value, answer in zip(lines, values, answers, strict=True):
-                    row = self._joined(Row(line, value), self._answer(answer), keys)
-                    writer.write({LINE_COLUMN: json_text(row)})
+                    writer.write(self._joined(Row(line, value), self._answer(answer), keys))
                 if lines:
                     yield lines[-1]
             self.report.columns = list(keys.values())

@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 import bertine
 from bertine.serving import schemas
-from bertine.serving.engine import Engine
 from bertine.serving.errors import ApiError, error_response
 from bertine.serving.explain import Explainable
 from bertine.serving.guard import Answer, Guard
@@ -26,6 +25,7 @@ from bertine.serving.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.parsing import parsed
 from bertine.serving.served import Served
+from bertine.serving.service import Service
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.Error, "description": "Not one Host header"},
@@ -47,11 +47,11 @@ _STATE: dict[int | str, dict[str, Any]] = {code: _ERRORS[code] for code in (400,
 _LOOK: dict[int | str, dict[str, Any]] = {**_STATE, 401: _ERRORS[401]}
 
 
-def create_app(engine: Engine, api_key: str | None, hosts: Hosts) -> Guard:
-    """The ASGI application over the models of `engine`.
+def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
+    """The ASGI application over the models of `service`.
 
     Args:
-        engine: its metrics count what is answered.
+        service: its metrics count what is answered.
         api_key: that requests must have as ``Authorization: Bearer KEY``; None: no key.
         hosts: that requests may name.
     """
@@ -66,13 +66,13 @@ def create_app(engine: Engine, api_key: str | None, hosts: Hosts) -> Guard:
     )
     app.add_exception_handler(HTTPException, _told)
     app.add_exception_handler(Exception, _told)
-    _add_pages(app, engine)
+    _add_pages(app, service)
     answers: dict[str, Answer] = {}
-    _add_answers(app, answers, engine)
-    _add_vectors(app, answers, engine)
-    _add_explanations(app, answers, engine)
+    _add_answers(app, answers, service)
+    _add_vectors(app, answers, service)
+    _add_explanations(app, answers, service)
     paths = frozenset(route.path for route in app.routes if isinstance(route, APIRoute))
-    return Guard(app, answers, engine.limits, api_key, hosts, engine.metrics, paths)
+    return Guard(app, answers, service.limits, api_key, hosts, service.metrics, paths)
 
 
 def _json(value: Any) -> Response:
@@ -83,7 +83,7 @@ async def _told(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-def _add_pages(app: FastAPI, engine: Engine) -> None:
+def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return page_response("index.html")
@@ -105,7 +105,7 @@ def _add_pages(app: FastAPI, engine: Engine) -> None:
     )
     async def ready() -> Response:
         """Whether every model answers."""
-        if not engine.ready:
+        if not service.ready:
             raise ApiError(503, "not every model answers", retry_after=5)
         return _json({"status": "ready"})
 
@@ -117,26 +117,26 @@ def _add_pages(app: FastAPI, engine: Engine) -> None:
     )
     async def metrics() -> Response:
         """Counts and times, as Prometheus reads them."""
-        return Response(engine.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
         """The models, the one that answers where none is named first."""
-        data = [served.describe() for served in engine.models.values()]
+        data = [served.describe() for served in service.models.values()]
         return _json({"object": "list", "data": data})
 
 
-def _add_answers(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> None:
-    requests = schemas.request_schemas(engine.limits)
+def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
+    requests = schemas.request_schemas(service.limits)
 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answers for texts, by a fine-tuned model."""
-        served = engine.model(body.model, "predict")
+        served = service.model(body.model, "predict")
         size = sum(
             len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts
         )
-        prepared = await engine.aside(size, served.prepare, body.texts)
-        outputs = await engine.compute(served, "predict", prepared.features, prepared.costs)
+        prepared = await service.aside(size, served.prepare, body.texts)
+        outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
 
         def written() -> bytes:
             answers = served.finish(prepared, outputs, body.all_probabilities)
@@ -144,21 +144,21 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> No
             return to_json(found)
 
         # Of many labels, short texts too have much to be written.
-        content = await engine.aside(size + sum(map(np.size, outputs)), written)
+        content = await service.aside(size + sum(map(np.size, outputs)), written)
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
         """The most probable pieces for each [MASK]."""
-        served = engine.model(body.model, "fill-mask")
+        served = service.model(body.model, "fill-mask")
         served.check_masks(body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
         costs = [served.tokens(text) for text in body.texts]
-        found = await engine.compute(served, "fill-mask", inputs, costs)
+        found = await service.compute(served, "fill-mask", inputs, costs)
         filled = [
             {"text": text, "masks": masks} for text, masks in zip(body.texts, found, strict=True)
         ]
         size = sum(len(masks) * body.top_k for masks in found)
-        content = await engine.aside(size, to_json, {"model": served.name, "filled": filled})
+        content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "answers")
@@ -166,19 +166,19 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> No
     post("/fill-mask", requests.fill_mask, fill_mask, schemas.FilledMasks)
 
 
-def _add_vectors(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> None:
-    requests = schemas.request_schemas(engine.limits)
+def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
+    requests = schemas.request_schemas(service.limits)
 
     async def vectors(served: Served, texts: Sequence[str], normalize: bool) -> np.ndarray:
         costs = [served.tokens(text) for text in texts]
-        table = np.stack(await engine.compute(served, "embed", texts, costs)).astype(np.float32)
+        table = np.stack(await service.compute(served, "embed", texts, costs)).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         return table
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """A vector for each text."""
-        served = engine.model(body.model, "embed")
+        served = service.model(body.model, "embed")
         table = await vectors(served, body.texts, body.normalize)
 
         def written() -> bytes:
@@ -186,18 +186,18 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> No
                 {"model": served.name, "dimensions": table.shape[1], "vectors": _short(table)}
             )
 
-        content = await engine.aside(table.size, written)
+        content = await service.aside(table.size, written)
         return Response(content, media_type="application/json")
 
     async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
         """Vectors of length 1, as OpenAI's embeddings answer."""
-        served = engine.model(body.model, "embed")
+        served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.dimensions not in (None, served.dimensions):
             raise ApiError(422, f"dimensions: the model has {served.dimensions}; leave it out")
         table = await vectors(served, texts, True)
         size = sum(map(len, texts))
-        used = await engine.aside(size, served.count_tokens, texts)
+        used = await service.aside(size, served.count_tokens, texts)
 
         def written() -> bytes:
             if body.encoding_format == "base64":
@@ -218,7 +218,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> No
                 }
             )
 
-        content = await engine.aside(table.size, written)
+        content = await service.aside(table.size, written)
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "vectors")
@@ -232,25 +232,25 @@ def _short(table: np.ndarray) -> list[list[float]]:
     return rows
 
 
-def _add_explanations(app: FastAPI, answers: dict[str, Answer], engine: Engine) -> None:
-    requests = schemas.request_schemas(engine.limits)
+def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
+    requests = schemas.request_schemas(service.limits)
 
     async def look(served: Served, operation: str, item: Explainable) -> dict[str, Any]:
         cost = served.tokens(item.text) + served.tokens(item.pair or "")
         # Forward and backward, or all states kept: about three times a plain pass.
-        found = await engine.compute(served, operation, [item], [3 * cost])
+        found = await service.compute(served, operation, [item], [3 * cost])
         result: dict[str, Any] = found[0]
         return result
 
     async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
         """Which tokens the answer leaned on: gradient times input."""
-        served = engine.model(body.model, "explain")
+        served = service.model(body.model, "explain")
         found = await look(served, "explain", Explainable(body.text, body.pair))
         return _json({"model": served.name, **found})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
         """Where each token looks, in one head of one layer."""
-        served = engine.model(body.model, "attention")
+        served = service.model(body.model, "attention")
         item = Explainable(body.text, body.pair, body.layer, body.head)
         return _json({"model": served.name, **await look(served, "attention", item)})
 

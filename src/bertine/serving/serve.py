@@ -25,9 +25,9 @@ try:
     import uvicorn
 
     from bertine.serving.app import create_app
-    from bertine.serving.engine import Engine
     from bertine.serving.hosts import Hosts
     from bertine.serving.protocol import bounded_protocol
+    from bertine.serving.service import Service
 except ModuleNotFoundError as error:
     if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client", "starlette"):
         raise
@@ -129,7 +129,7 @@ def serve(
     hosts = Hosts(host, allowed)
     bound_kernels()
     with contextlib.closing(bound_socket(host, port)) as listener:
-        engine = Engine(
+        service = Service(
             [
                 Served.load(name, path, limits, device=device, precision=precision)
                 for name, path in paths.items()
@@ -144,7 +144,7 @@ def serve(
                     f"{where} may be reached from other machines, and there is no key: anybody "
                     f"there can ask; set {API_KEY}"
                 )
-            server = Server(engine, key, hosts)
+            server = Server(service, key, hosts)
             listen(listener)  # from here on nobody is turned away
             say(
                 f"serving {', '.join(paths)} at http://{shown}:{number}/ (page), /docs (what there "
@@ -157,29 +157,29 @@ def serve(
             server.run([listener])
             seconds = time.monotonic() - began
         finally:
-            engine.close()
-    return ServeReport(engine.metrics.total_requests, engine.metrics.total_inputs, seconds)
+            service.close()
+    return ServeReport(service.metrics.total_requests, service.metrics.total_inputs, seconds)
 
 
 class Server(uvicorn.Server):
-    """uvicorn over the models of `engine`, with our bounds on connections, and an ordinary end
+    """uvicorn over the models of `service`, with our bounds on connections, and an ordinary end
     after a signal.
 
     Args:
-        engine: stays open when the server ends.
+        service: stays open when the server ends.
         api_key: None: no key.
         hosts: that requests may name; None: those of a server on loopback.
     """
 
     def __init__(
-        self, engine: Engine, api_key: str | None = None, hosts: Hosts | None = None
+        self, service: Service, api_key: str | None = None, hosts: Hosts | None = None
     ) -> None:
-        limits = engine.limits
+        limits = service.limits
         super().__init__(
             uvicorn.Config(
-                create_app(engine, api_key, hosts or Hosts()),
+                create_app(service, api_key, hosts or Hosts()),
                 http=bounded_protocol(
-                    limits.max_connections, limits.read_timeout, engine.metrics.connection_refused
+                    limits.max_connections, limits.read_timeout, service.metrics.connection_refused
                 ),
                 ws="none",
                 lifespan="off",

@@ -251,10 +251,12 @@ def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "text
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
     """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
-    every text is one input, uncut."""
-    cut = [feature.num_truncated for feature in features if feature.num_truncated]
+    every text is one input, uncut. What counts are examples: choices of one are not told apart."""
+    cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
-        return cut_line(len(cut), len(features), max_length, sum(cut))
+        total = len({feature.row for feature in features})
+        lost = sum(feature.num_truncated for feature in features)
+        return cut_line(len(cut), total, max_length, lost)
     windows = Counter(feature.row for feature in features if feature.group is None)
     long = [number for number in windows.values() if number > 1]
     if not long:

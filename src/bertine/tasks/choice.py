@@ -10,7 +10,7 @@ Shape legend: B sequences in a batch, G examples in it, C choices of the example
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -67,6 +67,8 @@ class MultipleChoice(TaskDefaults):
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, "swag"; None for one's own.
+        named: whether the columns of the choices were named, and not told by their usual names;
+            then no other column of a table is a choice.
 
     Raises:
         BertineError: fewer than two columns of choices, not one or two of what is given, a column
@@ -83,6 +85,7 @@ class MultipleChoice(TaskDefaults):
     max_length: int = 128
     metric_names: tuple[str, ...] = ("accuracy",)
     dataset: str | None = None
+    named: bool = False
 
     def __post_init__(self) -> None:
         if len(self.prompt_columns) not in (1, 2):
@@ -136,6 +139,7 @@ class MultipleChoice(TaskDefaults):
             info.input_length(config.max_position_embeddings),
             info.metrics or ("accuracy",),
             info.dataset,
+            info.setting("named_choices", False),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -146,7 +150,10 @@ class MultipleChoice(TaskDefaults):
             max_length=self.max_length,
             metrics=self.metric_names,
             dataset=self.dataset,
-            settings={"prompt_columns": len(self.prompt_columns)},
+            settings={
+                "prompt_columns": len(self.prompt_columns),
+                **({"named_choices": True} if self.named else {}),
+            },
             training=training or {},
         )
 
@@ -205,17 +212,36 @@ class MultipleChoice(TaskDefaults):
         return int(label) if int(label) < len(self.choice_columns) else None
 
     def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Those of `columns`, which hold what `text_columns` name, that may be empty.
+        """Those of `columns`, what is given and then any number of choices, that may be empty.
 
         Raises:
-            BertineError: they are not as many.
+            BertineError: there are fewer than two choices among them.
         """
-        if len(columns) != len(self.text_columns):
+        least = len(self.prompt_columns) + 2
+        if len(columns) < least:
             raise BertineError(
-                f"{len(columns)} text columns are named ({', '.join(columns)}), but the model has "
-                f"{len(self.text_columns)}, the choices last ({', '.join(self.text_columns)})"
+                f"{len(columns)} text columns are named ({', '.join(columns)}), but the model "
+                f"takes {least} or more: {' and '.join(self.prompt_columns)}, then the choices"
             )
-        return tuple(columns[len(self.prompt_columns) + 2 :])
+        return tuple(columns[least:])
+
+    def over(self, columns: Sequence[str]) -> MultipleChoice:
+        """The task for a table with these `columns` of what is given and of the choices: each
+        choice is scored by itself, so there may be more or fewer than in training. As many go by
+        the names that they had there.
+
+        Raises:
+            BertineError: there are fewer than two choices among them.
+        """
+        self.optional(columns)
+        if len(columns) == len(self.text_columns):
+            return self
+        given = len(self.prompt_columns)
+        return replace(
+            self,
+            prompt_columns=tuple(columns[:given]),
+            choice_columns=tuple(columns[given:]),
+        )
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize: a sequence for each choice, those of an example side by side. Inputs longer

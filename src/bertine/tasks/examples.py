@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -246,22 +246,37 @@ def read_examples(
     wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
     with Table(path, wanted=wanted, optional=optional, **reading) as table:
-        if table.layout.kind == "text":
-            raise BertineError(
-                f"{table.name}: its first line is not a header with columns for text and label; "
-                "add one, name the columns, or give the format (csv, tsv or jsonl)"
-            )
+        refuse_plain(table)
         texts = resolve_text_columns(table, text_columns)
-        label = resolve_label_column(table, label_column)
-        refuse_both(table, texts, label)
-        examples: Examples[Example] = Examples(table.name, texts, label)
-        for row in table:
-            examples.items.append(
-                Example(row_texts(table, row, texts), table.label(row, label), row.line)
-            )
-        if not examples.items:
-            raise BertineError(f"{table.name}: has a header, but no rows")
-        examples.notes = table.stats.notes(table.name)
+        return labelled_rows(table, table, texts, resolve_label_column(table, label_column))
+
+
+def refuse_plain(table: Table) -> None:
+    """Raise a :class:`BertineError` if a table is plain text, which has no labels."""
+    if table.layout.kind == "text":
+        raise BertineError(
+            f"{table.name}: its first line is not a header with columns for text and label; "
+            "add one, name the columns, or give the format (csv, tsv or jsonl)"
+        )
+
+
+def labelled_rows(
+    table: Table, rows: Iterable[Row], text_columns: tuple[str, ...], label_column: str
+) -> Examples[Example]:
+    """The `rows` of a table as examples.
+
+    Raises:
+        BertineError: the label is one of the texts; a row has no label; there is no row.
+    """
+    refuse_both(table, text_columns, label_column)
+    examples: Examples[Example] = Examples(table.name, text_columns, label_column)
+    for row in rows:
+        examples.items.append(
+            Example(row_texts(table, row, text_columns), table.label(row, label_column), row.line)
+        )
+    if not examples.items:
+        raise BertineError(f"{table.name}: has a header, but no rows")
+    examples.notes = table.stats.notes(table.name)
     note_empty_texts(examples)
     return examples
 

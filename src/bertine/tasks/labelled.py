@@ -23,7 +23,7 @@ from bertine.tasks.readers import (
 )
 from bertine.tasks.reading import Labelled, Reading
 
-__all__ = ["Labelled", "Reading", "read_evaluation", "read_labelled"]
+__all__ = ["Labelled", "Reading", "has_validation", "read_evaluation", "read_labelled"]
 
 #: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
 _READERS: dict[str, Reader] = {
@@ -44,7 +44,8 @@ def read_labelled(
     Raises:
         BertineError: no such task; options of other tasks are given; a task of GLUE is named for
             another data set, or not named for GLUE; columns are named for GLUE or SWAG, which
-            have their own; what reading the files raises.
+            have their own; there is a `split_seed`, and a validation file; what reading the files
+            raises.
     """
     reading = reading or Reading()
     reading.refuse(task)
@@ -54,9 +55,23 @@ def read_labelled(
         raise BertineError(
             f"{reading.glue_task!r} is named as a task of GLUE, but the task is {task!r}"
         )
+    if reading.split_seed is not None and has_validation(task, data, reading):
+        raise BertineError(
+            f"{data}: has validation examples of its own, so that split_seed (--split-seed) holds "
+            "none out; leave it out"
+        )
     return _READERS.get(task, TableReader()).training(
         task, data, seed if reading.split_seed is None else reading.split_seed, reading
     )
+
+
+def has_validation(task: str, data: Path | str, reading: Reading) -> bool:
+    """Whether `data` have a validation file for `task`, so that nothing is held out.
+
+    Raises:
+        BertineError: there is no such file or folder, or which file is meant cannot be told.
+    """
+    return _READERS.get(task, TableReader()).has_validation(data, reading)
 
 
 def read_evaluation(task: Task[Any], data: Path | str, reading: Reading | None = None) -> Sets:

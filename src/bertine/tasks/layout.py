@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertine.errors import BertineError
+from bertine.tasks.parquet import is_parquet
 from bertine.text.streams import COMPRESSIONS
 
 Kind = Literal["csv", "tsv", "jsonl", "text"]
@@ -75,6 +76,19 @@ def detect_layout(
     if kind == "tsv":
         return Layout("tsv", "\t", bool(quotes))
     return Layout("jsonl") if kind == "jsonl" else Layout("text")
+
+
+def quotes_for(
+    paths: Sequence[str | Path], format: str | None, quotes: bool | None
+) -> list[bool | None]:
+    """What `quotes` says of each of the files of a data set: nothing of those that by their names
+    are JSON lines or Parquet, which have no cells, if another one may have some. If none has, what
+    is said is kept, for their reader to refuse."""
+    cells = [
+        not is_parquet(path) and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
+        for path in paths
+    ]
+    return [quotes if has or not any(cells) else None for has in cells]
 
 
 def inner_suffix(path: str | Path) -> str:

@@ -10,10 +10,17 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.choice_data import choice_task, json_keys, read_choices, refuse_added
+from bertine.tasks.choice_data import (
+    all_columns,
+    choice_task,
+    read_choices,
+    read_trained_choices,
+    refuse_added,
+)
 from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Examples, Splits, as_columns, read_examples
+from bertine.tasks.examples import Examples, Splits, read_examples
 from bertine.tasks.label_sets import labels_in, read_label_sets
+from bertine.tasks.layout import quotes_for
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
@@ -40,7 +47,8 @@ def read_own(
     Args:
         kind: the class of the task.
         swag: multiple choice with the columns of SWAG.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`; `quotes`
+            of the files that may have some.
 
     Raises:
         BertineError: there is no training file; what reading the files raises.
@@ -48,6 +56,9 @@ def read_own(
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
     named: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column, **reading}
+    files = [file for file in (splits.train, splits.validation) if file is not None]
+    quotes = quotes_for(files, reading.get("format"), reading.get("quotes"))
+    named["quotes"] = quotes[0]
     choices: tuple[str, ...] = ()
     separator = options.label_separator
     if kind is MultipleChoice:
@@ -72,6 +83,7 @@ def read_own(
         train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify)
     else:
         named |= {"text_columns": train.text_columns, "label_column": train.label_column}
+        named["quotes"] = quotes[-1]
         if kind is MultiLabel:
             validation, _ = read_label_sets(
                 splits.validation,
@@ -80,14 +92,15 @@ def read_own(
                 **named,
             )
         else:
-            if kind is MultipleChoice and not swag and not options.choice_columns:
-                keys = json_keys(splits.validation, **reading)
-                refuse_added(str(splits.validation), keys, choices)
+            if kind is MultipleChoice and not options.choice_columns:
+                keys = all_columns(splits.validation, **{**reading, "quotes": quotes[-1]})
+                refuse_added(str(splits.validation), keys, choices, swag=swag)
             validation = read_examples(splits.validation, optional=choices[2:], **named)
 
     def build(max_length: int) -> Task[Any]:
         if kind is MultipleChoice:
-            return choice_task(train, choices, max_length, swag=swag)
+            told = bool(options.choice_columns)
+            return choice_task(train, choices, max_length, swag=swag, named=told)
         if kind is MultiLabel:
             return _multi_label(train, max_length, options, separator, sorted(occurring))
         task = kind.from_examples(train, max_length=max_length)
@@ -139,6 +152,9 @@ def read_for(
     Raises:
         BertineError: a column is missing; what reading the table raises.
     """
+    if isinstance(task, MultipleChoice):
+        asked: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column}
+        return read_trained_choices(task, path, **asked, **reading)
     named: dict[str, Any] = {
         "text_columns": text_columns or task.text_columns,
         "label_column": label_column or task.label_column,
@@ -147,6 +163,4 @@ def read_for(
     if isinstance(task, MultiLabel):
         each = task.labels if task.one_column_each and not label_column else None
         return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
-    if isinstance(task, MultipleChoice):
-        named["optional"] = task.optional(as_columns(named["text_columns"]))
     return read_examples(path, **named)

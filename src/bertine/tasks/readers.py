@@ -6,6 +6,7 @@ Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged word
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,13 +20,14 @@ from bertine.tasks.glue import glue_task, glue_task_of
 from bertine.tasks.glue_data import (
     find_glue_labelled,
     glue_built,
+    glue_folder,
     read_glue,
     read_glue_file,
     refuse_unlabelled,
 )
 from bertine.tasks.own_data import HOLD_OUT, read_for, read_own
 from bertine.tasks.reading import Labelled, Reading
-from bertine.tasks.span_data import read_span_evaluation, read_span_splits
+from bertine.tasks.span_data import read_span_evaluation, read_span_splits, span_files
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction
 from bertine.tasks.tagging import Tagging
 
@@ -43,6 +45,14 @@ class Reader(Protocol):
         Raises:
             BertineError: there is no training file; something is given that the files do not
                 take; what reading them raises.
+        """
+        ...
+
+    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+        """Whether `data` have a validation file, so that nothing is held out.
+
+        Raises:
+            BertineError: there is no such file or folder, or which file is meant cannot be told.
         """
         ...
 
@@ -74,6 +84,9 @@ class TableReader:
             **reading.table,
         )
         return Labelled(build, train, validation)
+
+    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+        return find_splits(data).validation is not None
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         return {"": read_for(task, _labelled_file(data), **reading.table)}
@@ -116,6 +129,9 @@ class SpanReader:
             max_length=MAX_LENGTH,
         )
 
+    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+        return span_files(data, official=self._official)[1] is not None
+
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
         trained = (task.text_columns, task.label_column if own else None)
@@ -142,7 +158,9 @@ class TaggedReader:
             own = Columns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
                 how["scheme"] = "plain"
-            validation = read_sentences(splits.validation, columns.merged(own), **how)
+            # What is said of columns suits the training file; another kind of file has its own.
+            known = dataclasses.replace(columns.merged(own), given=())
+            validation = read_sentences(splits.validation, known, **how)
         return Labelled(
             lambda max_length: Tagging.from_examples(
                 train, max_length=max_length, document_context=reading.document_context
@@ -150,6 +168,9 @@ class TaggedReader:
             train,
             validation,
         )
+
+    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+        return find_tagged(data).validation is not None
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         assert isinstance(task, Tagging)
@@ -204,6 +225,13 @@ class GlueReader:
         return Labelled(
             lambda max_length: glue_built(kind, train, max_length), train, validation, read.others
         )
+
+    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+        if reading.glue_task is None:
+            return False
+        kind = glue_task(reading.glue_task)
+        folder = glue_folder(data, kind)
+        return any((folder / name).is_file() for name in kind.validation.values())
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         kind = glue_task_of(task.task_info().dataset)

@@ -16,7 +16,8 @@ from typing import Any
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
-from bertine.tasks.layout import inner_suffix, is_json_object
+from bertine.tasks.layout import inner_suffix, is_json_object, quotes_for
+from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tasks.span_tables import read_span_table
 from bertine.tasks.tables import encodable, json_kind
@@ -34,7 +35,7 @@ def load_squad(path: Path | str) -> dict[str, Any] | None:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
     """
     path = Path(path)
-    if path.is_dir() or str(path) == "-" or inner_suffix(path) != ".json":
+    if path.is_dir() or str(path) == "-" or is_parquet(path) or inner_suffix(path) != ".json":
         return None
     content = _json_of(path)
     return content if isinstance(content, dict) and _is_squad(content) else None
@@ -82,7 +83,7 @@ def _not_squad(path: Path) -> BertineError:
     """Says what a file is that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
-    elif inner_suffix(path) != ".json":
+    elif is_parquet(path) or inner_suffix(path) != ".json":
         what = "is not called .json, as files in SQuAD's format are"
     else:
         content = _json_of(path)
@@ -265,17 +266,19 @@ def read_span_splits(
             "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
             "on the file as your own data (bertine finetune spans)"
         )
-    train, validation = _official_files(data) if official else _files(data)
+    train, validation = span_files(data, official=official)
     if official and load_squad(train) is None:
         read_squad(train)  # says what it is not
     if named and reading.get("format") is None and load_squad(train) is not None:
         refuse_reading(train, **reading)
     if validation is not None and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
-    examples = read_questions(train, **reading).trainable()
+    files = [train] if validation is None else [train, validation]
+    quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
+    examples = read_questions(train, quotes=quotes[0], **reading).trainable()
     if validation is None:
         return examples.hold_out(_HOLD_OUT, seed)
-    return examples, read_questions(validation, **reading).scorable()
+    return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
 
 
 def read_span_evaluation(
@@ -335,10 +338,15 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
             )
 
 
-def _files(data: Path | str) -> tuple[Path, Path | None]:
-    """Training and validation file: of tables, or where a file is SQuAD's, as for those."""
+def span_files(data: Path | str, *, official: bool) -> tuple[Path, Path | None]:
+    """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
+    as for those.
+
+    Raises:
+        BertineError: there is no training file, or more than one.
+    """
     path = Path(data)
-    if path.is_file() and load_squad(path) is not None:
+    if official or (path.is_file() and load_squad(path) is not None):
         return _official_files(path)
     splits = find_splits(path)
     if splits.train is None:

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.tasks.layout import LINE_COLUMN, Layout
-from bertine.tasks.parquet import is_parquet
+from bertine.tasks.parquet import is_parquet, write_parquet
 from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
@@ -67,19 +67,33 @@ class TableWriter:
 
 @contextlib.contextmanager
 def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
-    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``."""
+    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+
+    JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
+    type must hold all of its values, so it is made of all rows in the end.
+
+    Raises:
+        BertineError: `path` is a folder, called as a compressed file, or as Parquet and the layout
+            is another, or it is a device or a pipe; it cannot be written.
+    """
     if str(path) == "-":
         yield TableWriter(sys.stdout, layout, columns)
         sys.stdout.flush()
         return
     check_output(path)
-    if is_parquet(path):
+    parquet = is_parquet(path)
+    if parquet and (layout.kind != "jsonl" or is_stream(path)):
         raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
     with contextlib.ExitStack() as stack:
-        target = path if is_stream(path) else stack.enter_context(atomic_file(path))
+        target = Path(path) if is_stream(path) else stack.enter_context(atomic_file(path))
         stack.enter_context(os_errors(path, "writing it"))
-        handle = stack.enter_context(open(target, "w", encoding="utf-8", newline=""))
-        yield TableWriter(handle, layout, columns)
+        rows = target.with_name(f"{target.name}.rows") if parquet else target
+        if parquet:
+            stack.callback(rows.unlink, missing_ok=True)
+        with open(rows, "w", encoding="utf-8", newline="") as handle:
+            yield TableWriter(handle, layout, columns)
+        if parquet:
+            write_parquet(rows, target, columns)
 
 
 def is_stream(path: str | Path) -> bool:

@@ -98,7 +98,8 @@ class Table:
         self._header, self._skip_damaged = header, skip_damaged
         self._strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
-        if is_parquet(path) and str(path) != "-":
+        self._parquet = is_parquet(path)
+        if self._parquet:
             self._open_parquet(path, format, quotes)
             return
         handle: BinaryIO
@@ -119,7 +120,7 @@ class Table:
                     f"{self.name}: is {what}, which has no quotes around cells; leave out quotes"
                 )
             self.columns: list[str] = []
-            self._may_lack = self._optional if self.layout.kind == "jsonl" else ()
+            self.allow_empty(optional)
             self._rows = self._start(first)
             if self.layout.kind != "text":
                 self.require(self._wanted)
@@ -160,6 +161,17 @@ class Table:
         if isinstance(value, dict):
             return {name: self._encodable(each, number) for name, each in value.items()}
         return value
+
+    def allow_empty(self, columns: Sequence[str]) -> None:
+        """Let `columns` be the optional ones from here on, where these are known only when the
+        table is open."""
+        self._optional = tuple(columns)
+        self._may_lack = self._optional if self.keys_vary else ()
+
+    @property
+    def keys_vary(self) -> bool:
+        """Whether rows may have other keys than the first: those of JSON lines."""
+        return self.layout.kind == "jsonl" and not self._parquet
 
     def close(self) -> None:
         self._stack.close()

@@ -143,8 +143,8 @@ def finetune(
         device: as PyTorch calls it; None: the GPU if there is one.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
-        split_seed: by which validation examples are held out where the data has none; None:
-            `seed`. Runs of several seeds are compared on the same ones.
+        split_seed: by which validation examples are held out where the data has none (else it is
+            refused); None: `seed`. Runs of several seeds are compared on the same ones.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
         save_best: the model directory gets the weights of the epoch with the best score on the

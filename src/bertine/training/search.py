@@ -110,10 +110,7 @@ def search(
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with SearchFolder.open(Path(out), settings, resume) as folder:
-        arguments = {
-            **{"task": task, "model": place(model), "data": place(data)},
-            **{"split_seed": _SPLIT_SEED, **changed},
-        }
+        arguments = {"task": task, "model": place(model), "data": place(data), **changed}
         under_way = _Search(folder, grid, arguments, place, keep_models)
 
         def do(jobs: list[Trial], told: Told) -> None:
@@ -177,6 +174,7 @@ class _Search:
                 "epochs": setting.epochs,
                 "seed": trial.seed,
             },
+            "split_seed": _SPLIT_SEED,
             "log": self._place(self._folder.log(trial)),
         }
 

@@ -16,6 +16,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.reports.run_files import read_begun
+from bertine.tasks.labelled import Reading, has_validation
 from bertine.training.finetune import finetune
 from bertine.training.finetune_result import final_of
 from bertine.workers import Say, Work, serve
@@ -25,8 +26,9 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     """Do a run, or go on with it where it stopped.
 
     Args:
-        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``log``, the
-            file for the traceback of an error that is not the user's.
+        job: ``arguments`` of :func:`~bertine.training.finetune.finetune`, as JSON; ``split_seed``,
+            by which validation examples are held out where the data has none and the arguments say
+            nothing; ``log``, the file for the traceback of an error that is not the user's.
 
     Returns:
         ``done``: what the search keeps. Or ``error``: what went wrong, in one line; with
@@ -36,6 +38,8 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(arguments["out"])
     begun = folder / "run.json"
     try:
+        if "split_seed" not in arguments and not _has_validation(arguments):
+            arguments = {**arguments, "split_seed": job["split_seed"]}
         result = finetune(**arguments, resume=begun.exists())
         settings, _ = read_begun(begun)
         judged_on = "" if result.origin is None else result.origin.fingerprint
@@ -59,6 +63,11 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
                 traceback.print_exc(file=log)
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return {"error": f"{reason} (more in {job['log']})", "mistake": False}
+
+
+def _has_validation(arguments: dict[str, Any]) -> bool:
+    reading = Reading(glue_task=arguments.get("glue_task"))
+    return has_validation(arguments["task"], arguments["data"], reading)
 
 
 def run_quietly(line: str) -> dict[str, Any]:

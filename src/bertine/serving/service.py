@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 _ASIDE = 20_000
 
 
-class Engine:
+class Service:
     """The models of a server and their batchers.
 
     Args:
