@@ -136,8 +136,9 @@ def transformers(folder: Path, work: Path, threads: int, bf16: bool, ordered: bo
 
 def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
     package: Any = importlib.import_module("sentence_transformers")
-    words = package.models.Transformer(str(folder), max_seq_length=LONGEST)
-    pooling = package.models.Pooling(words.get_word_embedding_dimension())
+    modules: Any = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    words = modules.Transformer(str(folder), max_seq_length=LONGEST)
+    pooling = modules.Pooling(words.get_word_embedding_dimension())
     model = package.SentenceTransformer(modules=[words, pooling], device="cpu")
     return lambda texts: np.asarray(
         model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)

@@ -8,13 +8,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, Done, QueueFull, Turns
+from bertine.serving.batcher import Batcher, Closed, Done, QueueFull
+from bertine.serving.computing import ComputingThread
 from bertine.serving.pace import Pace
 
 
@@ -346,29 +348,33 @@ def test_closing_answers_what_waits_and_takes_no_more(model: Model, make: Make) 
     run(work())
 
 
-def test_turns_are_taken_in_the_order_of_asking() -> None:
-    turns, order = Turns(), []
-    first, ended = threading.Event(), threading.Event()
+def test_all_is_computed_in_one_thread_in_the_order_of_asking() -> None:
+    computing = ComputingThread()
+    order: list[int] = []
+    began, ended = threading.Event(), threading.Event()
 
-    def take(name: int) -> None:
-        with turns:
-            order.append(name)
+    def hold() -> int:
+        began.set()
+        ended.wait(10)
+        return threading.get_ident()
 
-    def hold() -> None:
-        with turns:
-            first.set()
-            ended.wait(10)
+    def ask(name: int) -> None:
+        computing.run(lambda: order.append(name))
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert first.wait(5)
-    threads = []
-    for name in range(5):
-        threads.append(threading.Thread(target=take, args=(name,)))
-        threads[-1].start()
-        while turns._given < name + 2:  # so that they ask one after the other
-            time.sleep(0.001)
-    ended.set()
-    for thread in [holder, *threads]:
-        thread.join(5)
+    with ThreadPoolExecutor(6) as pool:
+        held = pool.submit(computing.run, hold)
+        assert began.wait(5)
+        asked = []
+        for name in range(5):
+            asked.append(pool.submit(ask, name))
+            while computing._asked.qsize() <= name:  # so that they ask one after the other
+                time.sleep(0.001)
+        assert not order
+        ended.set()
+        for each in asked:
+            each.result(5)
     assert order == [0, 1, 2, 3, 4]
+    with pytest.raises(ZeroDivisionError):
+        computing.run(lambda: 1 // 0)
+    # It goes on, and is still the same.
+    assert computing.run(threading.get_ident) == held.result() != threading.get_ident()

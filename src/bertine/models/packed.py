@@ -92,18 +92,18 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
     """:func:`attend` of the first token of each sequence.
 
     Args:
-        q: [B, H], divided by sqrt(D).
+        q: [at least B, H], divided by sqrt(D).
         kv: [N, 2 H], keys and values of each row.
 
     Returns:
-        [B, H], in the type of q.
+        The same shape and type as q; 0 in rows beyond B.
     """
-    queries = q.view(rows.sequences, heads, 1, -1)
+    queries = q.view(len(q), heads, 1, -1)
     if isinstance(rows, Padded):
         k, v = _parts(kv, 2, rows, heads)
         return attend(queries, k, v, rows.bias).reshape(q.shape)
     places = kv.index_select(0, rows.tokens)
-    mixed = torch.empty_like(q)
+    mixed = torch.zeros_like(q)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
         here = slice(begin, begin + group.count)

@@ -65,7 +65,8 @@ class PackedOutput:
         """fp32 [B, H], the last layer's state of each sequence's first token."""
         if self._last is not None:
             return self._last[:, 0]
-        return self._backbone.compute("first of last", self._before_last, self._rows).float()
+        first = self._backbone.compute("first of last", self._before_last, self._rows)
+        return first[: self._rows.sequences].float()
 
     @property
     def pooler_output(self) -> Tensor | None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 #: Up to so many rows a layer is computed in as few calls as there can be: each takes some
 #: microseconds before it begins.
 FEW_ROWS = 40
-#: Without padding, rows are filled up to a multiple of the first, and sequences have places in
-#: attention for a multiple of the second. oneDNN compiles a kernel for the very sizes of a product,
-#: which takes milliseconds and memory: like this there are few sizes.
-_ROWS, _TOKENS = 32, 8
+#: Without padding, rows are filled up to a multiple of the first, rows of first tokens alone to one
+#: of the second, and sequences have places in attention for a multiple of the third. oneDNN
+#: compiles a kernel for the very sizes of a product, which takes milliseconds and memory: like this
+#: there are few sizes.
+_ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,12 @@ class Bare:
 
     Attributes:
         groups: for attention.
-        members: of each group int64 [B of it], which sequences they are.
+        members: of each group int64 [B of it], which sequences they are; the last may be there
+            several times, to fill it up.
         tokens: int64, of each place of all groups the row that belongs there; at padding any.
         places: int64 [N], of each row its place; some rows at the end fill up and are copies of the
             first.
-        starts: int64 [B], of each sequence the row of its first token.
+        starts: int64, of each sequence the row of its first token; filled up with the first.
         lengths: int64 [B].
     """
 
@@ -93,7 +96,10 @@ class Bare:
         ends = lengths.cumsum(0)
         starts = ends - lengths
         groups, tokens = [], []
-        members = list(lengths.argsort(descending=True, stable=True).split(together))
+        order = lengths.argsort(descending=True, stable=True)
+        if len(order) > together:
+            order = torch.cat([order, order[-1:].expand(-len(order) % together)])
+        members = list(order.split(together))
         for chosen in members:
             sizes = lengths[chosen]
             length = -(-int(sizes[0]) // _TOKENS) * _TOKENS
@@ -107,6 +113,7 @@ class Bare:
         places = torch.zeros(-(-total // _ROWS) * _ROWS, dtype=torch.int64)
         places[of_places[real]] = real
         places[total:] = places[0]
+        starts = F.pad(starts, (0, -len(starts) % _FIRSTS))
         return cls(groups, members, of_places.clamp_(min=0), places, starts, lengths)
 
     @property
@@ -117,16 +124,18 @@ class Bare:
     @property
     def sequences(self) -> int:
         """B."""
-        return len(self.starts)
+        return len(self.lengths)
 
     def first(self, x: Tensor) -> Tensor:
-        """x [N, H] → [B, H], the rows of first tokens."""
+        """x [N, H] → [at least B, H], the rows of first tokens."""
         return x.index_select(0, self.starts)
 
     def padded(self, x: Tensor) -> Tensor:
         """x [N, H] → [B, T, H]; anything at padding."""
         within = torch.arange(int(self.lengths.max()))
-        rows = self.starts[:, None] + torch.minimum(within, self.lengths[:, None] - 1)
+        rows = self.starts[: self.sequences, None] + torch.minimum(
+            within, self.lengths[:, None] - 1
+        )
         return x.index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 

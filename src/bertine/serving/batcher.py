@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertine.serving.computing import ComputingThread
 from bertine.serving.pace import Pace
 
 log = logging.getLogger("bertine.serving")
@@ -48,26 +49,6 @@ class QueueFull(Exception):
 
 class Closed(Exception):
     """The server takes no more requests."""
-
-
-class Turns:
-    """A lock that goes round in the order in which it was asked for: several models share the
-    machine without one of them keeping it."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._given = self._called = 0
-
-    def __enter__(self) -> None:
-        with self._changed:
-            mine = self._given
-            self._given += 1
-            self._changed.wait_for(lambda: self._called == mine)
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._called += 1
-            self._changed.notify_all()
 
 
 @dataclass(eq=False, slots=True)
@@ -108,23 +89,23 @@ class Batcher:
     """The queue and the thread of one model.
 
     Args:
-        operations: what it computes, by name. Called in its one thread, so none of them needs to
-            be safe for others.
+        operations: what it computes, by name. Called in one thread, so none of them needs to be
+            safe for others.
         max_tokens: of a batch, with its padding, at the most; a larger input is a batch of its own.
         unpadded: operations that compute no padding: what counts of theirs are the tokens, but
             they have places for as many again, which is what attention wants.
         max_queue: inputs that may wait.
         max_wait: seconds to wait for company.
-        turns: shared by the models of a machine.
-        on_batch: called in the thread after each batch, before its requests are answered.
-        name: of the thread.
+        computing: shared by the models of a machine.
+        on_batch: called in its own thread after each batch, before its requests are answered.
+        name: of its own thread, which makes batches and waits for them.
     """
 
     operations: Mapping[str, Operation]
     max_tokens: int
     max_queue: int
     max_wait: float
-    turns: Turns = field(default_factory=Turns)
+    computing: ComputingThread = field(default_factory=ComputingThread)
     on_batch: Callable[[Done], None] | None = None
     name: str = "model"
     unpadded: Collection[str] = ()
@@ -295,11 +276,10 @@ class Batcher:
         tokens = sum(costs)
         jobs = _requests(batch)
         try:
-            with self.turns:
-                started = time.monotonic()
-                results = self.operations[operation]([job.inputs[at] for job, at in batch])
-                computed = tokens if operation in self.unpadded else max(costs) * len(batch)
-                self._paces[operation].add(computed, time.monotonic() - started)
+            inputs = [job.inputs[at] for job, at in batch]
+            results, taken = self.computing.run(lambda: _timed(self.operations[operation], inputs))
+            computed = tokens if operation in self.unpadded else max(costs) * len(batch)
+            self._paces[operation].add(computed, taken)
         except Exception as error:
             if len(jobs) == 1:
                 self._settle([(jobs[0], error)])
@@ -336,6 +316,11 @@ class Batcher:
             # A loop that has been closed has nobody left to answer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_answer, ours)
+
+
+def _timed(operation: Operation, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
+    began = time.monotonic()
+    return operation(inputs), time.monotonic() - began
 
 
 def _answer(finished: Sequence[tuple[_Job, Exception | None]]) -> None:

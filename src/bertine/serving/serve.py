@@ -25,6 +25,7 @@ try:
     import uvicorn
 
     from bertine.serving.app import create_app
+    from bertine.serving.computing import ComputingThread
     from bertine.serving.hosts import Hosts
     from bertine.serving.protocol import bounded_protocol
     from bertine.serving.service import Service
@@ -129,13 +130,14 @@ def serve(
     hosts = Hosts(host, allowed)
     bound_kernels()
     with contextlib.closing(bound_socket(host, port)) as listener:
-        service = Service(
-            [
+        computing = ComputingThread()
+        loaded = computing.run(
+            lambda: [
                 Served.load(name, path, limits, device=device, precision=precision)
                 for name, path in paths.items()
-            ],
-            limits,
+            ]
         )
+        service = Service(loaded, limits, computing)
         try:
             where, number = listener.getsockname()[:2]
             shown = f"[{where}]" if ":" in where else where

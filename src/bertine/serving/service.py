@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from bertine.serving.batcher import Batcher, Closed, QueueFull, Turns
+from bertine.serving.batcher import Batcher, Closed, QueueFull
+from bertine.serving.computing import ComputingThread
 from bertine.serving.errors import ApiError
 from bertine.serving.limits import Limits
 from bertine.serving.metrics import Metrics
@@ -26,22 +27,25 @@ class Service:
     Args:
         models: at least one; the first answers requests that name none.
         limits: of the server.
+        computing: in which the models were loaded; closed with this.
     """
 
-    def __init__(self, models: Sequence[Served], limits: Limits) -> None:
+    def __init__(
+        self, models: Sequence[Served], limits: Limits, computing: ComputingThread | None = None
+    ) -> None:
         self.models = {model.name: model for model in models}
         self.first = models[0].name
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._long: set[Future[Any]] = set()  # what runs there and takes long
-        turns = Turns()
+        self._computing = computing or ComputingThread()
         self.batchers = {
             model.name: Batcher(
                 model.operations,
                 max_tokens=limits.max_batch_tokens,
                 max_queue=limits.max_queue,
                 max_wait=limits.max_wait_ms / 1000,
-                turns=turns,
+                computing=self._computing,
                 on_batch=self.metrics.batch_counter(model.name),
                 name=model.name,
                 unpadded=model.unpadded,
@@ -120,4 +124,5 @@ class Service:
         """Answer what waits, and end the threads."""
         for batcher in self.batchers.values():
             batcher.close(self.limits.request_timeout)
+        self._computing.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
