@@ -128,6 +128,12 @@ def measure(task: Task, args: argparse.Namespace, record: Record, folder: Path) 
             "examples": args.examples,
         },
     )
+    threads = record.speed(task.name).get("threads", args.threads)
+    if args.rounds and threads != args.threads:
+        raise SystemExit(
+            f"{args.resume}: the speed of {task.name} was measured with {threads} threads, and "
+            f"this run has {args.threads}; name another file with --resume, or --rounds 0"
+        )
     if args.rounds and not record.speed(task.name):
         record.add_speed(task.name, measure_speed(setting, folder, args))
     for seed in args.seeds:
@@ -148,7 +154,7 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
         mine, best = (record.runs(task.name, system, seeds) for system in (OURS, BEST))
         ratios = [_ratio(record.speed(task.name), name) for name in ("default", BEST)]
         both = bool(mine and best)
-        alike = both and len({run["threads"] for run in mine + best}) == 1
+        alike = both and len({run.get("threads") for run in mine + best}) == 1
         whole = _seconds(best) / _seconds(mine) if alike else None
         for metric in task.metrics:
             scores = [[100 * run["scores"][metric] for run in runs] for runs in (mine, best)]

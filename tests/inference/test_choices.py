@@ -139,6 +139,23 @@ def test_columns_that_are_named_may_be_any_number(predictor: Predictor, tmp_path
         predicted(predictor, path, tmp_path / "b.csv", text_columns=twice)
 
 
+def test_columns_in_another_order_go_by_their_own_names(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    table = rows(4)
+    path = written(tmp_path / "in.csv", table)
+    endings = ["ending3", "ending2", "ending1", "ending0"]
+    columns = ["sent1", "sent2", *endings]
+    report = predicted(
+        predictor, path, tmp_path / "a.csv", text_columns=columns, all_probabilities=True
+    )
+    assert report.columns[2:] == [f"probability_{name}" for name in endings]
+    (answer, *_) = answers(tmp_path / "a.csv")
+    every = by_pairs(predictor, table[0], 4)
+    found = [float(answer[name]) for name in report.columns[2:]]
+    assert found == pytest.approx([every[n] / sum(every) for n in (3, 2, 1, 0)], abs=2e-5)
+
+
 def test_a_model_whose_choices_were_named_reads_no_others(
     predictor: Predictor, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import bertine.models.packed as packed_float
 import bertine.models.packed_backbone as packed_backbone
 import bertine.models.packed_int8 as packed_int8
 from bertine.inference.choosing import why_not_int8
+from bertine.models import recorded
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
 from bertine.models.packed import attend, attend_few
@@ -145,7 +146,10 @@ def test_what_is_recorded_has_the_same_bits(
     segments = torch.randint(0, 2, (1, 400), generator=draw)
     lengths = [*range(1, 48), 383, 384, 385, 400]
     with torch.inference_mode():
-        eager = [outputs_of(packed, ids[:, :n], segments[:, :n]) for n in lengths]
+        with monkeypatch.context() as patched:
+            patched.setattr(recorded, "_BEFORE", 10**9)
+            eager = [outputs_of(packed, ids[:, :n], segments[:, :n]) for n in lengths]
+        assert not any(each._script for each in packed._recorded.values())
         for _ in range(10):
             for length in (5, 30, 44, 390):
                 outputs_of(packed, ids[:, :length], segments[:, :length])
@@ -175,11 +179,12 @@ def test_what_cannot_be_recorded_is_computed_as_it_is() -> None:
         return x + float(x.sum())
 
     for wrong in (work, broken):
-        recorded = Recorded(wrong, 1, [])
+        made = Recorded(wrong, 1, [])
         for length in [4] * 12 + [7]:
             x = torch.arange(float(length))[:, None]
-            assert torch.equal(recorded(x), wrong(x))
-        assert recorded._script is None
+            assert torch.equal(made(x), wrong(x))
+        assert made._tried
+        assert made._script is None
     assert calls
 
 

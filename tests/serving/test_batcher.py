@@ -47,17 +47,19 @@ def model() -> Model:
 @pytest.fixture
 def make(model: Model) -> Iterator[Make]:
     made: list[Batcher] = []
+    computing = ComputingThread()
 
     def build(**changes: Any) -> Batcher:
         settings: dict[str, Any] = {"max_tokens": 8, "max_queue": 100, "max_wait": 0.0}
         operations = {"double": model.double, "other": model.double}
-        made.append(Batcher(operations, **{**settings, **changes}))
+        made.append(Batcher(operations, computing=computing, **{**settings, **changes}))
         return made[-1]
 
     yield build
     model.gate.set()
     for batcher in made:
         batcher.close(10)
+    computing.close(10)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -378,3 +380,7 @@ def test_all_is_computed_in_one_thread_in_the_order_of_asking() -> None:
         computing.run(lambda: 1 // 0)
     # It goes on, and is still the same.
     assert computing.run(threading.get_ident) == held.result() != threading.get_ident()
+    computing.close(5)
+    assert not computing._thread.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        computing.run(threading.get_ident)

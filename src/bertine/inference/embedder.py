@@ -56,7 +56,7 @@ class Embedder:
         prompt: what is put before every text.
         precision: what it computes in, "fp32", "bf16" or "int8".
         on_cpu: by an engine, not by the model.
-        max_tokens: of a batch of the engine, with its padding.
+        max_tokens: of a batch of the engine that it will make, with its padding.
         load_lines: what a person should know of how it was loaded.
     """
 
@@ -286,9 +286,11 @@ class Embedder:
                 # The same for all texts, so that a text's vector does not depend on others.
                 samples = sample_inputs(self.tokenizer, self.max_length)
                 self._engine = Engine(
-                    self.model.backbone, precision=self.precision, samples=samples
+                    self.model.backbone,
+                    precision=self.precision,
+                    samples=samples,
+                    max_tokens=self.max_tokens,
                 )
-            self._engine.max_tokens = self.max_tokens
         return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
 
     def _by_model(

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+#: Recording changes what the process has once: PyTorch's tracer, Python's filters of warnings.
+_recording = threading.Lock()
+
 #: Calls before a recording is made, which takes as long as some tens of them: a process that
 #: answers once is not to wait for it.
 _BEFORE = 8
@@ -39,17 +42,21 @@ class Recorded:
     ) -> None:
         self._work, self._least, self._weights = work, least, weights
         self._calls = 0
-        self._lock = threading.Lock()
+        self._tried = False
         self._script: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._script is not None:
             return self._script(x)
         self._calls += 1
-        # Whoever comes while it is being recorded does not wait.
-        if self._calls > _BEFORE and self._lock.acquire(blocking=False):
-            # Not given back: it is tried once.
-            self._script = self._record(x)
+        # Whoever comes while something is being recorded does not wait.
+        if self._calls > _BEFORE and not self._tried and _recording.acquire(blocking=False):
+            try:
+                if not self._tried:
+                    self._tried = True
+                    self._script = self._record(x)
+            finally:
+                _recording.release()
         return self._work(x)
 
     def _record(self, x: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -66,7 +73,7 @@ class Recorded:
                     found = script(given.clone())
                     if not torch.equal(found, self._work(given.clone())):
                         return None
-        except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        except Exception:  # what is wrong with `work` itself, its next call will say
             return None
         made: Callable[[Tensor], Tensor] = script
         return made

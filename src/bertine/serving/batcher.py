@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bertine.serving.computing import ComputingThread
@@ -105,7 +105,7 @@ class Batcher:
     max_tokens: int
     max_queue: int
     max_wait: float
-    computing: ComputingThread = field(default_factory=ComputingThread)
+    computing: ComputingThread
     on_batch: Callable[[Done], None] | None = None
     name: str = "model"
     unpadded: Collection[str] = ()
@@ -244,7 +244,7 @@ class Batcher:
             longest = max(longest, cost)
             tokens += cost
             padded = longest * (len(batch) + 1)
-            computed = max(tokens, padded // 2) if unpadded else padded
+            computed = max(tokens, -(-padded // 2)) if unpadded else padded
             if batch and computed > self.max_tokens:
                 break
             batch.append((jobs[place], index))

@@ -23,17 +23,31 @@ class ComputingThread:
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        threading.Thread(target=self._work, name="computing", daemon=True).start()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="computing", daemon=True)
+        self._thread.start()
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns, or raises, there."""
+        """What `work` returns, or raises, there.
+
+        Raises:
+            RuntimeError: :meth:`close` was called.
+        """
         future: Future[Result] = Future()
-        self._asked.put((future, work))
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the computing thread is closed")
+            self._asked.put((future, work))
         return future.result()
 
-    def close(self) -> None:
-        """End the thread, after what was asked for before."""
-        self._asked.put(None)
+    def close(self, timeout: float | None = None) -> None:
+        """End the thread, after what was asked for before; wait for that, `timeout` seconds at the
+        most (None: without an end)."""
+        with self._lock:
+            self._closed = True
+            self._asked.put(None)
+        self._thread.join(timeout)
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.models.memory import bound_kernels
+from bertine.models.memory import bound_kernels, keep_freed_memory
 from bertine.serving.limits import Limits
 from bertine.serving.served import Served, named_models
 
@@ -40,6 +40,8 @@ except ModuleNotFoundError as error:
 API_KEY = "BERTINE_API_KEY"
 #: Seconds between two requests after which a connection is closed.
 _KEEP_ALIVE = 15
+#: Seconds that the end waits for a model that is being loaded.
+_LOADING = 30.0
 #: Connections that wait to be accepted.
 _BACKLOG = 2048
 
@@ -130,14 +132,19 @@ def serve(
     hosts = Hosts(host, allowed)
     bound_kernels()
     with contextlib.closing(bound_socket(host, port)) as listener:
+        keep_freed_memory()  # before there is another thread: each takes its heap at its start
         computing = ComputingThread()
-        loaded = computing.run(
-            lambda: [
-                Served.load(name, path, limits, device=device, precision=precision)
-                for name, path in paths.items()
-            ]
-        )
-        service = Service(loaded, limits, computing)
+        try:
+            loaded = computing.run(
+                lambda: [
+                    Served.load(name, path, limits, device=device, precision=precision)
+                    for name, path in paths.items()
+                ]
+            )
+            service = Service(loaded, limits, computing)
+        except BaseException:  # Ctrl-C too: Python must not end below a thread that computes
+            computing.close(_LOADING)
+            raise
         try:
             where, number = listener.getsockname()[:2]
             shown = f"[{where}]" if ":" in where else where

@@ -27,7 +27,7 @@ class Service:
     Args:
         models: at least one; the first answers requests that name none.
         limits: of the server.
-        computing: in which the models were loaded; closed with this.
+        computing: in which the models were loaded; closed with this. None: one of its own.
     """
 
     def __init__(
@@ -124,5 +124,5 @@ class Service:
         """Answer what waits, and end the threads."""
         for batcher in self.batchers.values():
             batcher.close(self.limits.request_timeout)
-        self._computing.close()
+        self._computing.close(1.0)  # idle, unless a batch takes longer than a request may
         self._pool.shutdown(wait=False, cancel_futures=True)

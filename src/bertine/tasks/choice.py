@@ -227,16 +227,19 @@ class MultipleChoice(TaskDefaults):
 
     def over(self, columns: Sequence[str]) -> MultipleChoice:
         """The task for a table with these `columns` of what is given and of the choices: each
-        choice is scored by itself, so there may be more or fewer than in training. As many go by
-        the names that they had there.
+        choice is scored by itself, so there may be more or fewer than in training. As many of
+        other names go by those that they had there.
 
         Raises:
             BertineError: there are fewer than two choices among them.
         """
         self.optional(columns)
-        if len(columns) == len(self.text_columns):
-            return self
         given = len(self.prompt_columns)
+        renamed = not set(columns[given:]) & set(self.choice_columns)
+        if tuple(columns) == self.text_columns or (
+            renamed and len(columns) == len(self.text_columns)
+        ):
+            return self
         return replace(
             self,
             prompt_columns=tuple(columns[:given]),

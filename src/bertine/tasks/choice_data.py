@@ -100,12 +100,12 @@ def read_choices(
             prompts, choices = choice_columns_of(
                 table.name, table.columns, text_columns, choice_columns
             )
-    keys = all_columns(path, **reading)
+    columns = (*prompts, *choices)
+    keys = all_columns(path, columns, **reading)
     if not choice_columns:
         refuse_added(str(path), keys, choices, swag=swag)
     if not swag:
         require_columns(str(path), list(keys), choices)
-    columns = (*prompts, *choices)
     return (
         read_examples(
             path,
@@ -118,16 +118,17 @@ def read_choices(
     )
 
 
-def all_columns(path: Path | str, **reading: Any) -> dict[str, int]:
+def all_columns(path: Path | str, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
     """Every column of a table, of JSON lines every key of any row, and the line that has it first.
 
     Args:
+        wanted: columns by which a header is told from text.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
 
     Raises:
         BertineError: what reading the table raises.
     """
-    with Table(path, **reading) as table:
+    with Table(path, wanted=wanted, optional=wanted, **reading) as table:
         keys = dict.fromkeys(table.columns, 1)
         if table.keys_vary:
             keys = {}

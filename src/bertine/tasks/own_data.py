@@ -93,7 +93,9 @@ def read_own(
             )
         else:
             if kind is MultipleChoice and not options.choice_columns:
-                keys = all_columns(splits.validation, **{**reading, "quotes": quotes[-1]})
+                keys = all_columns(
+                    splits.validation, train.text_columns, **{**reading, "quotes": quotes[-1]}
+                )
                 refuse_added(str(splits.validation), keys, choices, swag=swag)
             validation = read_examples(splits.validation, optional=choices[2:], **named)
 
