@@ -72,6 +72,26 @@ async def begun(model: Model, count: int = 1) -> None:
         await asyncio.sleep(0.001)
 
 
+def waiting_together(model: Model, batcher: Batcher, costs: Sequence[int]) -> list[list[int]]:
+    """The batches made of inputs 0, 1, … of these costs, each a request, that all wait at once;
+    without that of 99, for which they wait."""
+
+    async def work() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(batcher.submit("double", [99], [1]))
+        await begun(model)
+        rest = [
+            asyncio.ensure_future(batcher.submit("double", [n], [cost]))
+            for n, cost in enumerate(costs)
+        ]
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        await asyncio.gather(first, *rest)
+
+    run(work())
+    return [sorted(batch) for batch in model.batches[1:]]
+
+
 def test_every_request_gets_its_own_results_in_order(make: Make) -> None:
     batcher = make(max_queue=1000)
 
@@ -129,17 +149,7 @@ def test_what_would_be_mostly_padding_is_left_for_the_next_batch(model: Model, m
     batcher = make(max_tokens=10_000)
     costs = [100, 20, 99, 21, 19, 98, 20, 97, 18, 20]
 
-    async def work() -> None:
-        model.gate.clear()
-        first = asyncio.ensure_future(batcher.submit("double", [99], [1]))
-        await begun(model)
-        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in range(10)]
-        await asyncio.sleep(0.05)
-        model.gate.set()
-        await asyncio.gather(first, *rest)
-
-    run(work())
-    assert [sorted(batch) for batch in model.batches] == [[99], [0, 2, 5, 7], [1, 3, 4, 6, 8, 9]]
+    assert waiting_together(model, batcher, costs) == [[0, 2, 5, 7], [1, 3, 4, 6, 8, 9]]
 
 
 def test_where_no_padding_is_computed_only_tokens_count(model: Model, make: Make) -> None:
@@ -147,17 +157,7 @@ def test_where_no_padding_is_computed_only_tokens_count(model: Model, make: Make
     # Short ones go along with a long one, until there are twice as many places as tokens.
     costs = [50, 10, 10, 10, 10, 10, 90, 4, 3, 3]
 
-    async def work() -> None:
-        model.gate.clear()
-        first = asyncio.ensure_future(batcher.submit("double", [99], [1]))
-        await begun(model)
-        rest = [asyncio.ensure_future(batcher.submit("double", [n], [costs[n]])) for n in range(10)]
-        await asyncio.sleep(0.05)
-        model.gate.set()
-        await asyncio.gather(first, *rest)
-
-    run(work())
-    assert [sorted(batch) for batch in model.batches] == [[99], [0, 1, 2], [3, 4, 5, 7, 8, 9], [6]]
+    assert waiting_together(model, batcher, costs) == [[0, 1, 2], [3, 4, 5, 7, 8, 9], [6]]
 
 
 def test_the_cost_of_a_batch_is_learned() -> None:

@@ -92,13 +92,13 @@ class Batcher:
         operations: what it computes, by name. Called in one thread, so none of them needs to be
             safe for others.
         max_tokens: of a batch, with its padding, at the most; a larger input is a batch of its own.
-        unpadded: operations that compute no padding: what counts of theirs are the tokens, but
-            they have places for as many again, which is what attention wants.
         max_queue: inputs that may wait.
         max_wait: seconds to wait for company.
         computing: shared by the models of a machine.
         on_batch: called in its own thread after each batch, before its requests are answered.
         name: of its own thread, which makes batches and waits for them.
+        unpadded: operations that compute no padding: what counts of theirs is the tokens, but with
+            padding they must not be more than twice `max_tokens`, which attention has to hold.
     """
 
     operations: Mapping[str, Operation]
