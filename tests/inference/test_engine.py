@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bertine.inference.engine import Engine
 from bertine.inference.predictor import Predictor
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
+from bertine.models.packed_rows import FEW_ROWS, Rows
 
 from .test_predictor import random_texts
 
@@ -65,6 +67,31 @@ def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: BertBackb
             assert torch.allclose(batch.pooler_output[row], expected.pooler_output[0], atol=1e-4)
     assert sorted(met) == list(range(40))
     assert list(engine.encode([])) == []
+
+
+def test_batches_of_all_sizes_need_few_kernels(
+    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel is compiled for the rows of a product and kept; a long job meets every size that
+    the end of a chunk of it can have."""
+    engine = Engine(backbone, precision="fp32", max_tokens=240)
+    first: Any = engine.backbone.layers[0]
+    sizes: set[int] = set()
+
+    def noted(x: torch.Tensor, rows: Rows) -> torch.Tensor:
+        sizes.add(len(x))
+        out: torch.Tensor = first(x, rows)
+        return out
+
+    monkeypatch.setattr(engine.backbone, "layers", [noted, *engine.backbone.layers[1:]])
+    for count in range(2, 31):
+        for length in (3, 5, 8):
+            if count * length > FEW_ROWS:
+                ids = [[1] * length] * count
+                (batch,) = engine.encode(ids)
+                expected = backbone(torch.tensor(ids[:1])).last_hidden_state
+                assert torch.allclose(batch.last_hidden_state[-1:], expected, atol=1e-5)
+    assert sizes == set(range(64, 257, 32))
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def _slower(packed: PackedBackbone, backbone: BertBackbone) -> bool:
     """Whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.max_position_embeddings)
     rows = Padded(max(1, _PROBED // length), length)
-    x = torch.zeros(rows.sequences * rows.length, size)
+    x = torch.zeros(rows.count, size)
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
     ours = packed.layers[0]
     times: list[float] = []

@@ -105,13 +105,22 @@ class Engine:
             raise BertineError(f"threads is {threads}, but must be at least 1")
         keep_freed_memory()
         self.config = backbone.config
-        self.max_tokens = max_tokens
         self.backbone, self.check = choose(backbone, precision, samples)
+        self.max_tokens = max_tokens
         self.precision = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(
             self.backbone.dtype, "fp32"
         )
         self.threads = threads or measured_threads(self.backbone)
         self.model = PackedModel(model, self.backbone) if isinstance(model, Model) else None
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a batch, with its padding; may be set."""
+        return self._max_tokens
+
+    @max_tokens.setter
+    def max_tokens(self, max_tokens: int) -> None:
+        self._max_tokens = self.backbone.batch_tokens = max_tokens
 
     def lines(self) -> list[str]:
         """What a person should know of the choices."""

@@ -72,15 +72,20 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
         [N, H], contiguous.
     """
     if isinstance(rows, Padded):
-        q, k, v = _parts(qkv, 3, rows, heads)
-        mixed = attend(q, k, v, rows.bias).transpose(1, 2)
-        mixed = mixed.to(dtype, memory_format=torch.contiguous_format)
-        return mixed.flatten(2).flatten(0, 1)
+        q, k, v = _parts(qkv[: rows.places] if rows.sequences > 1 else qkv, 3, rows, heads)
+        found = attend(q, k, v, rows.bias).transpose(1, 2)
+        if rows.sequences == 1:
+            found = found.to(dtype, memory_format=torch.contiguous_format)
+            return found.flatten(2).flatten(0, 1)
+        mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
+        mixed[: rows.places].view(found.shape).copy_(found)
+        mixed[rows.places :] = 0
+        return mixed
     places = qkv.index_select(0, rows.tokens)
     mixed = qkv.new_empty(len(places), qkv.shape[1] // 3)
     begin = 0
     for group in rows.groups:
-        here = slice(begin, begin + group.count)
+        here = slice(begin, begin + group.places)
         q, k, v = _parts(places[here], 3, group, heads)
         found = attend(q, k, v, group.bias).transpose(1, 2)
         mixed[here].view(found.shape).copy_(found)
@@ -99,14 +104,19 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
         The same shape and type as q; 0 in rows beyond B.
     """
     queries = q.view(len(q), heads, 1, -1)
-    if isinstance(rows, Padded):
+    if isinstance(rows, Padded) and rows.sequences == 1:
         k, v = _parts(kv, 2, rows, heads)
         return attend(queries, k, v, rows.bias).reshape(q.shape)
-    places = kv.index_select(0, rows.tokens)
     mixed = torch.zeros_like(q)
+    if isinstance(rows, Padded):
+        k, v = _parts(kv[: rows.places], 2, rows, heads)
+        found = attend(queries[: rows.sequences], k, v, rows.bias)
+        mixed[: rows.sequences] = found.reshape(rows.sequences, -1)
+        return mixed
+    places = kv.index_select(0, rows.tokens)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
-        here = slice(begin, begin + group.count)
+        here = slice(begin, begin + group.places)
         k, v = _parts(places[here], 2, group, heads)
         found = attend(queries[members], k, v, group.bias)
         mixed[members] = found.reshape(len(members), -1)
@@ -204,7 +214,7 @@ class FloatLayer:
         return self._rest(x, mixed)
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
-        """x [N, H] → [B, H], what the layer gives for the first token of each sequence."""
+        """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
         first = rows.first(x)
         if isinstance(rows, Padded) and rows.few:
             qkv = _linear(x, self._qkv)

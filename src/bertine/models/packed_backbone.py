@@ -82,6 +82,12 @@ class PackedBackbone(nn.Module):
         backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
         dtype: of the layers, torch.float32 or torch.bfloat16; torch.int8 for 8-bit products.
         ranges: of the layers' activations, for torch.int8.
+
+    Attributes:
+        batch_tokens: of a batch that is as large as they are made, with its padding. Such batches
+            come again and again in a few sizes, one for each length; others come in all sizes, and
+            get rows filled up to round numbers, in place of kernels compiled for them alone. None:
+            not known.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class PackedBackbone(nn.Module):
         self.dtype = dtype
         # Of a small model the calls cost more than the padding of a larger group.
         self._together = 4 if self.config.hidden_size >= 512 else 8
+        self.batch_tokens: int | None = None
         self._recorded: dict[tuple[Part, int], Recorded] = {}
         self.pooler = copy.deepcopy(backbone.pooler)
         self.layers: list[FloatLayer] | list[Int8Layer]
@@ -131,19 +138,15 @@ class PackedBackbone(nn.Module):
         the real tokens before the padding. Columns of nothing but padding are not computed, so
         the output may have a smaller T. To be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
-        rows: Rows = Padded(b, t)
-        real = None
-        if attention_mask is not None and b == 1:
-            t = int(attention_mask.sum())
-            rows = Padded(1, t)
-        elif attention_mask is not None:
+        lengths = None
+        if attention_mask is not None:
             lengths = attention_mask.sum(1)
             t = int(lengths.max())
-            rows, real = _rows(lengths, t, self._together), attention_mask[:, :t].bool()
+        rows = self._rows(b, t, lengths)
         types = None if token_type_ids is None else token_type_ids[:, :t]
         if types is not None and not types.any():
             types = None
-        x = self._norm(self._embedded(input_ids[:, :t], types, rows, real))
+        x = self._norm(self._embedded(input_ids[:, :t], types, rows))
         if self.dtype == torch.bfloat16:
             x = x.to(self.dtype)
         if not output_hidden_states:
@@ -179,16 +182,32 @@ class PackedBackbone(nn.Module):
             x = layer(x, rows)
         return x
 
-    def _embedded(
-        self, ids: Tensor, types: Tensor | None, rows: Rows, real: Tensor | None
-    ) -> Tensor:
-        """The sum of the embeddings: fp32 [N, H]. ids, types (None: all 0) and real, where there
-        is a token (None: everywhere), are [B, T]."""
-        if isinstance(rows, Padded) or real is None:
-            x = torch.embedding(self._words, ids).add_(self._places[: ids.shape[1]])
+    def _rows(self, sequences: int, length: int, lengths: Tensor | None) -> Rows:
+        """Padded to `length`, or, where that would be much to compute for nothing or needs kernels
+        that nobody else will, without padding. lengths int64 [B]; None: all are `length`."""
+        if lengths is None or sequences == 1:
+            padded, tokens = Padded(sequences, length), sequences * length
+        else:
+            padded, tokens = Padded.of(lengths, length), int(lengths.sum())
+        full = self.batch_tokens is None or sequences == self.batch_tokens // length
+        if sequences == 1 or padded.few or (full and tokens * _WORTH > padded.places):
+            return padded
+        if lengths is None:
+            lengths = torch.full((sequences,), length)
+        return Bare.of(lengths, self._together)
+
+    def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
+        """The sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
+        if isinstance(rows, Padded):
+            filled = F.pad(ids.flatten(), (0, rows.count - rows.places))
+            x = torch.embedding(self._words, filled)
+            there = rows.padded(x)
+            there.add_(self._places[: ids.shape[1]])
             if types is not None:
-                x.add_(torch.embedding(self._types, types))
-            return x.view(rows.count, -1)
+                there.add_(torch.embedding(self._types, types))
+            return x
+
+        real = torch.arange(ids.shape[1]) < rows.lengths[:, None]
 
         def bare(x: Tensor) -> Tensor:
             chosen = x[real]
@@ -199,15 +218,6 @@ class PackedBackbone(nn.Module):
         if types is not None:
             x.add_(torch.embedding(self._types, bare(types)))
         return x
-
-
-def _rows(lengths: Tensor, length: int, together: int) -> Rows:
-    """Padded to `length`, or, where that would be much to compute for nothing, without padding, in
-    groups of so many."""
-    padded = Padded.of(lengths, length)
-    if padded.few or int(lengths.sum()) * _WORTH > padded.count:
-        return padded
-    return Bare.of(lengths, together)
 
 
 class PackedModel(nn.Module):

@@ -303,7 +303,7 @@ class Int8Layer:
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
-        """x fp32 [N, H] → fp32 [B, H], what the layer gives for each sequence's first token."""
+        """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
         first = rows.first(x)
         if isinstance(rows, Padded) and rows.few:
             qkv = self._qkv_of_few(x)
