@@ -313,3 +313,14 @@ def test_serve_prints_its_share_of_the_offline_figure(tmp_path: Path) -> None:
     for load_of in loads:
         assert set(load_of["codes"]) == {"200"}
         assert 0 < load_of["p50"] <= load_of["p99"]
+
+
+@pytest.mark.slow
+def test_lstm_computes_the_same_as_pytorch(tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    shape = ["--batch-size", "4", "--inputs", "8", "--units", "16", "--steps", "2"]
+    printed = run("lstm.py", *shape, "--json", saved)
+    assert re.search(r"PyTorch, fp32 .*\d\.\d\dx", printed)
+    losses = json.loads(saved.read_text(encoding="utf-8"))["losses"]
+    assert losses["bertine, fp32"] == pytest.approx(losses["PyTorch, fp32"], rel=1e-5)
+    assert len({round(loss, 2) for loss in losses.values()}) == 1

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from bertine.models.lstm import run_lstm
+
 
 class LayerMix(nn.Module):
     """S states of a word → one: their sum, weighted by a learned softmax and a learned factor
@@ -76,6 +78,6 @@ class BiLstmTagger(nn.Module):
         packed = pack_padded_sequence(
             self.dropout(x), lengths, batch_first=True, enforce_sorted=False
         )
-        found, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        found, _ = pad_packed_sequence(run_lstm(self.lstm, packed), batch_first=True)
         logits: Tensor = self.out(self.dropout(found))
         return logits

@@ -17,6 +17,7 @@ from bertine.data.batching import grouped_by_length
 from bertine.errors import BertineError
 from bertine.inference.word_states import WordStates
 from bertine.models.bilstm import BiLstmTagger
+from bertine.models.precision import autocast
 from bertine.models.seeding import torch_seed
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging, Tags
@@ -73,9 +74,11 @@ def train_row(
     recipe: Recipe,
     hidden_size: int,
     device: torch.device,
+    dtype: torch.dtype,
     metric: str,
 ) -> dict[str, Any]:
-    """Train a BiLSTM on the states of some layers, and score it."""
+    """Train a BiLSTM on the states of some layers, and score it; `dtype` is bf16 (by autocast) or
+    fp32."""
     began = time.monotonic()
     states = {word: each.states.layers(layers) for word, each in sets.items()}
     train = sets["train"]
@@ -92,7 +95,7 @@ def train_row(
             lstm_layers=recipe.lstm_layers,
             dropout=recipe.dropout,
         ).to(device)
-        optimizer = torch.optim.Adam(tagger.parameters(), lr=recipe.learning_rate)
+        optimizer = torch.optim.Adam(tagger.parameters(), lr=recipe.learning_rate, fused=True)
         steps = recipe.epochs * -(-len(full) // recipe.batch_size)
         step = 0
         best = 0.0
@@ -107,7 +110,7 @@ def train_row(
                     for group in optimizer.param_groups:
                         group["lr"] = recipe.learning_rate * (1 - step / steps)
                     chosen = [full[at] for at in batch]
-                    logits, counts = _logits(tagger, train, states["train"], chosen, device)
+                    logits, counts = _logits(tagger, train, states["train"], chosen, device, dtype)
                     rows = [logits[at, :count] for at, count in enumerate(counts)]
                     labels = np.concatenate([train.tags[index] for index in chosen])
                     loss = F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
@@ -117,13 +120,16 @@ def train_row(
                     optimizer.step()
                     step += 1
                     bar.advance(job)
-                report = _score(tagger, sets["validation"], states["validation"], task, device)
+                report = _score(
+                    tagger, sets["validation"], states["validation"], task, device, dtype
+                )
                 best = max(best, report.metrics[metric])
                 bar.update(job, note=f"{metric} {report.metrics[metric]:.4f}")
         assert report is not None
         row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
         if "test" in sets:
-            row["test"] = _score(tagger, sets["test"], states["test"], task, device).metrics
+            found = _score(tagger, sets["test"], states["test"], task, device, dtype)
+            row["test"] = found.metrics
     row["seconds"] = time.monotonic() - began
     return row
 
@@ -134,8 +140,9 @@ def _logits(
     layers: Sequence[Tensor],
     chosen: Sequence[int],
     device: torch.device,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, list[int]]:
-    """Logits [B, W, K] of the sentences `chosen`, and their numbers of words."""
+    """Logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
     starts = part.states.starts
     counts = [int(starts[index + 1] - starts[index]) for index in chosen]
     x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
@@ -143,8 +150,9 @@ def _logits(
         begin = int(starts[index])
         for number, layer in enumerate(layers):
             x[at, :count, number] = layer[begin : begin + count].float()
-    logits: Tensor = tagger(x.to(device), torch.tensor(counts))
-    return logits, counts
+    with autocast(dtype, device):
+        logits: Tensor = tagger(x.to(device), torch.tensor(counts))
+    return logits.float(), counts
 
 
 def _score(
@@ -153,6 +161,7 @@ def _score(
     layers: Sequence[Tensor],
     task: Tagging,
     device: torch.device,
+    dtype: torch.dtype,
 ) -> TaggingReport:
     """The metrics of the tagger's most probable tags."""
     tagger.eval()
@@ -162,7 +171,7 @@ def _score(
     with torch.inference_mode():
         for start in range(0, len(order), 64):
             chosen = order[start : start + 64]
-            logits, counts = _logits(tagger, part, layers, chosen, device)
+            logits, counts = _logits(tagger, part, layers, chosen, device, dtype)
             best = logits.argmax(-1).cpu()
             for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
                 tags = tuple(task.labels[i] for i in best[at, :count].tolist())

@@ -98,7 +98,7 @@ def feature_based(
         max_grad_norm: its gradients are clipped to it.
         finetune_epochs, finetune_learning_rate: of the row of fine-tuning.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: of the encoder; the BiLSTM computes in fp32.
+        precision: of the computation; ``auto`` is bf16 where the machine has it.
         seed: of all that is random.
         resume: keep the rows that `out` has already, if they were made with the same settings.
 
@@ -147,10 +147,10 @@ def feature_based(
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
 
+    dtype = resolve_precision(precision, where)
+    prepared: dict[str, Part] = {}
     if any(name not in results for name in wanted if name != FINE_TUNING):
-        dtype = resolve_precision(precision, where)
         loaded.model.to(where)
-        prepared: dict[str, Part] = {}
         for name, sentences in sets.items():
             began = time.monotonic()
             states = word_states(
@@ -185,7 +185,15 @@ def feature_based(
             else:
                 layers = ROWS[name].layers(config.num_hidden_layers)
                 results[name] = train_row(
-                    name, layers, prepared, task, recipe, config.hidden_size, where, report.metric
+                    name,
+                    layers,
+                    prepared,
+                    task,
+                    recipe,
+                    config.hidden_size,
+                    where,
+                    dtype,
+                    report.metric,
                 )
         report.rows[name] = results[name]
         write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})

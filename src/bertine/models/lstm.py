@@ -1,0 +1,184 @@
+"""A bidirectional LSTM's training on a CPU, faster than PyTorch's (``benchmarks/lstm.py``).
+
+PyTorch's backward pass adds up the gradient of the recurrent weights step after step, each time
+over all of them. Here a step computes what the next one needs, and nothing else: one product of
+weights that are laid out once a batch, and some operations on whole rows; the gradients of weights
+are one product over all steps. The weights are those of an ``nn.LSTM``, and what comes out is what
+it gives.
+
+Shape legend: N words of all sentences, ordered by place as in a ``PackedSequence``; F inputs of a
+word, S units of a direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from bertine.models import onednn
+from bertine.models.packed import has_packed
+
+
+def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
+    """``lstm(packed)[0]``; in bf16 under autocast.
+
+    Args:
+        lstm: bidirectional, with biases and without a projection; on a GPU it runs itself.
+        packed: its data fp32 [N, F].
+
+    Returns:
+        Its data [N, 2 S]: of both directions of the last layer.
+    """
+    if packed.data.device.type != "cpu":
+        found: PackedSequence = lstm(packed)[0]
+        return found
+    x, sizes = packed.data, packed.batch_sizes
+    # Not known outside: a layer's output is rounded by the products that read it.
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    back = _from_behind(sizes)
+    with torch.autocast("cpu", enabled=False):
+        for layer in range(lstm.num_layers):
+            if layer:
+                x = F.dropout(x, lstm.dropout, lstm.training)
+            x = x.to(dtype)
+            forth_out = _direction(lstm, f"l{layer}", x, sizes)
+            back_out = _direction(lstm, f"l{layer}_reverse", x.index_select(0, back), sizes)
+            x = torch.cat([forth_out, back_out.index_select(0, back)], -1)
+    return PackedSequence(x, sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _from_behind(sizes: Tensor) -> Tensor:
+    """int64 [N], of each word the row of that which is as far from its sentence's end as it is
+    from the begin. sizes int64 [steps], words of each step."""
+    starts = F.pad(sizes.cumsum(0), (1, 0))
+    rows = torch.arange(int(starts[-1]))
+    step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    sentence = rows - starts[step]
+    lengths = (sizes[None, :] > torch.arange(int(sizes[0]))[:, None]).sum(1)
+    return starts[lengths[sentence] - 1 - step] + sentence
+
+
+def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
+    """x [N, F], in the order of reading. Returns fp32 [N, S]."""
+    weights = (getattr(lstm, f"{part}_{name}") for part in ("weight_ih", "weight_hh"))
+    of_input, of_state = (weight.to(x.dtype) for weight in weights)
+    bias = getattr(lstm, f"bias_ih_{name}") + getattr(lstm, f"bias_hh_{name}")
+    gates = F.linear(x, of_input, bias.to(x.dtype))
+    out: Tensor = _Recurrence.apply(gates, of_state, sizes.tolist())
+    return out
+
+
+class _Recurrence(torch.autograd.Function):
+    """What an LSTM does from step to step.
+
+    gates: [N, 4 S], W x + b of the input, forget, cell and output gate, in the type to compute in.
+    weight: [4 S, S], of the states, in that type.
+    sizes: words of each step, never more than of the one before.
+    Returns fp32 [N, S], the states.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+        rows, units = len(gates), weight.shape[1]
+        product = _product(weight, sizes[0])
+        acts = torch.empty(rows, 4 * units)
+        cells, states = torch.empty(rows, units), torch.empty(rows, units)
+        rounded = states if gates.dtype == states.dtype else states.to(gates.dtype)
+        before = slice(0, 0)
+        for here in _steps(sizes):
+            size = here.stop - here.start
+            # What ended at the step before is not continued.
+            last = slice(before.start, before.start + size)
+            act = acts[here]
+            if before.stop:
+                act.copy_(product(rounded[last], gates[here]))
+            else:
+                act.copy_(gates[here])
+            act[:, : 2 * units].sigmoid_()
+            act[:, 2 * units : 3 * units].tanh_()
+            act[:, 3 * units :].sigmoid_()
+            enter, keep, new, show = act.chunk(4, 1)
+            cell = torch.mul(enter, new, out=cells[here])
+            if before.stop:
+                cell.addcmul_(keep, cells[last])
+            torch.mul(show, cell.tanh(), out=states[here])
+            if rounded is not states:
+                rounded[here] = states[here]
+            before = here
+        ctx.save_for_backward(weight, acts, cells, rounded)
+        ctx.sizes = sizes
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weight, acts, cells, rounded = ctx.saved_tensors
+        sizes: list[int] = ctx.sizes
+        rows, units = cells.shape
+        steps = _steps(sizes)
+        product = _product(weight.t().contiguous(), sizes[0])
+        previous = _previous(sizes)
+        first = sizes[0]
+        # What an error of the cell, or of the state, is worth in each gate: of all steps at once.
+        enter, keep, new, show = acts.chunk(4, 1)
+        shown = cells.tanh()
+        worth = torch.empty(rows, 4, units)
+        torch.mul(new, enter - enter * enter, out=worth[:, 0])
+        torch.mul(_before(cells, previous, first), keep - keep * keep, out=worth[:, 1])
+        torch.sub(enter, enter * new * new, out=worth[:, 2])
+        torch.mul(shown, show - show * show, out=worth[:, 3])
+        to_cell = show * (1 - shown * shown)
+        errors = torch.empty(rows, 4 * units, dtype=weight.dtype)
+        of_state = torch.zeros(first, units)
+        of_cell = torch.zeros(first, units)
+        for here in reversed(steps):
+            size = here.stop - here.start
+            state = of_state[:size].add_(grad[here])
+            cell = of_cell[:size].addcmul_(state, to_cell[here])
+            error = worth[here]
+            error[:, :3] *= cell[:, None]
+            error[:, 3] *= state
+            errors[here] = error.flatten(1)
+            if here.start:
+                of_state[:size] = product(errors[here], None)
+                cell *= keep[here]
+        of_weight = errors[first:].t() @ rounded.index_select(0, previous)
+        return errors, of_weight, None
+
+
+def _steps(sizes: Sequence[int]) -> list[slice]:
+    """The rows of each step."""
+    return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+
+
+def _previous(sizes: Sequence[int]) -> Tensor:
+    """int64, of each word from the second step on the row of the word before it."""
+    starts = list(accumulate(sizes, initial=0))
+    parts = [torch.arange(start, start + size) for start, size in zip(starts, sizes[1:])]  # noqa: B905
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
+
+
+def _before(x: Tensor, previous: Tensor, first: int) -> Tensor:
+    """x [N, S] → [N, S], of each word that of the word before it; 0 for the first."""
+    return F.pad(x.index_select(0, previous), (0, 0, first, 0))
+
+
+def _product(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """x, other → x W' (+ other), with W laid out for about so many rows."""
+    weight = weight.detach()
+    if not has_packed(weight.dtype):
+        return lambda x, other: F.linear(x, weight) if other is None else other + x @ weight.t()
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
+    none = torch.zeros(weight.shape[0], dtype=weight.dtype)
+
+    def product(x: Tensor, other: Tensor | None) -> Tensor:
+        if other is None:
+            return onednn.linear(x, packed, none, "none", "")
+        return onednn.linear_add(x, other, packed, none)
+
+    return product
