@@ -3,7 +3,7 @@
     python benchmarks/lstm.py --threads 2
 
 Two layers of 768 units a direction, as in the paper's section 5.3, over sentences of 5 to 30
-words. Both compute with the same weights, forwards and backwards, in turns.
+words, others at each step. Both compute with the same weights, forwards and backwards, in turns.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def work(turn: Turn, ours: bool, bf16: bool, args: argparse.Namespace) -> None:
     draw = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     lstm = nn.LSTM(args.inputs, args.units, 2, batch_first=True, bidirectional=True)
-    lengths = torch.randint(5, 31, (args.batch_size,), generator=draw)
-    x = torch.randn(args.batch_size, int(lengths.max()), args.inputs, generator=draw)
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     compute: Callable[[PackedSequence], PackedSequence] = (
         (lambda packed: run_lstm(lstm, packed)) if ours else (lambda packed: lstm(packed)[0])
     )
 
     def step() -> dict[str, float]:
         lstm.zero_grad(set_to_none=True)
+        lengths = torch.randint(5, 31, (args.batch_size,), generator=draw)
+        x = torch.randn(args.batch_size, int(lengths.max()), args.inputs, generator=draw)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         began = time.perf_counter()
         autocast = torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext()
         with autocast:

@@ -15,7 +15,7 @@ from bertine.inference.engine import Engine
 from bertine.inference.predictor import Predictor
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed_rows import FEW_ROWS, Rows
+from bertine.models.packed_rows import FEW_ROWS, Bare, Padded, Rows
 
 from .test_predictor import random_texts
 
@@ -92,6 +92,32 @@ def test_batches_of_all_sizes_need_few_kernels(
                 expected = backbone(torch.tensor(ids[:1])).last_hidden_state
                 assert torch.allclose(batch.last_hidden_state[-1:], expected, atol=1e-5)
     assert sizes == set(range(64, 257, 32))
+
+
+def test_full_batches_are_padded_and_others_not(
+    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(backbone, precision="fp32")
+    first: Any = engine.backbone.layers[0]
+    met: list[Rows] = []
+
+    def noted(x: torch.Tensor, rows: Rows) -> torch.Tensor:
+        met.append(rows)
+        out: torch.Tensor = first(x, rows)
+        return out
+
+    monkeypatch.setattr(engine.backbone, "layers", [noted, *engine.backbone.layers[1:]])
+    engine.max_tokens = 100
+    batches = list(engine.encode([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18))
+    assert [len(batch.indices) for batch in batches] == [11, 7]
+    assert isinstance(met[0], Padded)
+    assert isinstance(met[1], Bare)
+    expected = backbone(torch.arange(1, 10)[None])
+    for batch in batches:
+        assert batch.pooler_output is not None
+        assert batch.pooler_output.shape == (len(batch.indices), 32)
+        assert torch.allclose(batch.pooler_output, expected.pooler_output, atol=1e-5)
+        assert torch.allclose(batch.first_token, expected.last_hidden_state[:, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ def test_rows_without_padding(lengths: list[int], together: int) -> None:
     begin, seen = 0, []
     for group, members in zip(rows.groups, rows.members, strict=True):
         assert group.length % 8 == 0
-        there = rows.tokens[begin : begin + group.places].view(group.sequences, group.length)
+        there = rows.tokens[begin : begin + group.area].view(group.sequences, group.length)
         for at, member in enumerate(members.tolist()):
             size, start = lengths[member], starts[member]
             expected = list(range(start, start + size))
@@ -358,7 +358,7 @@ def test_rows_without_padding(lengths: list[int], together: int) -> None:
                 assert (group.bias[at, 0] == 0).tolist() == real
             seen.append(member)
         assert group.sequences == len(members) <= together
-        begin += group.places
+        begin += group.area
     assert sorted(set(seen)) == list(range(len(lengths)))
     assert len(seen) == len(lengths) or len(seen) % together == 0
     assert begin == len(rows.tokens)

@@ -192,6 +192,30 @@ def test_the_weighted_sum_begins_as_the_mean() -> None:
     torch.testing.assert_close(LayerMix(4)(states), states.mean(2))
 
 
+def test_the_tagger_in_bf16_is_nearly_that_in_fp32() -> None:
+    torch.manual_seed(0)
+    tagger = BiLstmTagger(16, 4, 3, lstm_size=32).eval()
+    states, lengths = torch.randn(3, 9, 4, 16), torch.tensor([9, 2, 5])
+    expected = tagger(states, lengths)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tagger.mix is not None
+        assert tagger.mix(states).dtype == torch.float32
+        found = tagger(states, lengths)
+    assert (found.float() - expected).abs().max() < 0.01
+    wanted = torch.autograd.grad(expected.square().mean(), list(tagger.parameters()))
+    given = torch.autograd.grad(found.float().square().mean(), list(tagger.parameters()))
+    for mine, right in zip(given, wanted, strict=True):
+        assert (mine - right).norm() <= 0.03 * right.norm() + 1e-6
+
+
+def test_a_row_trained_in_bf16(model: Path, data: Path, tmp_path: Path) -> None:
+    if precision_name("auto", torch.device("cpu")) != "bf16":
+        pytest.skip("no bf16 here")
+    options = QUICK | {"precision": "bf16", "rows": ["sum-last-four"]}
+    result = bertine.feature_based(model, data=data, out=tmp_path / "out", **options)
+    assert result.rows["sum-last-four"]["validation"]["f1"] > 0.9
+
+
 def test_padding_changes_no_word() -> None:
     torch.manual_seed(0)
     tagger = BiLstmTagger(5, 4, 3, concatenate=True, lstm_size=6).eval()

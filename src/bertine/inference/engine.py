@@ -106,16 +106,18 @@ class Engine:
         keep_freed_memory()
         self.config = backbone.config
         self.backbone, self.check = choose(backbone, precision, samples)
-        self.max_tokens = max_tokens
         self.precision = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(
             self.backbone.dtype, "fp32"
         )
         self.threads = threads or measured_threads(self.backbone)
+        # Last: what is measured are padded batches.
+        self.max_tokens = max_tokens
         self.model = PackedModel(model, self.backbone) if isinstance(model, Model) else None
 
     @property
     def max_tokens(self) -> int:
-        """Of a batch, with its padding; may be set."""
+        """Of a batch, with its padding; may be set. Batches as large as this are computed padded,
+        smaller ones as ``PackedBackbone.batch_tokens`` says."""
         return self._max_tokens
 
     @max_tokens.setter

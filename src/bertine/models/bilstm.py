@@ -23,8 +23,10 @@ class LayerMix(nn.Module):
         self.factor = nn.Parameter(torch.ones(()))
 
     def forward(self, states: Tensor) -> Tensor:
-        """states [B, W, S, H]. Returns [B, W, H]."""
-        return self.factor * torch.einsum("bwsh,s->bwh", states, self.weights.softmax(0))
+        """states fp32 [B, W, S, H]. Returns fp32 [B, W, H]."""
+        # bf16 could not tell weights apart that differ by a hundredth.
+        with torch.autocast(states.device.type, enabled=False):
+            return self.factor * torch.einsum("bwsh,s->bwh", states, self.weights.softmax(0))
 
 
 class BiLstmTagger(nn.Module):

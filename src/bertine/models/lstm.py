@@ -1,4 +1,4 @@
-"""A bidirectional LSTM's training on a CPU, faster than PyTorch's (``benchmarks/lstm.py``).
+"""A bidirectional LSTM on a CPU, its training faster than PyTorch's (``benchmarks/lstm.py``).
 
 PyTorch's backward pass adds up the gradient of the recurrent weights step after step, each time
 over all of them. Here a step computes what the next one needs, and nothing else: one product of
@@ -6,7 +6,7 @@ weights that are laid out once a batch, and some operations on whole rows; the g
 are one product over all steps. The weights are those of an ``nn.LSTM``, and what comes out is what
 it gives.
 
-Shape legend: N words of all sentences, ordered by place as in a ``PackedSequence``; F inputs of a
+Shape legend: N words of all sentences, ordered by place as in a ``PackedSequence``; I inputs of a
 word, S units of a direction.
 """
 
@@ -30,16 +30,16 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
 
     Args:
         lstm: bidirectional, with biases and without a projection; on a GPU it runs itself.
-        packed: its data fp32 [N, F].
+        packed: its data [N, I].
 
     Returns:
-        Its data [N, 2 S]: of both directions of the last layer.
+        Its data fp32 [N, 2 S]: of both directions of the last layer.
     """
     if packed.data.device.type != "cpu":
         found: PackedSequence = lstm(packed)[0]
         return found
     x, sizes = packed.data, packed.batch_sizes
-    # Not known outside: a layer's output is rounded by the products that read it.
+    # In fp32 between the products, which round what they read.
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
     back = _from_behind(sizes)
     with torch.autocast("cpu", enabled=False):
@@ -65,7 +65,7 @@ def _from_behind(sizes: Tensor) -> Tensor:
 
 
 def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
-    """x [N, F], in the order of reading. Returns fp32 [N, S]."""
+    """x [N, I], in the order of reading. Returns fp32 [N, S]."""
     weights = (getattr(lstm, f"{part}_{name}") for part in ("weight_ih", "weight_hh"))
     of_input, of_state = (weight.to(x.dtype) for weight in weights)
     bias = getattr(lstm, f"bias_ih_{name}") + getattr(lstm, f"bias_hh_{name}")
@@ -116,6 +116,7 @@ class _Recurrence(torch.autograd.Function):
         return states
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         weight, acts, cells, rounded = ctx.saved_tensors
         sizes: list[int] = ctx.sizes

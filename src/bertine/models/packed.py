@@ -5,7 +5,8 @@ result is still in registers (oneDNN's post-operations, which PyTorch's compiler
 :mod:`bertine.models.packed_int8` has the layers for 8-bit integers.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N rows: the B * T places of a padded batch, or its tokens alone (:mod:`bertine.models.packed_rows`).
+N rows: the B * T places of a padded batch, or its tokens alone, and some that fill up
+(:mod:`bertine.models.packed_rows`).
 """
 
 from __future__ import annotations
@@ -72,20 +73,20 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
         [N, H], contiguous.
     """
     if isinstance(rows, Padded):
-        q, k, v = _parts(qkv[: rows.places] if rows.sequences > 1 else qkv, 3, rows, heads)
+        q, k, v = _parts(qkv[: rows.area] if rows.sequences > 1 else qkv, 3, rows, heads)
         found = attend(q, k, v, rows.bias).transpose(1, 2)
-        if rows.sequences == 1:
+        if rows.sequences == 1:  # by itself: a recording must not know T
             found = found.to(dtype, memory_format=torch.contiguous_format)
             return found.flatten(2).flatten(0, 1)
         mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
-        mixed[: rows.places].view(found.shape).copy_(found)
-        mixed[rows.places :] = 0
+        mixed[: rows.area].view(found.shape).copy_(found)
+        mixed[rows.area :] = 0
         return mixed
     places = qkv.index_select(0, rows.tokens)
     mixed = qkv.new_empty(len(places), qkv.shape[1] // 3)
     begin = 0
     for group in rows.groups:
-        here = slice(begin, begin + group.places)
+        here = slice(begin, begin + group.area)
         q, k, v = _parts(places[here], 3, group, heads)
         found = attend(q, k, v, group.bias).transpose(1, 2)
         mixed[here].view(found.shape).copy_(found)
@@ -104,19 +105,19 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
         The same shape and type as q; 0 in rows beyond B.
     """
     queries = q.view(len(q), heads, 1, -1)
-    if isinstance(rows, Padded) and rows.sequences == 1:
+    if isinstance(rows, Padded) and rows.sequences == 1:  # as above
         k, v = _parts(kv, 2, rows, heads)
         return attend(queries, k, v, rows.bias).reshape(q.shape)
     mixed = torch.zeros_like(q)
     if isinstance(rows, Padded):
-        k, v = _parts(kv[: rows.places], 2, rows, heads)
+        k, v = _parts(kv[: rows.area], 2, rows, heads)
         found = attend(queries[: rows.sequences], k, v, rows.bias)
         mixed[: rows.sequences] = found.reshape(rows.sequences, -1)
         return mixed
     places = kv.index_select(0, rows.tokens)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
-        here = slice(begin, begin + group.places)
+        here = slice(begin, begin + group.area)
         k, v = _parts(places[here], 2, group, heads)
         found = attend(queries[members], k, v, group.bias)
         mixed[members] = found.reshape(len(members), -1)

@@ -27,7 +27,7 @@ _DIFFERENT = (1, QUICK_ROWS + 1, FEW_ROWS + 1, BLOCKED_FROM)
 
 Part = Literal["before last", "last", "first of last"]
 
-#: Where a padded batch has more rows than tokens by this, it is computed without its padding:
+#: Where a full batch has more places than tokens by this, it is computed without its padding too:
 #: putting tokens in their places for attention costs as much as some hundredths of padding.
 _WORTH = 1.08
 
@@ -85,9 +85,9 @@ class PackedBackbone(nn.Module):
 
     Attributes:
         batch_tokens: of a batch that is as large as they are made, with its padding. Such batches
-            come again and again in a few sizes, one for each length; others come in all sizes, and
-            get rows filled up to round numbers, in place of kernels compiled for them alone. None:
-            not known.
+            come again and again in a few sizes, one for each length, and are worth the kernels that
+            are compiled for attention of that size. Others come in all sizes, and are computed
+            without padding, in round numbers of rows and places. None: all are taken for full.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class PackedBackbone(nn.Module):
         else:
             padded, tokens = Padded.of(lengths, length), int(lengths.sum())
         full = self.batch_tokens is None or sequences == self.batch_tokens // length
-        if sequences == 1 or padded.few or (full and tokens * _WORTH > padded.places):
+        if sequences == 1 or padded.few or (full and tokens * _WORTH > padded.area):
             return padded
         if lengths is None:
             lengths = torch.full((sequences,), length)
@@ -199,8 +199,10 @@ class PackedBackbone(nn.Module):
     def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
         """The sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
         if isinstance(rows, Padded):
-            filled = F.pad(ids.flatten(), (0, rows.count - rows.places))
-            x = torch.embedding(self._words, filled)
+            fill = rows.count - rows.area
+            x = torch.embedding(
+                self._words, F.pad(ids.flatten(), (0, fill)) if fill else ids.flatten()
+            )
             there = rows.padded(x)
             there.add_(self._places[: ids.shape[1]])
             if types is not None:

@@ -14,11 +14,11 @@ from torch import Tensor
 #: Up to so many rows a layer is computed in as few calls as there can be: each takes some
 #: microseconds before it begins.
 FEW_ROWS = 40
-#: Rows of several sequences are filled up to a multiple of the first, those of first tokens alone
-#: to one of the second, and without padding, sequences have places in attention for a multiple of
-#: the third. oneDNN compiles a kernel for the very sizes of a product, which takes milliseconds and
-#: a third of a megabyte (for attention two thirds): like this there are few sizes. In 8 bits 736
-#: rows take as long as 768.
+#: Rows of several sequences, unless they are few, are filled up to a multiple of the first, those
+#: of first tokens alone to one of the second, and without padding, sequences have places in
+#: attention for a multiple of the third. oneDNN compiles a kernel for the very sizes of a product,
+#: which takes milliseconds and a third of a megabyte (for attention two thirds): like this there
+#: are few sizes. It costs next to nothing: in 8 bits 736 rows take as long as 768.
 _ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
@@ -49,21 +49,21 @@ class Padded:
         return cls(sequences, length, bias)
 
     @property
-    def places(self) -> int:
+    def area(self) -> int:
         """B * T."""
         return self.sequences * self.length
 
     @property
     def few(self) -> bool:
         """Whether they are so few that calls cost more than what is computed in them."""
-        return self.places <= FEW_ROWS
+        return self.area <= FEW_ROWS
 
     @property
     def count(self) -> int:
         """Rows: N."""
         if self.sequences == 1 or self.few:
-            return self.places
-        return -(-self.places // _ROWS) * _ROWS
+            return self.area
+        return -(-self.area // _ROWS) * _ROWS
 
     def first(self, x: Tensor) -> Tensor:
         """x [N, H] → [at least B, H], the rows of first tokens."""
@@ -77,7 +77,7 @@ class Padded:
 
     def padded(self, x: Tensor) -> Tensor:
         """x [N, H] → [B, T, H]."""
-        return x[: self.places].view(self.sequences, self.length, -1)
+        return x[: self.area].view(self.sequences, self.length, -1)
 
 
 @dataclass(frozen=True)
