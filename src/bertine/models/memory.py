@@ -45,11 +45,11 @@ def bound_kernels() -> None:
     """Let oneDNN keep few kernels, for a process that meets ever new shapes.
 
     A kernel is compiled for the very sizes of a product. A batch of B texts of T tokens needs about
-    fifteen, of a third of a megabyte to one each, and texts of all lengths come together in
-    thousands of ways: by default BERT-base in 8 bits grows by 860 MB until the caches are full,
-    with this by 190 MB. To compile those of a batch again takes some milliseconds. Settings of the
-    user's (``ONEDNN_PRIMITIVE_CACHE_CAPACITY``, ``LRU_CACHE_CAPACITY``) stay. To be called before
-    anything is computed: the sizes are read once.
+    fifteen, of a third of a megabyte to two thirds each, and texts of all lengths come together in
+    thousands of ways: by default a process grows by hundreds of megabytes until the caches are
+    full. To compile those of a batch again takes some milliseconds. Settings of the user's
+    (``ONEDNN_PRIMITIVE_CACHE_CAPACITY``, ``LRU_CACHE_CAPACITY``) stay. To be called before anything
+    is computed: the sizes are read once.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, str(_KERNELS))
