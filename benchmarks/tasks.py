@@ -154,8 +154,6 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
         mine, best = (record.runs(task.name, system, seeds) for system in (OURS, BEST))
         ratios = [_ratio(record.speed(task.name), name) for name in ("default", BEST)]
         both = bool(mine and best)
-        alike = both and len({run.get("threads") for run in mine + best}) == 1
-        whole = _seconds(best) / _seconds(mine) if alike else None
         for metric in task.metrics:
             scores = [[100 * run["scores"][metric] for run in runs] for runs in (mine, best)]
             apart = statistics.fmean(scores[0]) - statistics.fmean(scores[1]) if both else None
@@ -169,7 +167,7 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
                     metric,
                     *(_mean(each) for each in scores),
                     "" if apart is None else f"{apart:+.2f}",
-                    *(_times(value) if first else "" for value in (*ratios, whole)),
+                    *(_times(value) if first else "" for value in ratios),
                 ]
             )
     print()
@@ -182,14 +180,12 @@ def show(tasks: list[Task], record: Record, seeds: list[int]) -> None:
             "apart",
             "faster than default",
             "than best",
-            "whole runs",
         ],
         rows,
     )
     print(
         "scores times 100 on the held-out file, mean and standard deviation over the seeds; "
-        "faster: medians\nof turns on the same examples; whole runs: mean seconds of theirs "
-        "(best) by those of ours, where all had as many threads"
+        "faster: medians\nof turns on the same examples"
     )
     if behind:
         print(f"below theirs by more than the larger of both deviations: {', '.join(behind)}")
@@ -199,10 +195,6 @@ def _ratio(speed: dict[str, Any], name: str) -> float | None:
     if not speed.get(name):
         return None
     return statistics.median(speed[name]) / statistics.median(speed[OURS])
-
-
-def _seconds(runs: list[dict[str, Any]]) -> float:
-    return statistics.fmean(run["elapsed"] for run in runs)
 
 
 def _spread(values: list[float]) -> float:

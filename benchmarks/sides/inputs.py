@@ -38,17 +38,18 @@ class Inputs:
     answers: Callable[[list[np.ndarray]], Any]
 
 
-def make_inputs(setting: Setting, *, padded: bool) -> Inputs:
+def make_inputs(setting: Setting, *, padded: bool, multiple: int | None = None) -> Inputs:
     """The inputs of a task.
 
     Args:
         padded: batches are padded to the maximum length, not to their longest input.
+        multiple: of which the lengths of batches are then.
     """
     import transformers
 
     task = setting.task
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(setting.model)
-    padding: dict[str, Any] = {}
+    padding: dict[str, Any] = {"pad_to_multiple_of": multiple}
     if padded:
         padding = {"padding": "max_length", "max_length": setting.max_length}
     parts = {
