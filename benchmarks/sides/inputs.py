@@ -43,7 +43,7 @@ def make_inputs(setting: Setting, *, padded: bool, multiple: int | None = None) 
 
     Args:
         padded: batches are padded to the maximum length, not to their longest input.
-        multiple: of which the lengths of batches are then.
+        multiple: of which the lengths of batches are that are not padded to the maximum.
     """
     import transformers
 

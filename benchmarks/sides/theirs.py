@@ -137,7 +137,7 @@ def whole_run(turn: Turn, setting: Setting, way: Way) -> None:
     """Train, and be judged."""
     turn.end({})
     # With batches of ever new lengths and freed memory kept, the heap of a run on SQuAD grew to
-    # 18 GB. Padding a little further does not change the scores; speed is measured without.
+    # 18 GB. Padding a little further changes what is rounded, no more; speed is measured without.
     loop = Loop(setting, way, multiple=max(1, setting.max_length // 8))
     reset_peak_memory()
     elapsed = 0.0

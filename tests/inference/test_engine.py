@@ -69,21 +69,28 @@ def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: BertBackb
     assert list(engine.encode([])) == []
 
 
+def rows_met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
+    """How each batch lies, from now on, as the first layer is told."""
+    first: Any = engine.backbone.layers[0]
+    met: list[Rows] = []
+
+    def noted(x: torch.Tensor, rows: Rows) -> torch.Tensor:
+        assert len(x) == rows.count
+        met.append(rows)
+        out: torch.Tensor = first(x, rows)
+        return out
+
+    monkeypatch.setattr(engine.backbone, "layers", [noted, *engine.backbone.layers[1:]])
+    return met
+
+
 def test_batches_of_all_sizes_need_few_kernels(
     backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel is compiled for the rows of a product and kept; a long job meets every size that
     the end of a chunk of it can have."""
     engine = Engine(backbone, precision="fp32", max_tokens=240)
-    first: Any = engine.backbone.layers[0]
-    sizes: set[int] = set()
-
-    def noted(x: torch.Tensor, rows: Rows) -> torch.Tensor:
-        sizes.add(len(x))
-        out: torch.Tensor = first(x, rows)
-        return out
-
-    monkeypatch.setattr(engine.backbone, "layers", [noted, *engine.backbone.layers[1:]])
+    met = rows_met(engine, monkeypatch)
     for count in range(2, 31):
         for length in (3, 5, 8):
             if count * length > FEW_ROWS:
@@ -91,22 +98,14 @@ def test_batches_of_all_sizes_need_few_kernels(
                 (batch,) = engine.encode(ids)
                 expected = backbone(torch.tensor(ids[:1])).last_hidden_state
                 assert torch.allclose(batch.last_hidden_state[-1:], expected, atol=1e-5)
-    assert sizes == set(range(64, 257, 32))
+    assert {rows.count for rows in met} == set(range(64, 257, 32))
 
 
 def test_full_batches_are_padded_and_others_not(
     backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(backbone, precision="fp32")
-    first: Any = engine.backbone.layers[0]
-    met: list[Rows] = []
-
-    def noted(x: torch.Tensor, rows: Rows) -> torch.Tensor:
-        met.append(rows)
-        out: torch.Tensor = first(x, rows)
-        return out
-
-    monkeypatch.setattr(engine.backbone, "layers", [noted, *engine.backbone.layers[1:]])
+    met = rows_met(engine, monkeypatch)
     engine.max_tokens = 100
     batches = list(engine.encode([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18))
     assert [len(batch.indices) for batch in batches] == [11, 7]

@@ -110,7 +110,7 @@ class Engine:
             self.backbone.dtype, "fp32"
         )
         self.threads = threads or measured_threads(self.backbone)
-        # Last: what is measured are padded batches.
+        # Only now: threads are measured on padded batches, of any size.
         self.max_tokens = max_tokens
         self.model = PackedModel(model, self.backbone) if isinstance(model, Model) else None
 

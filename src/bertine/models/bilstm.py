@@ -24,7 +24,7 @@ class LayerMix(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """states fp32 [B, W, S, H]. Returns fp32 [B, W, H]."""
-        # bf16 could not tell weights apart that differ by a hundredth.
+        # bf16 could not tell weights apart that differ by less than a hundredth.
         with torch.autocast(states.device.type, enabled=False):
             return self.factor * torch.einsum("bwsh,s->bwh", states, self.weights.softmax(0))
 

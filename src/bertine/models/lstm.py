@@ -160,7 +160,9 @@ def _steps(sizes: Sequence[int]) -> list[slice]:
 def _previous(sizes: Sequence[int]) -> Tensor:
     """int64, of each word from the second step on the row of the word before it."""
     starts = list(accumulate(sizes, initial=0))
-    parts = [torch.arange(start, start + size) for start, size in zip(starts, sizes[1:])]  # noqa: B905
+    parts = [
+        torch.arange(start, start + size) for start, size in zip(starts, sizes[1:], strict=False)
+    ]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
 

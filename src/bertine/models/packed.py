@@ -72,12 +72,14 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     Returns:
         [N, H], contiguous.
     """
-    if isinstance(rows, Padded):
-        q, k, v = _parts(qkv[: rows.area] if rows.sequences > 1 else qkv, 3, rows, heads)
+    if isinstance(rows, Padded) and rows.sequences == 1:  # by itself: a recording must not know T
+        q, k, v = _parts(qkv, 3, rows, heads)
         found = attend(q, k, v, rows.bias).transpose(1, 2)
-        if rows.sequences == 1:  # by itself: a recording must not know T
-            found = found.to(dtype, memory_format=torch.contiguous_format)
-            return found.flatten(2).flatten(0, 1)
+        found = found.to(dtype, memory_format=torch.contiguous_format)
+        return found.flatten(2).flatten(0, 1)
+    if isinstance(rows, Padded):
+        q, k, v = _parts(qkv[: rows.area], 3, rows, heads)
+        found = attend(q, k, v, rows.bias).transpose(1, 2)
         mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
         mixed[: rows.area].view(found.shape).copy_(found)
         mixed[rows.area :] = 0

@@ -22,6 +22,11 @@ FEW_ROWS = 40
 _ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
+def _filled(count: int, multiple: int) -> int:
+    """The least multiple that is no less than `count`."""
+    return -(-count // multiple) * multiple
+
+
 @dataclass(frozen=True)
 class Padded:
     """Sequences that have places of one length for attention, one after the other in the rows;
@@ -63,7 +68,7 @@ class Padded:
         """Rows: N."""
         if self.sequences == 1 or self.few:
             return self.area
-        return -(-self.area // _ROWS) * _ROWS
+        return _filled(self.area, _ROWS)
 
     def first(self, x: Tensor) -> Tensor:
         """x [N, H] → [at least B, H], the rows of first tokens."""
@@ -71,7 +76,7 @@ class Padded:
             return x[:1]
         if self.few:
             return self.padded(x)[:, 0].contiguous()
-        first = x.new_zeros(-(-self.sequences // _FIRSTS) * _FIRSTS, x.shape[1])
+        first = x.new_zeros(_filled(self.sequences, _FIRSTS), x.shape[1])
         first[: self.sequences] = self.padded(x)[:, 0]
         return first
 
@@ -115,7 +120,7 @@ class Bare:
         members = list(order.split(together))
         for chosen in members:
             sizes = lengths[chosen]
-            length = -(-int(sizes[0]) // _TOKENS) * _TOKENS
+            length = _filled(int(sizes[0]), _TOKENS)
             groups.append(Padded.of(sizes, length))
             within = torch.arange(length)
             rows = torch.where(within < sizes[:, None], starts[chosen][:, None] + within, -1)
@@ -123,7 +128,7 @@ class Bare:
         of_places = torch.cat(tokens)
         real = (of_places >= 0).nonzero().flatten()
         total = int(ends[-1])
-        places = torch.zeros(-(-total // _ROWS) * _ROWS, dtype=torch.int64)
+        places = torch.zeros(_filled(total, _ROWS), dtype=torch.int64)
         places[of_places[real]] = real
         places[total:] = places[0]
         starts = F.pad(starts, (0, -len(starts) % _FIRSTS))
