@@ -248,9 +248,15 @@ def test_mistakes_are_told_and_nothing_is_written(
     assert not (tmp_path / "o").exists()
 
 
-def test_only_what_matters_here_is_taken(model: Path, labelled: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="'epochs'"):
-        bertine.lr_find("text", model=model, data=labelled, out=tmp_path / "o", epochs=3)
+@pytest.mark.parametrize("name", ["epochs", "threshold", "max_answer_length"])
+def test_only_what_matters_here_is_taken(name: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=f"'{name}'"):
+        bertine.lr_find("text", model=model, data="d", out=tmp_path / "o", **{name: 3})
+    option = f"--{name.replace('_', '-')}"
+    typed = ["text", "--model", "m", "--data", "d", "--out", "o", option, "3"]
+    # Not with the nearest option that there is: of --epochs that is --steps.
+    with pytest.raises(BertineError, match=f"^{option} does not matter here; leave it out; see"):
+        parse_arguments(COMMANDS["lr-find"], typed)
 
 
 def test_the_configuration_of_finetune_is_taken(
@@ -260,7 +266,7 @@ def test_the_configuration_of_finetune_is_taken(
     tune, own = tmp_path / "tune.yaml", tmp_path / "own.yaml"
     tune.write_text(
         "task: text\nmodel: m\ndata: d\nout: run\nepochs: 4\nbatch-size: 16\n"
-        "warmup_steps: 500\nsave_best: true\n"
+        "warmup_steps: 500\nsave_best: true\nthreshold: 0.3\n"
     )
     assert parse_arguments(COMMANDS["finetune"], ["--config", str(tune)])["epochs"] == 4
     assert capsys.readouterr().err == ""
@@ -271,7 +277,7 @@ def test_the_configuration_of_finetune_is_taken(
     assert "epochs" not in values
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"lr-find: {tune} ")
-    assert told.endswith("not taken from it: out, epochs, warmup_steps, save_best")
+    assert told.endswith("not taken from it: out, epochs, warmup_steps, save_best, threshold")
     # Its folder is that of the run, which would then be refused.
     with pytest.raises(BertineError, match="missing: --out"):
         parse_arguments(command, ["--config", str(tune)])

@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=HelpFormatter,
         )
         #: Keys of the configuration files of another command, which are taken here too, that do
-        #: not matter here or mean something else.
+        #: not matter here or mean something else: as options, too, they are told as such.
         self.left_out: frozenset[str] = frozenset()
 
     def error(self, message: str) -> NoReturn:
@@ -166,6 +166,8 @@ class Parser(argparse.ArgumentParser):
             name = argument.partition("=")[0]
             is_option = re.fullmatch(r"-[^\W\d][^\s]*|--\S+", name) is not None
             if is_option and name not in known:
+                if name.removeprefix("--").replace("-", "_") in self.left_out:
+                    self.error(f"{name} does not matter here; leave it out")
                 hint = nearest(name, [option for option in known if option.startswith("--")])
                 self.error(f"unknown option '{name}'{hint}")
 

@@ -9,12 +9,13 @@ from bertine.commands.arguments import Parser, borrow, real, whole
 from bertine.commands.command import Command
 from bertine.commands.finetune import FINETUNE
 
-#: What finding a rate has no use for: it ends before an epoch does, evaluates nothing, writes no
-#: model, and the rate is what is sought.
+#: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
+#: writes no model, and the rate is what is sought.
 _NOT_ASKED = (
     *("--out", "--all", "--epochs", "--learning-rate", "--warmup-steps", "--warmup-ratio"),
     *("--schedule", "--patience", "--shard", "--checkpoint-every", "--keep-checkpoints"),
     *("--save-best", "--log-every", "--tensorboard", "--resume"),
+    *("--threshold", "--max-answer-length"),
 )
 
 

@@ -38,13 +38,13 @@ from bertine.training.meter import Meter
 from bertine.training.step import Stepper
 from bertine.training.world import World
 
-#: What finding a rate has no use for: it ends before an epoch does, evaluates nothing, writes no
-#: model, and the rate is what is sought.
+#: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
+#: writes no model, and the rate is what is sought.
 _NOT_ASKED = frozenset(
     {
         *("epochs", "learning_rate", "warmup_ratio", "schedule", "patience", "shard"),
         *("checkpoint_every", "keep_checkpoints", "save_best", "log_every", "tensorboard"),
-        "resume",
+        *("resume", "threshold", "max_answer_length"),
     }
 )
 
