@@ -241,6 +241,18 @@ def test_evaluate_mistakes(predictor: Predictor, tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"data\.csv: there is no column 'label'"):
         evaluate(predictor, path)
     assert evaluate(predictor, path, label_column="mood").metrics["accuracy"] in (0.0, 1.0)
+    # Nobody has asked for the columns of training: how to name others is said.
+    hint = r"; '{}' is what the model was trained with, so name what this table has with {}"
+    with pytest.raises(BertineError, match=hint.format("label", r"label_column \(--label-column")):
+        evaluate(predictor, path)
+    path.write_text("review,label\ngood,joy\n")
+    wanted = hint.format("text", r"text_columns \(--text-columns\)$")
+    with pytest.raises(BertineError, match=wanted):
+        evaluate(predictor, path)
+    with pytest.raises(BertineError, match=wanted):
+        predict(predictor, path, tmp_path / "out.csv")
+    with pytest.raises(BertineError, match=r"it has 'review', 'label'$"):
+        evaluate(predictor, path, text_columns="post")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "train.csv").write_text("text,label\ngood,joy\n")

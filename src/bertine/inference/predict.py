@@ -28,7 +28,7 @@ from bertine.inference.unfinished import UnfinishedTable, input_identity, unfini
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
-from bertine.tasks.examples import Example, Examples, as_columns, row_texts
+from bertine.tasks.examples import Example, Examples, as_columns, columns_of_training, row_texts
 from bertine.tasks.layout import LINE_COLUMN, Layout
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_data import load_squad
@@ -169,11 +169,13 @@ def predict(
     named = as_columns(text_columns)
     columns = named or task.text_columns
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    with (
-        open_choices(input, task, named, **reading)
-        if isinstance(task, MultipleChoice)
-        else Table(input, wanted=columns, **reading)
-    ) as table:
+    with columns_of_training(() if named else columns):
+        opening = (
+            open_choices(input, task, named, **reading)
+            if isinstance(task, MultipleChoice)
+            else Table(input, wanted=columns, **reading)
+        )
+    with opening as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
                 raise BertineError(

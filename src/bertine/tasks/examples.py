@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -12,7 +13,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.rng import generator
 from bertine.tasks.parquet import SUFFIXES as PARQUET
-from bertine.tasks.tables import Row, Table, listed, require_columns
+from bertine.tasks.tables import MissingColumn, Row, Table, listed, require_columns
 from bertine.text.streams import COMPRESSIONS
 
 #: Usual names of the text columns and of the label column, tried in this order.
@@ -210,6 +211,29 @@ def resolve_label_column(table: Table, label_column: str | None) -> str:
         f"{table.name}: cannot tell which column holds the label; name it with label_column "
         f"(--label-column); the columns are {listed(table.columns)}"
     )
+
+
+@contextlib.contextmanager
+def columns_of_training(texts: Sequence[str], label: str | None = None) -> Iterator[None]:
+    """Within it a table is read whose columns nobody has named, so that those of a model's training
+    are looked for: `texts` and `label`. Of one that is not there it is said how to name another.
+
+    Raises:
+        BertineError: what is raised within it.
+    """
+    arguments = dict.fromkeys(texts, "text_columns")
+    if label is not None:
+        arguments[label] = "label_column"
+    try:
+        yield
+    except MissingColumn as error:
+        argument = arguments.get(error.column)
+        if argument is None:
+            raise
+        raise BertineError(
+            f"{error}; {error.column!r} is what the model was trained with, so name what this "
+            f"table has with {argument} (--{argument.replace('_', '-')})"
+        ) from error
 
 
 def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) -> None:

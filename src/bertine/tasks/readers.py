@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from bertine.errors import BertineError
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.tasks.examples import Examples, Splits, find_splits
+from bertine.tasks.examples import Examples, Splits, columns_of_training, find_splits
 from bertine.tasks.glue import glue_task, glue_task_of
 from bertine.tasks.glue_data import (
     find_glue_labelled,
@@ -89,7 +90,9 @@ class TableReader:
         return find_splits(data).validation is not None
 
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
-        return {"": read_for(task, _labelled_file(data), **reading.table)}
+        path = _labelled_file(data)
+        with _columns_of(task, reading):
+            return {"": read_for(task, path, **reading.table)}
 
 
 class SwagReader(TableReader):
@@ -135,7 +138,8 @@ class SpanReader:
     def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
         trained = (task.text_columns, task.label_column if own else None)
-        return {"": read_span_evaluation(data, trained_with=trained, **reading.table)}
+        with _columns_of(task, reading):
+            return {"": read_span_evaluation(data, trained_with=trained, **reading.table)}
 
 
 class TaggedReader:
@@ -244,6 +248,14 @@ class GlueReader:
         return {
             word: read_glue_file(path, kind, strict=reading.strict) for word, path in files.items()
         }
+
+
+def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[None]:
+    """Those of training that stand in for what `reading` does not name."""
+    return columns_of_training(
+        () if reading.text_columns else task.text_columns,
+        None if reading.label_column else task.label_column,
+    )
 
 
 def _labelled_file(data: Path | str, find: Callable[[Path | str], Splits] = find_splits) -> Path:

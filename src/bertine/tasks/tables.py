@@ -381,6 +381,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+class MissingColumn(BertineError):
+    """There is no column of that name in a table."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
     """The rows of a table, streamed; see :class:`Table` for formats and errors."""
     with Table(path, format=format) as table:
@@ -388,10 +396,10 @@ def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
 
 
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise a :class:`BertineError` that names the first of `wanted` that `columns` lacks."""
+    """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
     for column in wanted:
         if column not in columns:
-            raise BertineError(missing_column(name, columns, column))
+            raise MissingColumn(missing_column(name, columns, column), column)
 
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
