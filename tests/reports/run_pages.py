@@ -91,8 +91,9 @@ def finetuning(labels: list[str], confusion: list[list[int]]) -> dict[str, Any]:
     }
 
 
-def write_finetuning(folder: Path) -> Path:
+def write_finetuning(folder: Path, **changes: Any) -> Path:
     settings = {"task": "text", "num_examples": 3200, "epochs": 2, "steps": 200, "log_every": 10}
+    settings |= changes
     log: list[dict[str, Any]] = [
         {"step": step, "loss": 1.0, "accuracy": 0.5, "tokens": step, "elapsed": 1.0}
         for step in range(10, 201, 10)

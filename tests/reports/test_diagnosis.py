@@ -316,6 +316,9 @@ def test_a_collapsed_classifier() -> None:
     found = diagnose([], {"task": "text", "collapsed": True, "majority_share": 0.352})
     assert [(one.kind, one.severity) for one in found] == [("collapsed", "fault")]
     assert "35.2%" in found[0].text
+    # A regression has no classes.
+    (found,) = diagnose([], {"task": "regression", "collapsed": True})
+    assert found.text.startswith("the model answers the same to all validation examples: train")
     assert diagnose([], {"task": "text", "collapsed": False}) == []
 
 

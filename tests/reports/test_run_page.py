@@ -65,6 +65,23 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     assert "--resume" in shown
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ({"patience": 2}, ", as the score on the validation examples got no better."),
+        ({"budget_seconds": 60.0}, ", as the time was up."),
+        ({}, "."),
+    ],
+)
+def test_a_run_that_ended_before_its_last_step(
+    limit: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", [line(10), line(20)], {**SETTINGS, **limit})
+    (run / "model").mkdir()
+    assert f"Finished after 20 of 1,000 steps{why}" in words(run)
+    assert report(run).lines()[0] == "20 of 1,000 steps done; finished"
+
+
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [])
     assert "Nothing logged yet" in words(run)

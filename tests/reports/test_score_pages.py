@@ -42,13 +42,42 @@ def test_a_finetuning_run(tmp_path: Path) -> None:
         *("epoch", "3 texts were cut", "Matthews"),
     ):
         assert text in shown, text
-    assert "Confusion matrix of the last evaluation: 5,985 of 5,990 examples right" in shown
+    assert "Confusion matrix of the saved model: 5,985 of 5,990 examples right" in shown
     assert titles(run)[:3] == ["Loss", "Accuracy", "Matthews"]
     rows = report(run).path.read_text(encoding="utf-8").split("<tbody>")[2].split("</tbody>")[0]
     assert [row.split("<")[0] for row in rows.split('<td class="number">')[1:]] == [
         *("1", "100", "80.00%", "-0.1000", "0.6000"),
         *("2", "200", "80.00%", "-0.1000", "0.6000"),
     ]
+
+
+def test_the_scores_that_a_task_is_judged_by_head_the_page(tmp_path: Path) -> None:
+    run = write_finetuning(tmp_path / "run", labels_and_columns={"metrics": ["matthews"]})
+    metrics = {"accuracy": 0.875, "macro_f1": 0.75, "loss": 0.5, "matthews": 0.625}
+    final = {"scores": [], "final": {"metrics": metrics}}
+    (run / "scores.json").write_text(json.dumps(final), encoding="utf-8")
+    head = words(run).split("Diagnosis")[0]
+    places = [head.index(score) for score in ("0.6250", "87.50%", "75.00%")]
+    assert places == sorted(places)
+    assert "0.5000" not in head  # the fourth of them
+
+
+def test_accuracies_of_different_things_are_not_drawn_over_each_other(tmp_path: Path) -> None:
+    """In training that of decisions on single labels, in validation that of whole examples."""
+    run = write_finetuning(tmp_path / "many", labels_and_columns={"name": "multi-label"})
+    assert titles(run)[:4] == ["Loss", "Right decisions", "Accuracy", "Matthews"]
+    shown = words(run)
+    assert "one for each label of an example" in shown
+    assert "Validation examples of which all labels are right." in shown
+    assert "Words with the right tag." in words(
+        write_finetuning(tmp_path / "words", labels_and_columns={"name": "tagging"})
+    )
+
+
+def test_a_weighted_loss_is_told_from_that_on_the_validation_examples(tmp_path: Path) -> None:
+    shown = words(write_finetuning(tmp_path / "focal", focal_gamma=2.0))
+    assert "In training it is weighted (focal_gamma), in validation not" in shown
+    assert "is weighted" not in words(write_finetuning(tmp_path / "plain"))
 
 
 def test_many_classes_are_told_by_their_worst_confusions(tmp_path: Path) -> None:

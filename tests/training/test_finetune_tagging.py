@@ -356,7 +356,7 @@ def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
     run = trained.model.parent
     bertine.report(run)
     page = next(run.glob("*.html")).read_text(encoding="utf-8")
-    assert "By type, of the last evaluation." in page
+    assert "By type, of the saved model." in page
     assert "animal" in page
     assert "24 examples of dev.conll" in page
 

@@ -39,7 +39,8 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             ``instances_per_epoch``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
             ``phase_starts``: the steps after which another sequence length began;
             ``duplicate_share``: share of the documents that are copies of others;
-            ``collapsed`` and ``majority_share`` of a classifier's report.
+            ``collapsed`` of the report on the saved model, and ``majority_share`` of a
+            classifier's.
     """
     rows = list(log)
     known = dict(facts)
@@ -231,8 +232,8 @@ def _collapsed(seen: Seen) -> list[Finding]:
         Finding(
             "collapsed",
             "fault",
-            "every prediction on the validation examples is the same class"
-            + (f" (always the most frequent one would be right for {share:.1%})" if share else "")
-            + ": train again with another seed, a lower learning rate or more epochs",
+            "the model answers the same to all validation examples"
+            + (f" (the most frequent class alone would be right for {share:.1%})" if share else "")
+            + ": train again with another seed, another learning rate or more epochs",
         )
     ]

@@ -9,6 +9,12 @@ from bertine.reports.log import LogRow, series
 from bertine.reports.plots import Curve, curve
 from bertine.reports.scores import is_share, score_name
 
+#: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
+_RIGHT = {
+    "tagging": "Words with the right tag",
+    "spans": "Windows of which both ends of the answer are found",
+}
+
 
 def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
     """Losses of MLM and NSP apart, their accuracies, each with the held-out one over it where
@@ -66,8 +72,10 @@ def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[
 
 
 def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
-    """Loss and accuracy in training with those on the validation examples over them, the other
-    validation scores, and the curves of :func:`machine_curves`."""
+    """Loss and accuracy in training with those on the validation examples over them, where they are
+    of the same things, the other validation scores, and the curves of :func:`machine_curves`."""
+    info = facts.get("labels_and_columns")
+    task = info.get("name") if isinstance(info, Mapping) else facts.get("task")
     drawn = _Drawn(log, "validation")
     regression = any("eval_mean_squared_error" in row for row in log)
     caption = (
@@ -75,17 +83,31 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[C
         if regression
         else "Mean loss of an example, in nats."
     )
+    weighted = [name for name in ("class_weights", "focal_gamma") if facts.get(name)]
+    if weighted:
+        caption += f" In training it is weighted ({', '.join(weighted)}), in validation not: "
+        caption += "the two are not to be compared."
     drawn.add("Loss", "loss", caption, from_zero=True)
-    drawn.add("Accuracy", "accuracy", "Examples answered right.", percent=True)
     known = {"eval_loss", "eval_accuracy"} if series(log, "accuracy")[1] else {"eval_loss"}
+    if task == "multi-label":
+        # Of decisions, where that of validation is of examples with all of them right.
+        known -= {"eval_accuracy"}
+        caption = "Decisions in training, one for each label of an example, that are right."
+        drawn.add("Right decisions", "accuracy", caption, percent=True, over=False)
+    else:
+        caption = f"{_RIGHT.get(str(task), 'Examples answered right')}."
+        drawn.add("Accuracy", "accuracy", caption, percent=True)
     keys = dict.fromkeys(key for row in log for key in row if key.startswith("eval_"))
     for key in keys:
         if key not in known:
             name = score_name(key.removeprefix("eval_"))
+            caption = "On the validation examples."
+            if task == "multi-label" and key == "eval_accuracy":
+                caption = "Validation examples of which all labels are right."
             drawn.add(
                 name[:1].upper() + name[1:],
                 key,
-                "On the validation examples.",
+                caption,
                 noisy=False,
                 percent=is_share(key),
             )
@@ -146,12 +168,15 @@ class _Drawn:
         caption: str,
         *,
         only_if: Callable[[], bool] = lambda: True,
+        over: bool = True,
         **options: Any,
     ) -> None:
-        """Draw `key`, and ``eval_`` + `key` over it; `options` are those of
+        """Draw `key`, and ``eval_`` + `key` over it if `over`; `options` are those of
         :func:`bertine.reports.plots.curve`."""
         steps, values = series(self.log, key)
-        overlay = series(self.log, f"eval_{key}")
+        overlay: tuple[list[float], list[float]] = ([], [])
+        if over:
+            overlay = series(self.log, f"eval_{key}")
         if not only_if() or not (values or overlay[1]):
             return
         if not values:

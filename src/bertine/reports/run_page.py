@@ -38,18 +38,21 @@ class RunReport:
         findings: the diagnosis, the gravest first; empty when nothing stands out.
         steps: done so far.
         total_steps: that the run is to have; None when its settings do not say.
+        finished: whether the run is over: it may have ended before its last step.
     """
 
     path: Path
     findings: list[Finding]
     steps: int
     total_steps: int | None
+    finished: bool = False
 
     def lines(self) -> list[str]:
         """What the command prints."""
         total = "" if self.total_steps is None else f" of {self.total_steps:,}"
+        over = "; finished" if self.finished and self.steps < (self.total_steps or 0) else ""
         found = [str(finding) for finding in self.findings] or ["nothing stands out"]
-        return [f"{self.steps:,}{total} steps done", *found, f"report: {self.path}"]
+        return [f"{self.steps:,}{total} steps done{over}", *found, f"report: {self.path}"]
 
 
 def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
@@ -69,7 +72,7 @@ def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
         raise BertineError(f"{path}: is a folder; name a file for the report")
     findings = diagnose(files.log, files.facts())
     html.render_report(path, run_page(files, findings))
-    return RunReport(path, findings, files.steps, files.total_steps)
+    return RunReport(path, findings, files.steps, files.total_steps, files.finished)
 
 
 def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
@@ -121,6 +124,13 @@ def _lead(files: RunFiles) -> str:
             what += f" is learnt from {settings['num_examples']:,} labelled examples"
     if total is None:
         return f"{what}: {done:,} steps."
+    if files.finished and done < total:
+        why = ""
+        if settings.get("patience"):
+            why = ", as the score on the validation examples got no better"
+        elif settings.get("budget_seconds"):
+            why = ", as the time was up"
+        return f"{what}. Finished after {done:,} of {total:,} steps{why}."
     if files.finished:
         return f"{what}. Finished: all {total:,} steps are done."
     if done >= total:
@@ -178,8 +188,12 @@ def _finetuning_headline(files: RunFiles) -> list[Fact]:
     final = files.scores.get("final", {})
     metrics = _last_scores(files)
     majority = final.get("majority_share")
+    # Those by which the task is judged come first: of CoLA Matthews.
+    info = files.settings.get("labels_and_columns")
+    judged = info.get("metrics") if isinstance(info, Mapping) else None
+    order = sorted(metrics.items(), key=lambda score: score[0] not in (judged or ()))
     shown = []
-    for name, value in list(metrics.items())[:3]:
+    for name, value in order[:3]:
         note = "on the validation examples"
         if name == "accuracy" and majority is not None:
             note = f"the most frequent class alone: {majority:.1%}"

@@ -25,7 +25,7 @@ _LABEL_COUNTS = {"support": "examples", "true": "true", "predicted": "found"}
 
 
 def validation(files: RunFiles) -> list[Section]:
-    """The scores of each epoch, and those of each label after the last one."""
+    """The scores of each epoch, and those of each label of the model that was saved."""
     evaluations = evaluations_of(files.log)
     final = files.scores.get("final", {})
     blocks: list[html.Block] = []
@@ -88,7 +88,8 @@ def worst(files: RunFiles) -> list[Section]:
 
 
 def _details(final: Mapping[str, Any]) -> list[html.Block]:
-    """What the last evaluation says beyond its scores, as far as the task has it."""
+    """What the evaluation of the saved model (the last one's, or the best one's) says beyond its
+    scores, as far as the task has it."""
     blocks: list[html.Block] = []
     labels, matrix = final.get("labels"), final.get("confusion")
     if labels and matrix and len(labels) == len(matrix):
@@ -127,7 +128,7 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
         columns,
         rows,
         numeric=range(1, len(columns)),
-        caption=f"{shown}, of the last evaluation{more}.",
+        caption=f"{shown}, of the saved model{more}.",
     )
 
 
@@ -138,7 +139,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
         return Heat(
             labels,
             matrix,
-            caption=f"Confusion matrix of the last evaluation: {right:,} of {total:,} examples "
+            caption=f"Confusion matrix of the saved model: {right:,} of {total:,} examples "
             "right. A row for each true class, a column for each predicted one; the stronger the "
             "colour, the larger the cell's share of its row.",
         )
@@ -184,7 +185,7 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
             ["questions", "exact match", "F1", "number"],
             rows,
             numeric=[1, 2, 3],
-            caption="With and without an answer, of the last evaluation.",
+            caption="With and without an answer, of the saved model.",
         )
     ]
 
