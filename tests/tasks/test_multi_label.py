@@ -103,6 +103,13 @@ def test_the_focal_loss_is_written_out() -> None:
     assert term.count == 12
 
 
+def test_a_label_that_all_have_keeps_a_weight() -> None:
+    """Of presence: without one there would be no loss of it, and its answers were chance."""
+    examples = examples_of([["a"], ["a", "b"], ["a"]])
+    task = MultiLabel(("a", "b", "c"), max_length=24)
+    assert task.balanced(examples) == (1.0, 2.0, 3.0)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_is_written_out_and_transformers(weighted: bool, tmp_path: Path) -> None:
     examples = examples_of(SETS)

@@ -188,10 +188,12 @@ class MultiLabel(TaskDefaults):
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """For each label, how many of the `examples` lack it for one that has it: with these
-        `positive_weights` presence and absence weigh the same."""
+        `positive_weights` presence and absence weigh the same. 1 for a label that all of them have:
+        without any weight it would not be learned."""
         table = self._table([item.label or "" for item in examples.items], examples.source)
         having = table.sum(0)
-        return tuple(((len(table) - having) / np.maximum(having, 1)).tolist())
+        lacking = np.where(having < len(table), len(table) - having, having)
+        return tuple((lacking / np.maximum(having, 1)).tolist())
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize into :class:`SetFeatures`; longer inputs as `long_text` says.
