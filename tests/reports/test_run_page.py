@@ -179,6 +179,10 @@ def test_mistakes_are_one_line_that_names_the_file(tmp_path: Path) -> None:
         report(run / "model")
     with pytest.raises(BertineError, match="no such folder"):
         report(tmp_path / "nowhere")
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search/search.html").touch()
+    with pytest.raises(BertineError, match=r"no run\.json; its own page is .*search\.html"):
+        report(tmp_path / "search")
     with pytest.raises(BertineError, match="is a folder"):
         report(run, out=tmp_path)
     for file, text, said in (

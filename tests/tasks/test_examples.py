@@ -114,7 +114,8 @@ def test_every_label_stays_in_training_and_is_held_out_in_its_share() -> None:
         assert 5 <= counts[0] <= 7
         assert 2 <= counts[1] <= 4
     alone = Examples("a.csv", ("text",), "label", items[60:61] + items[-1:])
-    with pytest.raises(BertineError, match="no label is there twice"):
+    # A column of numbers of rows is likely not the one that was meant.
+    with pytest.raises(BertineError, match="twice in the column 'label'; name another one with"):
         alone.hold_out(0.5, seed=0)
 
 

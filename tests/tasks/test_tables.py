@@ -223,6 +223,8 @@ def test_a_missing_file_and_an_unknown_format(tmp_path: Path) -> None:
     assert "Is a directory" in error_of(tmp_path)
     path = write(tmp_path / "a.csv", "text\na\n")
     assert "unknown format 'xls'; known: csv, tsv, jsonl, text" in error_of(path, format="xls")
+    # The commands take it, for the task tagging.
+    assert "columns is that of words, for taggers alone" in error_of(path, format="columns")
 
 
 def test_a_line_of_50_megabytes_is_refused(tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
         ({"freeze_layers": 3}, "the model has 2 layers"),
         ({"doc_stride": 8}, "are for spans"),
         ({"glue_task": "ALL"}, "one task of GLUE"),
+        ({"task": "glue"}, "one task of GLUE"),
         ({"max_tokens_per_micro_batch": 0}, "max_tokens_per_micro_batch is 0"),
     ],
 )
@@ -243,7 +244,7 @@ def test_mistakes_are_told_and_nothing_is_written(
 ) -> None:
     with pytest.raises(BertineError, match=message):
         bertine.lr_find(
-            "text", model=model, data=labelled, out=tmp_path / "o", **{**SETTINGS, **wrong}
+            **{"task": "text", **SETTINGS, **wrong}, model=model, data=labelled, out=tmp_path / "o"
         )
     assert not (tmp_path / "o").exists()
 

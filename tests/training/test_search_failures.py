@@ -147,6 +147,7 @@ def test_mistakes(
         ({"batch_sizes": [0]}, "batch_sizes: 0 cannot be"),
         ({"processes": 0}, "processes is 0"),
         ({"task": "glue", "glue_task": "ALL"}, "one task of GLUE"),
+        ({"task": "glue"}, "one task of GLUE"),
     ):
         with pytest.raises(BertineError, match=said):
             searched(model, labelled, out, **changes)

@@ -10,6 +10,9 @@ from bertine.errors import BertineError
 from bertine.files import read_json
 from bertine.reports.log import LogRow, by_step, pretraining_names, read_log, series
 
+#: Of folders that are no runs: of a search, of a test of learning rates.
+_PAGES = ("search.html", "lr-find.html")
+
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -47,6 +50,8 @@ class RunFiles:
             hint = ""
             if (folder.parent / "run.json").is_file():
                 hint = f"; its run is {folder.parent}"
+            elif pages := [name for name in _PAGES if (folder / name).is_file()]:
+                hint = f"; its own page is {folder / pages[0]}"
             problem = "is not the folder of a run: it has no run.json"
             if not folder.exists():
                 problem = "no such folder"

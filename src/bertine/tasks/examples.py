@@ -107,8 +107,14 @@ class Examples(Generic[Item]):
         free = [index for key in sorted(by_label) for index in by_label[key][1:]]
         if not free:
             raise BertineError(
-                f"{self.source}: cannot hold out a validation set, as no label is there twice; "
-                "give a folder with a training and a validation file"
+                f"{self.source}: cannot hold out a validation set, as no label is there twice"
+                + (
+                    f" in the column {self.label_column!r}; name another one with label_column "
+                    "(--label-column), or "
+                    if self.label_column
+                    else "; "
+                )
+                + "give a folder with a training and a validation file"
             )
         count = min(max(1, round(share * len(self))), len(free))
         chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}

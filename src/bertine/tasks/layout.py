@@ -15,6 +15,8 @@ from bertine.text.streams import COMPRESSIONS
 
 Kind = Literal["csv", "tsv", "jsonl", "text"]
 
+#: The format of the column files that :mod:`bertine.tasks.columns` reads.
+_WORDS = "columns"
 #: The column that the lines of a plain-text file make.
 LINE_COLUMN = "text"
 
@@ -60,6 +62,8 @@ def detect_layout(
     Raises:
         BertineError: `format` is not a kind of table.
     """
+    if format == _WORDS:
+        raise BertineError(f"{path}: the format {_WORDS} is that of words, for taggers alone")
     if format is not None and format not in get_args(Kind):
         raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
     kind = format or _SUFFIXES.get(inner_suffix(path))

@@ -67,6 +67,11 @@ def reading_of(given: Mapping[str, Any]) -> Reading:
     return made(Reading, given, options=options, limits=limits)
 
 
+def names_one_task(task: str, glue_task: str | None) -> bool:
+    """Whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
+    return task != "glue" if glue_task is None else glue_task.lower() != "all"
+
+
 def check_numbers(
     given: object, *, at_least_1: Sequence[str] = (), at_least_0: Sequence[str] = ()
 ) -> None:

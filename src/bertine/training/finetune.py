@@ -126,12 +126,14 @@ def finetune(
         long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
+        batch_size: examples of an update of the weights; the last one of an epoch may have fewer.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
         doc_stride: of spans: pieces from one window of a long context to the next; None: 128.
         max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
             None: 64.
         max_answer_length: of spans: pieces of the longest answer; None: 30.
+        learning_rate: the highest of the schedule.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None:
             0.1, of a cycle 0.3.
         schedule: of the rate: linear, constant, cosine or one-cycle (with the momentum), see
@@ -141,8 +143,12 @@ def finetune(
         freeze_embeddings: neither are the embeddings.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``; ``"auto"`` is bf16 where the machine is
+            fast at it.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
+        seed: of all that is random: new heads, the order of the examples, dropout, what is held
+            out.
         split_seed: by which validation examples are held out where the data has none (else it is
             refused); None: `seed`. Runs of several seeds are compared on the same ones.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
@@ -153,6 +159,8 @@ def finetune(
             others.
         patience: end before the last epoch where the score on the validation examples has not been
             better for so many; the model of the best epoch is saved, as with `save_best`.
+        resume: go on with the run in `out` from its last checkpoint, exactly as if it had never
+            been stopped; begin it where there is none.
 
     The others are described at :class:`~bertine.training.fit.FitConfig`.
 

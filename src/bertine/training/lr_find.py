@@ -26,7 +26,7 @@ from bertine.launch import launched
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.reports.rate_page import rate_text
 from bertine.tasks.reading import Labelled
-from bertine.training.arguments import made, reading_of, with_options_of
+from bertine.training.arguments import made, names_one_task, reading_of, with_options_of
 from bertine.training.display import Display
 from bertine.training.finetune import finetune
 from bertine.training.finetune_setup import Prepared, Start, prepare
@@ -80,8 +80,8 @@ def lr_find(
             batches and order of the examples are the same as there.
 
     Raises:
-        BertineError: the rates do not rise, or there are too few steps; all of GLUE is named; it
-            is one of several processes; what `finetune` raises of model and data.
+        BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
+            is named; it is one of several processes; what `finetune` raises of model and data.
     """
     given = dict(locals())
     given |= given.pop("options")
@@ -92,7 +92,7 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher and finite"
         )
-    if given["glue_task"] is not None and given["glue_task"].lower() == "all":
+    if not names_one_task(task, given["glue_task"]):
         raise BertineError(
             "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
         )

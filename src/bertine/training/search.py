@@ -19,7 +19,7 @@ from bertine.console import human_time, progress, say, warn
 from bertine.errors import BertineError
 from bertine.launch import launched
 from bertine.reports.search_page import write_search_page
-from bertine.training.arguments import with_options_of
+from bertine.training.arguments import names_one_task, with_options_of
 from bertine.training.finetune import finetune
 from bertine.training.search_folder import SearchFolder, needed_weights
 from bertine.training.search_grid import Grid, Trial
@@ -100,8 +100,7 @@ def search(
     grid = Grid.given(batch_sizes, learning_rates, epochs, seeds, restarts, paper_grid)
     if processes is not None and processes < 1:
         raise BertineError(f"processes is {processes}, but must be at least 1")
-    glue_task = options["glue_task"]
-    if glue_task is not None and glue_task.lower() == "all":
+    if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
