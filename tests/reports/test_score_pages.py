@@ -51,6 +51,14 @@ def test_a_finetuning_run(tmp_path: Path) -> None:
     ]
 
 
+def test_the_epoch_is_told_whose_model_was_saved_where_it_is_not_the_last(tmp_path: Path) -> None:
+    run = write_finetuning(tmp_path / "run")
+    for step, said in ((100, True), (200, False)):
+        scores = finetuning(["yes", "no"], [[5, 2], [3, 9]]) | {"step": step}
+        (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+        assert ("after each epoch. The saved model is that after epoch 1." in words(run)) is said
+
+
 def test_the_scores_that_a_task_is_judged_by_head_the_page(tmp_path: Path) -> None:
     run = write_finetuning(tmp_path / "run", labels_and_columns={"metrics": ["matthews"]})
     metrics = {"accuracy": 0.875, "macro_f1": 0.75, "loss": 0.5, "matthews": 0.625}

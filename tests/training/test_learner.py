@@ -62,6 +62,15 @@ def _examples(path: Path) -> Examples[Any]:
     return read_examples(path, text_columns="passage", label_column="kind")
 
 
+def test_what_the_command_prints_of_a_run_that_was_finished(
+    learner: Learner, model: Path, labelled: Path, run: Path
+) -> None:
+    found = again(model, labelled, run)
+    assert found.report is None
+    accuracy = f"accuracy {learner.metrics['accuracy']:.4f}"
+    assert found.lines()[0].startswith(f"on the validation examples: {accuracy}, ")
+
+
 def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
     with pytest.raises(BertineError, match="label_column is given, but no data"):
         learner.validate(label_column="kind")
@@ -191,6 +200,9 @@ def test_without_validation_examples_it_asks_for_data(
         learner.validate()
     assert learner.validate(labelled / "dev.csv").metrics["accuracy"] >= 0.0
     assert learner.top_losses() == []
+    # Of two metrics their mean is told, where there are any.
+    judged_by_two = dataclasses.replace(learner, metric_names=("pearson", "spearman"))
+    assert judged_by_two.lines()[0].startswith("trained in")
 
 
 @pytest.mark.parametrize(

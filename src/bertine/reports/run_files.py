@@ -23,7 +23,8 @@ class RunFiles:
         settings, environment: of ``run.json``.
         log: of ``log.jsonl``, one line a step; empty before the first.
         samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
-        scores: of ``scores.json``: ``final`` is the report on the saved model; else empty.
+        scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
+            one that this has done; else empty.
         worst: of ``worst.json``: the examples that were predicted worst; else empty.
         finished: whether the model has been written.
     """

@@ -35,6 +35,7 @@ def validation(files: RunFiles) -> list[Section]:
         raise BertineError(
             f"{files.folder / 'scores.json'}: damaged ({error!r}); remove it or train again"
         ) from error
+    saved = ""
     if evaluations:
         epochs = files.settings.get("epochs")
         total = files.total_steps
@@ -43,6 +44,9 @@ def validation(files: RunFiles) -> list[Section]:
             size = total // epochs
             numbers = {step: step // size for step, _ in evaluations if step % size == 0}
         blocks.append(scores_table(evaluations, numbers))
+        step = files.scores.get("step")
+        if isinstance(step, int) and step in numbers and step != evaluations[-1][0]:
+            saved = f" The saved model is that after epoch {numbers[step]}."
     notes = final.get("notes")
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
@@ -53,7 +57,7 @@ def validation(files: RunFiles) -> list[Section]:
         Section(
             "On the validation examples",
             blocks,
-            lead=f"{count:,} examples{source}, after each epoch." if count else "",
+            lead=f"{count:,} examples{source}, after each epoch.{saved}" if count else "",
         )
     ]
 

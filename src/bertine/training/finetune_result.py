@@ -58,7 +58,10 @@ class FinetuneResult:
     def lines(self) -> list[str]:
         """What the command prints at the end."""
         lines = self.report.lines() if self.report is not None else []
-        if len(self.metric_names) > 1:
+        if self.report is None and self.final:  # the run was found finished
+            scores = ", ".join(f"{name} {value:.4f}" for name, value in self.final.items())
+            lines.append(f"on the validation examples: {scores}")
+        if len(self.metric_names) > 1 and self.metrics:
             lines.append(f"score: {self.score:.4f}, the mean of {' and '.join(self.metric_names)}")
         return [
             *lines,

@@ -139,7 +139,8 @@ def train(
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
         told = {} if report is None else report.to_dict()
-        write_json(run.folder / "scores.json", {"scores": scores, "final": told})
+        step = config.steps if best is None else best.step
+        write_json(run.folder / "scores.json", {"scores": scores, "step": step, "final": told})
         saved = task.finished(model, report)
         write_worst(
             run.folder,
