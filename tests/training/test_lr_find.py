@@ -197,10 +197,25 @@ def test_a_curve_that_diverges_at_once_is_told_as_such() -> None:
     for loss in (1.0, 1.1, 1.0, 0.9, 1.0):
         assert curve.add(1e-5, loss)
     assert not curve.add(1e-5, math.nan)
-    facts: dict[str, Any] = {"command": "", "passes": 0.1, "num_examples": 99, "seconds": 1.0}
+    facts: dict[str, Any] = {"command": "", "passes": 2, "num_examples": 99, "seconds": 1.0}
     found = LrFindReport.of(curve, out=Path("o"), **facts)
     assert found.bracket is None
     assert found.notes[0].startswith("the loss diverged after 3 steps with a rising rate")
+    # There is none that could be too high.
+    assert found.notes[1].endswith("late losses are of examples seen before")
+
+
+def test_a_curve_that_falls_to_its_end_is_not_said_to_rise(tmp_path: Path) -> None:
+    curve = RateCurve()
+    for step in range(60):
+        assert curve.add(1e-7 * 1.2**step, 2.0 - 0.02 * step)
+    facts: dict[str, Any] = {"command": "", "passes": 0.1, "num_examples": 99, "seconds": 1.0}
+    found = LrFindReport.of(curve, out=tmp_path, **facts)
+    assert found.notes[0].startswith("the loss was still falling at the highest rate")
+    found.write({"task": "text"})
+    page = (tmp_path / "lr-find.html").read_text()
+    assert "the test ended there" in page
+    assert "beyond it the loss rises" not in page
 
 
 def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> None:

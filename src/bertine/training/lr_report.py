@@ -164,7 +164,13 @@ class LrFindReport:
             facts = [
                 ("Bracket", f"{rate_text(found.low)} to {rate_text(found.high)}", "learning rate"),
                 ("Steepest", rate_text(found.steepest), "the loss falls fastest"),
-                ("Lowest", rate_text(found.lowest), "beyond it the loss rises"),
+                (
+                    "Lowest",
+                    rate_text(found.lowest),
+                    "the test ended there"
+                    if _still_falling(curve, found)
+                    else "beyond it the loss rises",
+                ),
             ]
         write_rate_page(
             self.out / PAGE,
@@ -195,16 +201,22 @@ def _notes(curve: RateCurve, found: Bracket | None, passes: float, num_examples:
             "larger batches (--batch-size) or more steps (--steps), and look whether the labels "
             "fit the texts; until then the paper's rates are the best guess"
         )
-    elif not curve.diverged and found.lowest >= curve.points()[0][-1] * 0.999:
+    elif _still_falling(curve, found):
         notes.append(
             "the loss was still falling at the highest rate: raise --max-rate to see where it rises"
         )
     if passes > 1:
         notes.append(
             f"the test passed {passes:.1f} times over the {num_examples} training examples: late "
-            "losses are of examples seen before, so the bracket may be a little high"
+            "losses are of examples seen before"
+            + ("" if found is None else ", so the bracket may be a little high")
         )
     return notes
+
+
+def _still_falling(curve: RateCurve, found: Bracket) -> bool:
+    """Whether the loss was at its lowest where the test ended."""
+    return not curve.diverged and found.lowest >= curve.points()[0][-1] * 0.999
 
 
 def next_command(
