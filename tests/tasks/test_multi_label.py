@@ -70,6 +70,13 @@ def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
     path.write_text('{"text": "x", "labels": ["a|b", "c"]}\n{"text": "y", "labels": []}\n')
     examples, _ = read_label_sets(path)
     assert [item.label for item in examples.items] == [joined(["a|b", "c"]), ""]
+    # As data sets of the Hugging Face hub often have them; alone they may be numbers, too.
+    path.write_text('{"text": "x", "labels": [3, 10]}\n{"text": "y", "labels": 3}\n')
+    examples, _ = read_label_sets(path)
+    assert [item.label for item in examples.items] == [joined(["3", "10"]), "3"]
+    path.write_text('{"text": "x", "labels": ["a", null]}\n')
+    with pytest.raises(BertineError, match=r"jsonl:1: the label 'labels' is null"):
+        read_label_sets(path)
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_values_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
             (0, table.text, "text", "a.jsonl:1: 'text' is a number, but must be a text"),
             (0, table.label, "label", "a.jsonl:1: the label 'label' is null"),
             (1, table.text, "text", "a.jsonl:2: there is no column 'text'"),
-            (1, table.label, "label", "a.jsonl:2: the label 'label' is a list"),
+            (1, table.label, "label", "a.jsonl:2: the label 'label' is a list, but must be one"),
             (2, table.label, "label", "a.jsonl:3: the label 'label' is empty"),
         ]:
             with pytest.raises(BertineError) as caught:

@@ -116,13 +116,19 @@ def _split(cell: str | list[str], separator: str | None) -> list[str]:
 
 
 def _cell(table: Table, row: Row, column: str) -> str | list[str]:
-    """What the label column holds: a text or a list of texts; nothing is an empty text."""
+    """What the label column holds: a text, or a list of texts and numbers; nothing is an empty
+    text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:
         return ""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return list(value)
+    if isinstance(value, list):
+        return [
+            each
+            if isinstance(each, str)
+            else table.label(Row(row.line, {column: each}), column)  # as if it stood alone
+            for each in value
+        ]
     if isinstance(value, str):
         return value
     return table.label(row, column)

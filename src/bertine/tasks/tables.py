@@ -230,9 +230,10 @@ class Table:
         what = "empty" if isinstance(value, str) else json_kind(value)
         if isinstance(value, float):
             what = "NaN"
-        raise BertineError(
-            f"{self.name}:{row.line}: the label {column!r} is {what}; every row needs one"
-        )
+        needed = "; every row needs one"
+        if isinstance(value, list):
+            needed = ", but must be one text or number; lists are for the task multi-label"
+        raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
     def _value(self, row: Row, column: str) -> Any:
         if column not in row.values:
