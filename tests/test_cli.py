@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -36,6 +37,17 @@ def test_help_tells_every_argument(name: str, capsys: pytest.CaptureFixture[str]
         shown = action.option_strings or [str(action.metavar)]
         assert all(option in text for option in shown)
         assert action.help, f"{name} {shown}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_of_no_option_that_there_is_not(name: str) -> None:
+    """Commands borrow arguments of each other, and their help; of another one it may speak by its
+    name."""
+    parser = COMMANDS[name].parser()
+    for action in parser.options():
+        own = re.sub(r"'bertine [^']*'", "", action.help or "")
+        for option in re.findall(r"(?<!\w)--[a-z][a-z-]*", own):
+            assert option in parser._option_string_actions, action.option_strings
 
 
 def test_overview_tells_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="MODEL",
         type=Path,
         nargs="+",
-        help="models of 'bertine finetune glue', or a folder with a run for each task (--all)",
+        help="models of 'bertine finetune glue', or the folder of 'bertine finetune glue --all'",
     )
     parser.add_argument(
         "--data",

@@ -9,10 +9,10 @@ from bertine.commands.arguments import Parser, Switch, borrow, real, whole
 from bertine.commands.command import Command
 from bertine.commands.finetune import FINETUNE
 
-#: What a search has in the plural, or decides itself.
+#: What a search has in the plural, decides itself, or means otherwise.
 _OWN = (
     *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--seed", "--shard"),
-    "--resume",
+    *("--resume", "--split-seed"),
 )
 
 
@@ -54,6 +54,13 @@ def _add_arguments(parser: Parser) -> None:
         metavar="N",
         type=whole(1),
         help="how many seeds, where --seeds is not given (not given: 3)",
+    )
+    grid.add_argument(
+        "--split-seed",
+        metavar="N",
+        type=whole(),
+        help="by which validation examples are held out where the data has none, the same for all "
+        "runs (not given: 0)",
     )
     grid.add_argument(
         "--paper-grid",
