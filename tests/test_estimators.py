@@ -254,7 +254,9 @@ def test_truncation_is_told_and_nothing_else(
     cut.predict(given[:3])
     assert "X: 3 of 3 texts were cut at 6 pieces" in capsys.readouterr().err
     BertClassifier(model, **{**QUICK, "epochs": 1}, verbose=True).fit(given, labels)
-    assert "16 training and 0 validation examples" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "16 training and 0 validation examples" in told
+    assert "no training text was cut: inputs of up to 32 pieces" in told
 
 
 class NotAvailable:

@@ -24,6 +24,7 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
 from bertine.tasks.reading import Labelled, Reading
+from bertine.tasks.tagging import Tagging
 from bertine.training.freezing import check_freezing
 
 
@@ -138,6 +139,9 @@ def prepare(
         for word, examples in (labelled.others if judged else {}).items()
     }
     _say_what(loaded, train, validation, built.notes(features))
+    if not any(feature.num_truncated for feature in features) and built.name != Tagging.name:
+        # Taggers tell of the sentences themselves; of the others what is cut is always said.
+        say(f"no training text was cut: inputs of up to {max_length} pieces")
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
