@@ -105,6 +105,8 @@ def test_a_larger_grid_keeps_what_is_done(
     assert [run.name for run in more.runs] == ["batch8-lr3e-3-epochs6-seed2", *NAMES]
     assert {name: log for name, log in logs(out).items() if name in before} == before
     assert (out / "model" / "model.safetensors").exists()
+    kept = searched(model, labelled, out, resume=True, keep_models=True)
+    assert any(note.startswith("4 runs of 5 had no weights to keep") for note in kept.notes)
 
 
 def test_weights_that_are_wanted_again_are_made_again(

@@ -87,6 +87,7 @@ def test_a_run_that_collapsed_is_named_and_left_out() -> None:
     text = "\n".join(found.lines())
     for seed in (1, 2):
         assert f"collapsed to one answer, left out: batch16-lr5e-5-epochs3-seed{seed}" in text
+    assert "2 of its 3 runs collapsed: another may, too" in text
     assert "its mean is of one run" in text
     table = found.to_dict()["table"]
     assert [(row["collapsed"], row["runs"]) for row in table] == [(2, 3), (0, 2)]

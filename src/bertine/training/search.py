@@ -212,6 +212,14 @@ class _Search:
         result = self._result()
         self._folder.take_model(result)
         self._let_go()
+        if self._keep_models:
+            done = [run for run in result.runs if run.failed is None]
+            gone = sum(not self._folder.has_weights(run.trial) for run in done)
+            if gone:
+                result.notes.append(
+                    f"{_number(gone, 'run')} of {len(done)} had no weights to keep: they were done "
+                    "before, without --keep-models"
+                )
         self._folder.write(result)
         write_search_page(self._folder.path / PAGE, result.to_dict())
         return result

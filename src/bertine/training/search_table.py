@@ -243,6 +243,10 @@ class SearchResult:
                 f"a single run scored more, of a setting with a lower mean: {rival.name} "
                 f"({_hundredfold(rival.score)})"
             )
+        if chosen.collapsed:
+            doubts.append(
+                f"{chosen.collapsed} of its {len(chosen.runs)} runs collapsed: another may, too"
+            )
         if len(chosen.scores) < 2:
             doubts.append("its mean is of one run, so chance is not told from merit; add seeds")
         elif len(self.rows) > 1 and self.rows[1].mean is not None:
