@@ -21,7 +21,7 @@ from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.training import checkpoint as checkpoint_module
 from bertine.training.checkpoint import checkpoints
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run import Run, refuse_changes
 
 STEPS = 11
 
@@ -223,7 +223,7 @@ def test_resuming_with_other_settings_names_the_key(
     pretrain(store, steps=4, **given)
     before = toys.tree(tmp_path)
     for key, value in {"learning_rate": 3e-4, "seed": 1, "steps": 6, "dropout": 0.2}.items():
-        name = "architecture" if key == "dropout" else key
+        name = r"architecture\.hidden_dropout_prob" if key == "dropout" else key
         with pytest.raises(BertineError, match=rf"run\.json.*started with {name} = ") as caught:
             pretrain(store, **{"steps": 4, **given, key: value}, resume=True)
         assert "\n" not in str(caught.value)
@@ -380,6 +380,12 @@ def test_the_seed_is_named_and_not_what_it_changes(model: Path, tmp_path: Path) 
         life(True, seed=4, split_seed=2)
     with pytest.raises(BertineError, match="was started with split_seed = 2, not None"):
         life(True, seed=1)
+    # Of many settings in one the part that differs, and not all of it.
+    with pytest.raises(BertineError, match=r"with labels_and_columns\.max_length = 40, not 24; "):
+        life(True, seed=1, split_seed=2, max_length=24)
+    with pytest.raises(BertineError) as caught:
+        refuse_changes(tmp_path, "run was started", {"labels": ["x" * 9] * 999}, {"labels": []})
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
 
 
 def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(

@@ -29,6 +29,9 @@ from bertine.training.world import World
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"
 
+#: Characters of a setting in a message.
+_SHOWN = 120
+
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 _FREE = frozenset(
     {
@@ -208,10 +211,28 @@ def refuse_changes(
     keys = sorted(old.keys() | new.keys(), key=lambda key: (key.endswith("_fingerprint"), key))
     for key in keys:
         if key not in free and old.get(key) != new.get(key):
+            name, before, now = _innermost(key, old.get(key), new.get(key))
             raise BertineError(
-                f"{file}: the {what} with {key} = {old.get(key)!r}, not {new.get(key)!r}; resume "
-                "it with the same, or choose another folder"
+                f"{file}: the {what} with {name} = {_brief(before)}, not {_brief(now)}; resume it "
+                "with the same, or choose another folder"
             )
+
+
+def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """Of two settings that differ, the first part that does, where both are mappings."""
+    while isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        key = next((key for key in keys if old.get(key) != new.get(key)), None)
+        if key is None:  # nothing here, and no such key there
+            break
+        name, old, new = f"{name}.{key}", old.get(key), new.get(key)
+    return name, old, new
+
+
+def _brief(value: Any) -> str:
+    """A setting for a message of one line: a thousand labels are not read."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
