@@ -212,9 +212,13 @@ def refuse_changes(
     for key in keys:
         if key not in free and old.get(key) != new.get(key):
             name, before, now = _innermost(key, old.get(key), new.get(key))
+            differs = f"{name} = {_brief(before)}, not {_brief(now)}"
+            if key.endswith("_fingerprint"):  # whose digits tell nobody anything
+                thing = key.removesuffix("_fingerprint").replace("_", " ")
+                differs = f"{'other' if thing.endswith('s') else 'another'} {thing}"
             raise BertineError(
-                f"{file}: the {what} with {name} = {_brief(before)}, not {_brief(now)}; resume it "
-                "with the same, or choose another folder"
+                f"{file}: the {what} with {differs}; resume it with the same, or choose another "
+                "folder"
             )
 
 
