@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.long_text import parts_of
+from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.regression import TextRegression
 
 CLS, SEP = 900, 901
@@ -105,6 +108,24 @@ def test_balanced_weights_let_every_class_count_the_same() -> None:
         total = weighted.terms(model, batch)["classifier"].total
     losses = -logits.log_softmax(-1)
     assert float(total) == pytest.approx(float(0.6 * losses[:5, 0].sum() + 3 * losses[5, 1]))
+
+
+def test_weights_are_those_of_the_windows_that_are_trained_on() -> None:
+    """A class of long texts is met more often than in the table of examples."""
+    examples = long_examples()  # in 3, 1 and 7 windows: a, b, a
+    task = TextClassification(("a", "b"), max_length=18, long_text="windows")
+    task = dataclasses.replace(task, class_weights=task.balanced(examples))
+    assert task.class_weights == pytest.approx((3 / 4, 3 / 2))
+    features = task.featurize(examples, toys.tokenizer())
+    assert task.weighted_for(features).class_weights == pytest.approx((11 / 20, 11 / 2))
+    whole = dataclasses.replace(task, long_text="head")
+    plain = whole.featurize(examples, toys.tokenizer())
+    assert whole.weighted_for(plain).class_weights == whole.class_weights  # to the bit
+    many = MultiLabel(("a", "b"), max_length=18, long_text="windows")
+    many = dataclasses.replace(many, positive_weights=many.balanced(examples))
+    assert many.positive_weights == pytest.approx((1 / 2, 2))
+    windows = many.featurize(examples, toys.tokenizer())
+    assert many.weighted_for(windows).positive_weights == pytest.approx((1 / 10, 10))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

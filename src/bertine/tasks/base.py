@@ -132,6 +132,11 @@ class Task(Protocol[Prediction]):
         """What a person should know of the features of a data set, e.g. how many texts were cut."""
         ...
 
+    def weighted_for(self, features: Sequence[Any]) -> Task[Prediction]:
+        """The task to train on `features`: class weights, if it has any, are of examples, and long
+        ones may be read in several windows."""
+        ...
+
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
         """Features → one padded batch, with targets when all features have one."""
         ...
@@ -205,6 +210,10 @@ class TaskDefaults:
         """How many texts were cut, or are read in windows, if any is."""
         note = truncation_note(features, self.max_length)
         return [note] if note else []
+
+    def weighted_for(self: Task[Prediction], features: Sequence[Any]) -> Task[Prediction]:
+        """As it is: it has no class weights."""
+        return self
 
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]

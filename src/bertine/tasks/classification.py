@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -201,6 +201,20 @@ class TextClassification(TaskDefaults):
         return encode(
             examples, tokenizer, self.text_columns, self.max_length, target, self.long_text
         )
+
+    def weighted_for(self, features: Sequence[Any]) -> TextClassification:
+        """With `class_weights` divided by how much more often a class is met in windows than in
+        texts: so it has the share of the loss that they are to give it."""
+        if self.class_weights is None:
+            return self
+        texts = Counter({feature.row: feature.label for feature in features}.values())
+        inputs = Counter(feature.label for feature in features)
+        weights = []
+        for number, weight in enumerate(self.class_weights):
+            share = texts[number] / texts.total()
+            met = inputs[number] / len(features)
+            weights.append(weight * (share / met) if met else weight)
+        return replace(self, class_weights=tuple(weights))
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad; ``targets["labels"]`` int64 [B] when every feature has a label."""

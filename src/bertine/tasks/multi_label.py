@@ -10,7 +10,7 @@ Shape legend: B sequences in a batch, K labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -191,9 +191,17 @@ class MultiLabel(TaskDefaults):
         `positive_weights` presence and absence weigh the same. 1 for a label that all of them have:
         without any weight it would not be learned."""
         table = self._table([item.label or "" for item in examples.items], examples.source)
-        having = table.sum(0)
-        lacking = np.where(having < len(table), len(table) - having, having)
-        return tuple((lacking / np.maximum(having, 1)).tolist())
+        return tuple(_lacking_for_one(table).tolist())
+
+    def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
+        """With `positive_weights` for windows in place of texts, if they were made for these."""
+        if self.positive_weights is None:
+            return self
+        texts = np.stack(list({feature.row: feature.chosen for feature in features}.values()))
+        inputs = np.stack([feature.chosen for feature in features])
+        scale = (_lacking_for_one(inputs) / _lacking_for_one(texts)).tolist()
+        weights = zip(self.positive_weights, scale, strict=True)
+        return replace(self, positive_weights=tuple(weight * by for weight, by in weights))
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize into :class:`SetFeatures`; longer inputs as `long_text` says.
@@ -312,3 +320,11 @@ class MultiLabel(TaskDefaults):
     def output_values(self, prediction: LabelSet, details: bool) -> list[Any]:
         each = list(prediction.probabilities.values()) if details else []
         return [joined(prediction.labels, self.separator), *(round(p, 6) for p in each)]
+
+
+def _lacking_for_one(table: np.ndarray) -> np.ndarray:
+    """Of rows with and without labels, fp32 [N, K] of 1 and 0: how many lack each label for one
+    that has it; 1 for a label that all have. fp32 [K]."""
+    having = table.sum(0)
+    lacking = np.where(having < len(table), len(table) - having, having)
+    return np.asarray(lacking / np.maximum(having, 1))

@@ -133,6 +133,7 @@ def prepare(
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
+    built = built.weighted_for(features)
     held = built.featurize(validation, loaded.tokenizer) if judged else []
     others = {
         word: Part(examples, built.featurize(examples, loaded.tokenizer))
