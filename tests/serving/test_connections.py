@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from .conftest import BODY, Client, Held, eventually, fine, post, read_all, running, status
 
 
@@ -70,6 +72,49 @@ def test_a_slow_body_is_408_while_others_are_answered(tight: Client) -> None:
                 connection.sendall(b" ")
                 time.sleep(0.05)
         assert time.monotonic() - began < 2.5
+
+
+# Offers of another protocol
+
+
+OFFER = ("upgrade: h2c", "connection: Upgrade, HTTP2-Settings", "http2-settings: AAMAAABkAAQAAP__")
+
+
+def offering(*headers: str) -> bytes:
+    """The head of a request as Java's client sends it, which would rather speak HTTP/2."""
+    given = ["host: localhost", "content-type: application/json", *OFFER, *headers]
+    return "\r\n".join(["POST /predict HTTP/1.1", *given, "", ""]).encode()
+
+
+WHOLE = offering(f"content-length: {len(BODY)}") + BODY
+CHUNKED = offering("transfer-encoding: chunked") + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+SOCKET = (
+    b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("request_", [WHOLE, CHUNKED, SOCKET], ids=["length", "chunks", "socket"])
+@pytest.mark.parametrize("part", [1, 50, 1000], ids=["bytes", "parts", "whole"])
+def test_an_offer_of_another_protocol_is_passed_over(
+    request_: bytes, part: int, ask: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    last = WHOLE.replace(b"connection: Upgrade", b"connection: close, Upgrade")
+    sent = request_ + request_ + last
+    with ask.connected() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(sent), part):
+            connection.sendall(sent[at : at + part])
+        connection.settimeout(5)
+        answers = read_all(connection)
+    assert answers.count(b"HTTP/1.1 200 OK") == answers.count(b"HTTP/1.1") == 3
+    assert answers.count(b'"predictions"') == (1 if request_ is SOCKET else 3)
+    assert not caplog.records  # clients are not to fill the log
+
+
+def test_what_is_wrong_behind_an_offer_is_400(tight: Client) -> None:
+    answer = tight.raw(offering("transfer-encoding: gzip") + BODY)
+    assert answer == b"" or status(answer) == 400
+    assert fine(tight)
 
 
 # Headers, and requests ahead of their answers
