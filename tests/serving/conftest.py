@@ -46,8 +46,8 @@ class Answer:
     def message(self) -> str:
         """Of an error, whose shape is checked."""
         error = self.json["error"]
-        assert set(error) == {"message", "type", "code"}
-        assert error["code"] == self.status
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["code"] == str(self.status)
         assert "\n" not in error["message"]
         return str(error["message"])
 

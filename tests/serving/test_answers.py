@@ -16,7 +16,10 @@ import toys
 from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
+from bertine.modeldir import load_model, save_model
+from bertine.models.model import Model
+from bertine.serving.limits import Limits
+from bertine.serving.served import Served
 
 from .conftest import Client, running
 
@@ -201,6 +204,19 @@ def test_what_sentence_transformers_says_of_vectors_holds(
     assert "dense: no vectors: " in capsys.readouterr().err
 
 
+def test_the_start_says_what_a_model_does_and_in_which_precision(
+    tmp_path: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(tmp_path / "encoder", Model(toys.config(), {}), toys.tokenizer())
+    for folder, said in (
+        (models["text"], "explain, predict; predictions in fp32, vectors in fp32"),
+        (models["fill-mask"], "explain, fill-mask; masks in fp32, vectors in fp32"),
+        (tmp_path / "encoder", "attention, embed; vectors in fp32"),
+    ):
+        Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
+        assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
 def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:
     texts = [SENTENCE, "the soup"]
     plain = ask("/v1/embeddings", {"input": texts, "model": "text", "user": "somebody"})
@@ -218,6 +234,9 @@ def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> N
     ).json["data"]
     row = np.frombuffer(base64.b64decode(packed[0]["embedding"]), "<f4")
     np.testing.assert_allclose(row, expected[1], atol=2e-5)
+    # As LiteLLM sends it.
+    null = ask("/v1/embeddings", {"input": texts, "model": "text", "encoding_format": None})
+    assert null.json == found
 
 
 def test_models_tell_what_they_can(ask: Client) -> None:

@@ -18,7 +18,7 @@ def test_what_is_no_http_is_400_and_counted(tight: Client) -> None:
     before = tight.refused("no_http")
     answer = tight.raw(b"hello\r\n\r\n")
     assert status(answer) == 400
-    assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == 400
+    assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "400"
     assert tight.refused("no_http") == before + 1
     assert b'bertine_connections_refused_total{reason="no_http"}' in tight("/metrics").body
 

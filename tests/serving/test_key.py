@@ -21,5 +21,12 @@ def test_the_key_is_wanted_but_for_the_page_and_the_state(models: dict[str, Path
         assert client("/v1/models", **right).status == 200
         for path in ("/", "/docs", "/health", "/ready"):
             assert client(path).status == 200
+        described = client("/openapi.json").json
+        assert described["components"]["securitySchemes"] == {
+            "key": {"type": "http", "scheme": "bearer"}
+        }
+        for path, operations in described["paths"].items():
+            for operation in operations.values():
+                assert ("security" in operation) == (path not in ("/health", "/ready")), path
         # Nothing is read of a body that nobody is let in with.
         assert status(client.raw(post("/predict", b"", length=10**6))) == 401

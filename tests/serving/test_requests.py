@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -21,9 +22,14 @@ from .conftest import BODY, Client
         ("/predict", {"texts": []}, "texts: List should have at least 1 item"),
         ("/predict", {"texts": "a"}, "texts: Input should be a valid list"),
         ("/predict", {"texts": [7]}, "texts[0]: Input should be a valid string"),
-        ("/predict", {"text": ["a"]}, "texts: Field required"),
+        ("/predict", {"text": ["a"]}, "texts: Field required (and 1 more)"),
         ("/predict", {"texts": ["a"], "modle": "x"}, "modle: Extra inputs"),
         ("/predict", {"texts": [["a", "b"]]}, "texts[0]: has 2 parts; give one text (text)"),
+        ("/predict", {"texts": ["a", ["b", "a" * 51]]}, "texts[1][1]: String should have at most"),
+        ("/predict", {"texts": ["a", ["b", 7]]}, "texts[1][1]: Input should be a valid string"),
+        ("/predict", {"texts": [[]]}, "texts[0]: List should have at least 1 item"),
+        ("/embed", {"texts": [7], "a b": 1, "model": 1}, "valid string (and 2 more)"),
+        ("/embed", {"texts": ["a"], "a-b": 1}, "a-b: Extra inputs"),
         ("/predict", {"texts": ["a"], "model": "fill-mask"}, "has no predict; ask text"),
         ("/fill-mask", {"texts": ["no mask"]}, "texts[0]: has no [MASK]"),
         ("/fill-mask", {"texts": ["[MASK] [MASK] [MASK]"]}, "has 3 [MASK], but at most 2"),
@@ -31,7 +37,16 @@ from .conftest import BODY, Client
         ("/explain", {"text": "a" * 21}, "text: String should have at most 20"),
         ("/explain", {"text": "a", "pair": "b", "model": "text"}, "this model takes one text"),
         ("/attention", {"text": "a", "layer": 9}, "layer is 9, but the model has 0 to 1"),
-        ("/v1/embeddings", {"input": [[1, 2]], "model": "text"}, "input: Input should be"),
+        ("/v1/embeddings", {"input": [[1, 2]], "model": "text"}, "input: token ids are not taken"),
+        ("/v1/embeddings", {"input": [1, 2], "model": "text"}, "input: token ids are not taken"),
+        ("/v1/embeddings", {"input": ["a", 2], "model": "text"}, "input[1]: Input should be"),
+        ("/v1/embeddings", {"input": 7, "model": "text"}, "input: Input should be a valid string"),
+        ("/v1/embeddings", {"input": [], "model": "text"}, "input: List should have at least 1"),
+        (
+            "/v1/embeddings",
+            {"input": ["a"] * 5, "model": "text"},
+            "input: List should have at most",
+        ),
         (
             "/v1/embeddings",
             {"input": "a", "model": "text", "dimensions": 7},
@@ -45,6 +60,18 @@ def test_what_is_not_taken_is_said_in_one_line(
     answer = tight(path, body)
     assert answer.status == 422
     assert said in answer.message
+    assert answer.message.count("more)") == said.count("more)")  # each mistake is counted once
+
+
+def test_what_is_at_fault_is_named_for_programs_too(tight: Client) -> None:
+    for path, body, named in (
+        ("/predict", {"texts": ["a", ["b", 7]]}, "texts[1][1]"),
+        ("/predict", {"texts": ["a"], "model": "x"}, "model"),
+        ("/v1/embeddings", {"input": "a", "model": "text", "dimensions": 7}, "dimensions"),
+        ("/predict", {"texts": ["a"], "\n\ud801": 1}, None),
+        ("/predict", b"{", None),
+    ):
+        assert tight(path, body).json["error"]["param"] == named
 
 
 def test_the_first_of_many_mistakes_is_enough(tight: Client) -> None:
@@ -130,3 +157,16 @@ def test_other_paths_methods_and_types(tight: Client) -> None:
     assert "application/json" in wrong.message
     named = tight("/predict", BODY, **{"Content-Type": "application/json; charset=utf-8"})
     assert named.status == 200
+    packed = tight("/predict", gzip.compress(BODY), **{"Content-Encoding": "gzip"})
+    assert packed.status == 415
+    assert "without a Content-Encoding" in packed.message
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/health", "/ready", "/metrics"])
+def test_what_can_be_had_can_be_asked_after(path: str, tight: Client) -> None:
+    # Those that only look whether a server is there ask with HEAD.
+    there, asked = tight(path, method="HEAD"), tight(path)
+    assert (there.status, there.body) == (200, b"")
+    for name in ("content-type", "content-length") if path != "/metrics" else ("content-type",):
+        assert there.headers[name] == asked.headers[name]
+    assert tight("/predict", method="HEAD").status == 405

@@ -19,7 +19,7 @@ import bertine
 from bertine.serving import schemas
 from bertine.serving.errors import ApiError, error_response
 from bertine.serving.explain import Explainable
-from bertine.serving.guard import Answer, Guard
+from bertine.serving.guard import OPEN, Answer, Guard
 from bertine.serving.hosts import Hosts
 from bertine.serving.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
@@ -33,7 +33,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Error, "description": "No such model"},
     408: {"model": schemas.Error, "description": "The request came too slowly"},
     413: {"model": schemas.Error, "description": "The body is too large"},
-    415: {"model": schemas.Error, "description": "The body is not said to be JSON"},
+    415: {"model": schemas.Error, "description": "The body is not said to be JSON, or compressed"},
     421: {"model": schemas.Error, "description": "The Host header names another server"},
     422: {"model": schemas.Error, "description": "Not what this path takes"},
     429: {
@@ -72,7 +72,20 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     _add_vectors(app, answers, service)
     _add_explanations(app, answers, service)
     paths = frozenset(route.path for route in app.routes if isinstance(route, APIRoute))
+    if api_key is not None:
+        _describe_key(app)
     return Guard(app, answers, service.limits, api_key, hosts, service.metrics, paths)
+
+
+def _describe_key(app: FastAPI) -> None:
+    """Say in the OpenAPI what wants the key, for clients that are made of it."""
+    description = app.openapi()  # the application keeps it
+    schemes = description["components"].setdefault("securitySchemes", {})
+    schemes["key"] = {"type": "http", "scheme": "bearer"}
+    for path, operations in description["paths"].items():
+        if path not in OPEN:
+            for operation in operations.values():
+                operation["security"] = [{"key": []}]
 
 
 def _json(value: Any) -> Response:
@@ -194,7 +207,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.dimensions not in (None, served.dimensions):
-            raise ApiError(422, f"dimensions: the model has {served.dimensions}; leave it out")
+            message = f"dimensions: the model has {served.dimensions}; leave it out"
+            raise ApiError(422, message, param="dimensions")
         table = await vectors(served, texts, True)
         size = sum(map(len, texts))
         used = await service.aside(size, served.count_tokens, texts)

@@ -19,7 +19,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.modeldir import LoadedModel, load_model
-from bertine.models.precision import resolve_device
+from bertine.models.precision import precision_name, resolve_device
 from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
 from bertine.serving.explain import Explainer
@@ -112,17 +112,22 @@ class Served:
         check_precision(precision)
         loaded = load_model(path)
         say(f"{name}: {path}")
-        predictor = None
+        predictor, engine = None, None
+        computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
             for line in predictor.lines():
                 say(line)
-            kind = f"predictions in {str(predictor.dtype).removeprefix('torch.')}"
+            engine = predictor.engine
+            where = resolve_device(device)
+            chosen = engine.precision if engine else precision_name(precision, where)
+            computes.append(f"predictions in {chosen}")
         else:
             for line in loaded.report.lines():
                 say(line)
             loaded.model.to(resolve_device(device))
-            kind = "masks in fp32"
+        if "mlm" in loaded.model.heads:
+            computes.append("masks in fp32")
         embedder = None
         try:
             embedder = Embedder.load(
@@ -130,14 +135,15 @@ class Served:
                 device=device,
                 precision=precision,
                 loaded=loaded,
-                engine=predictor.engine if predictor else None,
+                engine=engine,
             )
+            computes.append(f"vectors in {embedder.precision}")
         except BertineError as error:
             if predictor is None and "mlm" not in loaded.model.heads:
                 raise  # there is nothing else to ask it
             say(f"{name}: no vectors: {error}")
         served = cls(name, loaded, predictor, embedder, limits)
-        say(f"{name}: does {', '.join(sorted(served.operations))}; {kind}")
+        say(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
     @property

@@ -72,13 +72,14 @@ class Service:
         served = self.models.get(self.first if name is None else name)
         if served is None:
             known = ", ".join(list(self.models)[:20])
-            raise ApiError(404, f"there is no model {name!r} here; there is {known}")
+            raise ApiError(404, f"there is no model {name!r} here; there is {known}", param="model")
         if operation not in served.operations:
             others = ", ".join(each.name for each in able[:20])
             raise ApiError(
                 422,
                 f"the model {served.name!r} is for {served.task!r} and has no {operation}"
                 + (f"; ask {others}" if able else ""),
+                param="model",
             )
         return served
 
