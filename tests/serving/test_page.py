@@ -176,6 +176,19 @@ def test_looking_inside(page: Any) -> None:
     picture(page, "inside")
 
 
+def test_of_a_long_text_a_part_is_looked_into_and_that_is_said(page: Any) -> None:
+    for text, part in ((SENTENCE, False), (f"{SENTENCE} " * 60, True)):
+        asked(page, "text", text)
+        page.click("#lean")
+        page.wait_for_selector("#leaned .tokens")
+        assert ("a part of it is looked into" in page.inner_text("#leaned")) == part
+    context = f"{SENTENCE} " * 40
+    asked(page, "spans", "where is the cat", context)
+    page.click("#attend")
+    page.wait_for_selector("#attention svg")
+    assert "a part of it is looked into" in page.inner_text("#attention")
+
+
 def test_what_is_typed_is_text_and_never_a_part_of_the_page(page: Any) -> None:
     asked(page, "spans", HOSTILE, HOSTILE)
     asked(page, "tagging", HOSTILE)

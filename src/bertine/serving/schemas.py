@@ -187,6 +187,7 @@ class ModelInfo(BaseModel):
     text_columns: list[str] = Field(description="what the parts of a text are")
     max_choices: int
     max_length: int
+    long_text: str = Field(description="what is read of a longer text: its head, tail, …")
     dimensions: int
     layers: int
     heads: int

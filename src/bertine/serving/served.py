@@ -177,6 +177,7 @@ class Served:
             "text_columns": parts,
             "max_choices": choices,
             "max_length": config.max_position_embeddings if task is None else task.max_length,
+            "long_text": getattr(task, "long_text", "head"),
             "dimensions": self.dimensions,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
