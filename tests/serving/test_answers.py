@@ -204,6 +204,25 @@ def test_what_sentence_transformers_says_of_vectors_holds(
     assert "dense: no vectors: " in capsys.readouterr().err
 
 
+def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
+    folder = write_modules(tmp_path / "pet", "Pooling")
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    for file in [each for each in folder.iterdir() if each.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(inner / file.name)
+    text = (folder / "modules.json").read_text()
+    (folder / "modules.json").write_text(text.replace('"path": ""', '"path": "0_Transformer"'))
+    served = Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
+    assert served.embedder is not None
+    assert served.embedder.model is served.model.model
+    assert served.embedder.max_length == 8
+    expected = Embedder.load(folder, precision="fp32").embed([LONG])
+    np.testing.assert_allclose(served.operations["embed"]([LONG]), expected, atol=2e-5)
+
+
 def test_the_start_says_what_a_model_does_and_in_which_precision(
     tmp_path: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
+from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.precision import precision_name, resolve_device
 from bertine.serving.answers import as_json
@@ -110,9 +111,10 @@ class Served:
             BertineError: not a model directory; an unknown device or precision.
         """
         check_precision(precision)
-        loaded = load_model(path)
+        loaded = load_model(_weights(path))
         say(f"{name}: {path}")
-        predictor, engine = None, None
+        predictor = None
+        engine = None
         computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
@@ -291,6 +293,15 @@ class Served:
 
     def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.explainer(item) for item in inputs]
+
+
+def _weights(path: Path) -> Path:
+    """The folder of the BERT, which in a directory of sentence-transformers may be one inside."""
+    try:
+        modules = read_sentence_modules(path)
+    except BertineError:
+        return path  # the embedder says what is wrong with the modules
+    return path if modules is None else modules.transformer
 
 
 def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
