@@ -102,6 +102,12 @@ def test_choices_are_checked(texts: Any, said: str, ask: Client) -> None:
     assert said in answer.message
 
 
+def test_which_text_has_no_room_for_its_masks_is_said(ask: Client) -> None:
+    answer = ask("/fill-mask", {"texts": ["the [MASK]", "[MASK] " + "cat " * 38]})
+    assert answer.status == 422
+    assert answer.message == ("texts[1]: has 41 pieces, but the model takes 40; shorten it")
+
+
 def test_windows_count_as_inputs(ask: Client) -> None:
     texts = [["the cat", "the small dog barks . " * 200]] * 20
     answer = ask("/predict", {"texts": texts, "model": "spans"})

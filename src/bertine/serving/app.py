@@ -24,7 +24,7 @@ from bertine.serving.hosts import Hosts
 from bertine.serving.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.parsing import parsed
-from bertine.serving.served import Served
+from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -163,7 +163,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
         """The most probable pieces for each [MASK]."""
         served = service.model(body.model, "fill-mask")
-        served.check_masks(body.texts)
+        await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
         costs = [served.tokens(text) for text in body.texts]
         found = await service.compute(served, "fill-mask", inputs, costs)
@@ -182,21 +182,29 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
     requests = schemas.request_schemas(service.limits)
 
-    async def vectors(served: Served, texts: Sequence[str], normalize: bool) -> np.ndarray:
+    async def vectors(
+        served: Served, texts: Sequence[str], normalize: bool
+    ) -> tuple[np.ndarray, list[Embedded]]:
         costs = [served.tokens(text) for text in texts]
-        table = np.stack(await service.compute(served, "embed", texts, costs)).astype(np.float32)
+        found: list[Embedded] = await service.compute(served, "embed", texts, costs)
+        table = np.stack([each.vector for each in found]).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        return table
+        return table, found
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """A vector for each text."""
         served = service.model(body.model, "embed")
-        table = await vectors(served, body.texts, body.normalize)
+        table, found = await vectors(served, body.texts, body.normalize)
 
         def written() -> bytes:
             return to_json(
-                {"model": served.name, "dimensions": table.shape[1], "vectors": _short(table)}
+                {
+                    "model": served.name,
+                    "dimensions": table.shape[1],
+                    "vectors": _short(table),
+                    "pieces_cut": [each.pieces_cut for each in found],
+                }
             )
 
         content = await service.aside(table.size, written)
@@ -209,9 +217,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         if body.dimensions not in (None, served.dimensions):
             message = f"dimensions: the model has {served.dimensions}; leave it out"
             raise ApiError(422, message, param="dimensions")
-        table = await vectors(served, texts, True)
-        size = sum(map(len, texts))
-        used = await service.aside(size, served.count_tokens, texts)
+        table, found = await vectors(served, texts, True)
+        used = sum(each.tokens for each in found)
 
         def written() -> bytes:
             if body.encoding_format == "base64":

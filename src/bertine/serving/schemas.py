@@ -130,6 +130,9 @@ class Embeddings(BaseModel):
     model: str
     dimensions: int
     vectors: list[list[float]] = Field(description="one for each text, in their order")
+    pieces_cut: list[int] = Field(
+        description="of each text, to keep to the maximum length of the model's vectors"
+    )
 
 
 class Candidate(BaseModel):

@@ -56,6 +56,21 @@ class Prepared:
         return [len(feature.input_ids) for feature in self.features]
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A text as a vector.
+
+    Attributes:
+        vector: fp32 [D].
+        tokens: that were computed, special tokens and the prompt's among them.
+        pieces_cut: of the text, to keep to the maximum length.
+    """
+
+    vector: np.ndarray
+    tokens: int
+    pieces_cut: int
+
+
 class Served:
     """One model.
 
@@ -251,26 +266,25 @@ class Served:
         each = 4 if text.isascii() else 2
         return min(2 + len(text) // each, self.model.config.max_position_embeddings)
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """How many tokens are computed for the vectors of `texts`."""
-        assert self.embedder is not None
-        prompt, longest = self.embedder.prompt, self.embedder.max_length
-        _, lengths = self.model.tokenizer.encode_flat([prompt + text for text in texts])
-        return int(np.minimum(lengths + 2, longest).sum())
-
     def check_masks(self, texts: Sequence[str]) -> None:
-        """Refuse texts without a mask, or with too many.
+        """Refuse texts without a mask, with too many, or with more pieces than the model takes.
 
         Raises:
             BertineError: names the first such text, from 0 on.
         """
+        tokenizer, longest = self.model.tokenizer, self.model.config.max_position_embeddings
+        _, pieces = tokenizer.encode_flat(texts)
         most = self.limits.max_masks
-        for at, text in enumerate(texts):
+        for at, (text, length) in enumerate(zip(texts, (pieces + 2).tolist(), strict=True)):
             found = text.count(MASK)
             if not found:
                 raise BertineError(f"texts[{at}]: has no {MASK}; write it, in capitals")
             if found > most:
                 raise BertineError(f"texts[{at}]: has {found} {MASK}, but at most {most} are taken")
+            if length > longest:
+                raise BertineError(
+                    f"texts[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
+                )
 
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         predictor = self.predictor
@@ -283,9 +297,14 @@ class Served:
             dtype=predictor.dtype,
         )
 
-    def _embed(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+    def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None
-        return list(self.embedder(texts))
+        features = self.embedder.features(texts)
+        vectors = self.embedder.run(features)
+        return [
+            Embedded(vector, len(feature.input_ids), feature.num_truncated)
+            for vector, feature in zip(vectors, features, strict=True)
+        ]
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
         # As JSON at once: every candidate of a mask holds the whole text, filled.
