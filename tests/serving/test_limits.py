@@ -77,6 +77,19 @@ def test_short_work_does_not_wait_for_long_work_in_the_thread_of_the_loop(tight:
     asyncio.run(asyncio.wait_for(work(), 20))
 
 
+def test_short_work_does_not_wait_for_all_the_long_work_there_is(tight: Client) -> None:
+    gate = threading.Event()
+
+    async def work() -> None:
+        long = [asyncio.ensure_future(tight.service.aside(10**6, gate.wait, 20)) for _ in range(9)]
+        await asyncio.sleep(0.01)
+        assert await tight.service.aside(1, gate.is_set) is False
+        gate.set()
+        assert all(await asyncio.gather(*long))
+
+    asyncio.run(asyncio.wait_for(work(), 5))
+
+
 def test_a_fault_is_500_for_its_request_alone(tight: Client) -> None:
     operations = tight.service.batchers["text"].operations
     usual = operations["predict"]
