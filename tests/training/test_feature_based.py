@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def test_all_rows_of_the_paper_are_one_table(result: FeatureBasedReport) -> None
     assert "the encoder has 2 layers: the last four are all of them" in lines
     written = json.loads((result.folder / "feature-based.json").read_text())
     assert written["rows"] == json.loads(json.dumps(result.rows))
+    assert written["notes"] == result.notes != []
     assert [row.get("layers") for row in result.rows.values()] == [
         None,
         [0],
@@ -150,8 +152,19 @@ def test_what_is_done_is_kept(
     assert "last: done before" in capsys.readouterr().err
     assert second.rows["last"] == json.loads(json.dumps(first.rows["last"]))
     assert set(second.rows) == {"last", "embeddings"}
-    with pytest.raises(BertineError, match="was made with another recipe"):
-        bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, "epochs": 5})
+    for name, value in (("epochs", 5), ("finetune_learning_rate", 0.5), ("max_length", 20)):
+        begun = f"the table was begun with {name} = {QUICK[name]}, not {value}; resume it"
+        with pytest.raises(BertineError, match=re.escape(begun)):
+            bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, name: value})
+    (tmp_path / "out" / "feature-based.json").write_text('{"settings": [], "rows": {}}')
+    with pytest.raises(BertineError, match="choose another folder"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
+
+
+def test_a_limit_of_0_does_not_clip(model: Path, data: Path, tmp_path: Path) -> None:
+    options = QUICK | {"rows": ["last"], "max_grad_norm": 0.0}
+    free = bertine.feature_based(model, data=data, out=tmp_path / "out", **options)
+    assert free.rows["last"]["validation"]["f1"] > 0.9
 
 
 def test_an_unknown_row_is_named(

@@ -116,7 +116,8 @@ def train_row(
                     loss = F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
                     optimizer.zero_grad(set_to_none=True)
                     loss.backward()
-                    torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
+                    if recipe.max_grad_norm > 0:
+                        torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
                     optimizer.step()
                     step += 1
                     bar.advance(job)
