@@ -23,6 +23,7 @@ from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.models.precision import precision_name
 from bertine.tasks.base import Report
 from bertine.tasks.conll import read_sentences
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import Tagging
 from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
 
@@ -88,10 +89,11 @@ def test_the_states_are_those_of_transformers_and_computed_once(
     loaded = load_model(model)
     task = Tagging(("O", "B-animal", "I-animal", "B-dish", "I-dish"), max_length=24)
     sentences = read_sentences(data / "dev.conll")
+    untagged = Sentences("words", (), None, [Sentence(item.words) for item in sentences.items])
     before = loaded.model.fingerprint()
 
     def states(changed: Tagging = task) -> Any:
-        return word_states(loaded.model, loaded.tokenizer, changed, sentences, tmp_path)
+        return word_states(loaded.model, loaded.tokenizer, changed, untagged, tmp_path)
 
     first = states()
     assert not first.found
@@ -110,6 +112,8 @@ def test_the_states_are_those_of_transformers_and_computed_once(
     assert again.found
     assert again.path.stat().st_mtime_ns == stamp
     assert states(Tagging(task.labels, max_length=20)).path != first.path
+    # Where no tag is O, a word of which nothing is left is read as an unknown one.
+    assert states(Tagging(task.labels[1:], max_length=24)).path != first.path
     # A file cut short is made anew.
     whole = first.path.read_bytes()
     first.path.write_bytes(whole[: len(whole) // 2])
