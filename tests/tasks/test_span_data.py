@@ -139,6 +139,9 @@ def test_a_test_file_has_no_labels(tmp_path: Path) -> None:
     unknown = {"id": "a", "question": "When?"}
     examples = read_squad(write(tmp_path / "test.json", squad(unknown)))
     assert examples.items[0].label is None
+    silent = [unknown | {"is_impossible": given} for given in (True, False)]
+    examples = read_squad(write(tmp_path / "test.json", squad(*silent)))
+    assert [item.label for item in examples.items] == [Gold((), None, True), None]
     broken = squad(question("a") | {"answers": "hidden"})
     assert len(read_squad(write(tmp_path / "test.json", broken), answers=False)) == 1
 

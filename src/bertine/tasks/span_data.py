@@ -109,7 +109,7 @@ def read_squad(
     character instead of mending it.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
-    without ``answers`` (a test file's) has no label.
+    without ``answers`` (a test file's) has no label, unless it is said to be impossible.
 
     Raises:
         BertineError: the file is not in this format, or a part of it is missing or of another
@@ -190,6 +190,8 @@ class _Reader:
             given = self._member(question, "is_impossible", place, bool, "true or false")
             if answers is not None:
                 self._contradictions += given == bool(answers)
+            elif given and self._with_answers:
+                answers = []  # said in its own way
         self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
 
     def _text(self, parent: Any, key: str, place: str) -> str:
