@@ -137,6 +137,17 @@ def test_malformed_sequences_are_counted_and_read_as_conlleval_does(tmp_path: Pa
     ]
 
 
+def test_bilou_is_called_so(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.conll", "a\tB-x\nb\tL-x\nc\tU-y\nd\tO\ne\tI-x\n")
+    examples = read_sentences(path)
+    assert examples.items[0].tags == ("B-x", "I-x", "B-y", "O", "B-x")
+    assert examples.notes == [
+        f"{path}: the tags are BILOU; they are read as IOB2",
+        f"{path}: 1 of 5 tags do not keep the rules of BILOU; entities are read as conlleval reads "
+        "them",
+    ]
+
+
 def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     path = file(tmp_path / "a.conll", "a\tB-x\nb\tb-x\nc\tI-x\nd\tO\n")
     examples = read_sentences(path)

@@ -16,7 +16,7 @@ from bertine.tasks.columns import (
     column_name,
     column_number,
 )
-from bertine.tasks.entities import OUTSIDE, is_entity_tag, to_iob2
+from bertine.tasks.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
 from bertine.tasks.parquet import class_names, is_parquet
@@ -214,12 +214,13 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    if examples.scheme != "IOB2":
-        examples.note(f"{examples.source}: the tags are {examples.scheme}; they are read as IOB2")
+    name = examples.scheme if as_iobes(given) is given else "BILOU"
+    if name != "IOB2":
+        examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
     if wrong:
         examples.note(
             f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
-            f"{examples.scheme}; entities are read as conlleval reads them"
+            f"{name}; entities are read as conlleval reads them"
         )
 
 
