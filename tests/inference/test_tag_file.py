@@ -84,3 +84,13 @@ def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: P
     with pytest.raises(BertineError, match=r"out\.parquet: the tags of a column file are one more"):
         predict(predictor, source, tmp_path / "out.parquet")
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_csv_is_not_taken_for_plain_text(predictor: Predictor, tmp_path: Path) -> None:
+    path, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    path.write_text('id,text\n1,"the old cat, sleeps"\n', encoding="utf-8")
+    with pytest.raises(BertineError, match=r"in\.csv: is csv by its name, .* columns or text\)"):
+        predict(predictor, path, out, show_progress=False)
+    assert not out.exists()
+    predict(predictor, path, out, format="text", show_progress=False)
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 2

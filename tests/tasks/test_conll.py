@@ -163,6 +163,16 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     assert read_sentences(parts).notes == []
 
 
+def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
+    path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
+    with pytest.raises(BertineError, match=r"ner\.csv: is csv by its name, .* columns\)"):
+        read_sentences(path)
+    file(path, "a B-x\nb O\n")
+    assert read_sentences(path).items[0].words == ("a", "b")
+    file(path, "a, NN\nb, VB\n")
+    assert read_sentences(path, format="columns").items[0].words == ("a,", "b,")
+
+
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.conll.gz"
     path.write_bytes(gzip.compress(b"a\tB-x\nb\tO\n"))

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from bertine.errors import BertineError
@@ -15,6 +16,7 @@ from bertine.tasks.columns import (
     column_index,
     column_name,
     column_number,
+    looks_like_columns,
 )
 from bertine.tasks.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
@@ -28,6 +30,9 @@ SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
 #: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
+
+#: Lines that are read ahead, to tell a column file from what is none.
+HEAD = 100
 
 _OBJECT = re.compile(r'\{\s*"')
 _ENTITY = re.compile(r"[BIESLU]-")
@@ -147,6 +152,20 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
     return "jsonl" if braces else "columns"
 
 
+def refuse_csv(path: str | Path, lines: Sequence[str], how: str) -> None:
+    """Refuse csv, told by its name, unless its first `lines` are those of a column file; `how` is
+    the option by which it can be read all the same.
+
+    Raises:
+        BertineError: it is csv.
+    """
+    if inner_suffix(path) == ".csv" and not looks_like_columns(lines):
+        raise BertineError(
+            f"{path}: is csv by its name, but words are read from column files (one on each line), "
+            f"JSON lines or Parquet; write one of those, or say what it is ({how})"
+        )
+
+
 def read_sentences(
     path: str | Path,
     columns: Columns | None = None,
@@ -167,8 +186,8 @@ def read_sentences(
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column or key is not
-            there; a sentence has more or fewer tags than words; a tag is empty, or none of
+        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is csv; a column or key
+            is not there; a sentence has more or fewer tags than words; a tag is empty, or none of
             `scheme`; there is no word.
     """
     columns = columns or Columns()
@@ -176,11 +195,14 @@ def read_sentences(
     if not kind:
         with Table(path, format="text", strict=strict) as table:
             rows = iter(table)
-            first = next(rows)
-            kind = file_format(path, format, first.values["text"])
+            head = list(islice(rows, HEAD))
+            lines = [row.values["text"] for row in head]
+            kind = file_format(path, format, lines[0])
             if kind == "columns":
+                if format is None:
+                    refuse_csv(path, lines, "--format columns")
                 columns.require(table.name, kind)
-                examples = _from_columns(table.name, _again(first, rows), columns)
+                examples = _from_columns(table.name, chain(head, rows), columns)
     if kind != "columns":
         reading = format if kind == "parquet" else "jsonl"
         with Table(path, format=reading, strict=strict) as table:
@@ -195,11 +217,6 @@ def read_sentences(
         examples.note(f"{examples.source}: {empty} of {len(examples)} sentences have no words")
     _unify(examples, scheme)
     return examples
-
-
-def _again(first: Row, rest: Iterable[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
 
 
 def _unify(examples: Sentences, scheme: str | None) -> None:
