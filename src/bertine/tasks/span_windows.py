@@ -11,14 +11,14 @@ import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Features, cut_line
 from bertine.tasks.examples import Examples
-from bertine.tasks.span_examples import Gold, Question, SpanExamples
+from bertine.tasks.span_examples import Gold, Question, SpanExamples, Unaligned
 from bertine.text.tokenizer import Tokenizer
 
 #: Questions given to the tokenizer at once: enough to keep its threads busy.
@@ -230,27 +230,31 @@ def _is_mark(character: str) -> bool:
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
-    """The gold answers of `examples` that are not at their place, and those that begin or end
-    inside a piece, as JSON values. Nothing for other tasks."""
+    """The gold answers of `examples` that are not at their place, those that begin or end inside a
+    piece, and those that are whole in no window, as JSON values. Nothing for other tasks."""
     if not isinstance(examples, SpanExamples):
         return []
     found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
-    for feature in features:
-        if isinstance(feature, SpanFeatures) and feature.on_pieces:
-            example = examples.items[feature.row]
-            span = example.label.span if example.label else None
-            answer, pieces = feature.on_pieces
-            found.append(
-                {
-                    "source": examples.source,
-                    "id": example.id,
-                    "question": example.texts[0],
-                    "answer": answer,
-                    "answer_start": span[0] if span else None,
-                    "found": f"in the pieces {pieces!r}",
-                }
+    for row, windows in by_row(cast(Sequence[SpanFeatures], features)):
+        inside = windows[0].on_pieces
+        told = [f"in the pieces {inside[1]!r}"] if inside else []
+        told += ["whole in no window"] if whole_nowhere(windows) else []
+        example = examples.items[row]
+        for what in told:
+            assert example.label is not None
+            assert example.label.span is not None
+            begin, end = example.label.span
+            answer = Unaligned(
+                example.id, example.texts[0], example.texts[1][begin:end], begin, what
             )
+            found.append({"source": examples.source, **asdict(answer)})
     return found
+
+
+def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
+    """Whether the gold answer of a question is whole in none of its windows, so that each is
+    trained to say that there is none."""
+    return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
 
 
 def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
@@ -291,11 +295,7 @@ def span_notes(
             f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
             f"whole piece is the target ({shown}{more})"
         )
-    nowhere = sum(
-        1
-        for windows in questions
-        if windows[0].answer_pieces and all(each.span == (0, 0) for each in windows)
-    )
+    nowhere = sum(map(whole_nowhere, questions))
     if nowhere:
         notes.append(
             f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "

@@ -206,7 +206,8 @@ class SpanExtraction(TaskDefaults):
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
-        """``not_aligned.json``: the gold answers that are not at their place."""
+        """``not_aligned.json``: the gold answers that are not at their place, begin or end inside a
+        piece, or are whole in no window."""
         found = [unaligned_answers(examples, features) for examples, features in sets]
         return {"not_aligned.json": [each for answers in found for each in answers]}
 
