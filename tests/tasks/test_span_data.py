@@ -288,6 +288,20 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
     assert [item.id for item in validation.items] == ["dev2.0"]
 
 
+def test_a_folder_of_ones_own_may_hold_json(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        write(tmp_path / f"{part}.json", squad(question(part, ("oil", 4))))
+    for official in (True, False):
+        train, validation = read_span_splits(tmp_path, official=official, seed=0)
+        assert [item.id for item in train.items] == ["train"]
+        assert [item.id for item in validation.items] == ["val"]
+    assert [item.id for item in read_span_evaluation(tmp_path).items] == ["val"]
+    table = "id,question,context,answer\n"
+    (tmp_path / "train.csv").write_text(table + "".join(f"{i},a,b c{i},b\n" for i in range(9)))
+    train, _ = read_span_splits(tmp_path, official=False, seed=0)
+    assert train.source.startswith(f"{tmp_path / 'train.csv'}")
+
+
 def test_what_is_held_out_shares_no_context(tmp_path: Path) -> None:
     contexts = [f"It was in {year} ." for year in range(1900, 1930)]
     content = {
