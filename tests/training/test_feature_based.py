@@ -165,6 +165,14 @@ def test_what_is_done_is_kept(
         bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
 
 
+def test_no_generator_of_another_device_is_asked(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    options = QUICK | {"rows": ["last"], "epochs": 1, "device": "cpu"}
+    assert "last" in bertine.feature_based(model, data=data, out=tmp_path / "out", **options).rows
+
+
 def test_a_limit_of_0_does_not_clip(model: Path, data: Path, tmp_path: Path) -> None:
     options = QUICK | {"rows": ["last"], "max_grad_norm": 0.0}
     free = bertine.feature_based(model, data=data, out=tmp_path / "out", **options)

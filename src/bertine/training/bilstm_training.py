@@ -84,7 +84,8 @@ def train_row(
     train = sets["train"]
     lengths = [len(tags) for tags in train.tags]
     full = [index for index, length in enumerate(lengths) if length]
-    with torch.random.fork_rng():
+    # Of several GPUs the others' generators are no business of this row's.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         tagger = BiLstmTagger(
             hidden_size,
