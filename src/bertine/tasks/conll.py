@@ -231,7 +231,8 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    name = examples.scheme if as_iobes(given) is given else "BILOU"
+    bilou = examples.scheme == "IOBES" and as_iobes(given) is not given
+    name = "BILOU" if bilou else examples.scheme
     if name != "IOB2":
         examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
     if wrong:
