@@ -165,7 +165,9 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
 
 def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
     path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
-    with pytest.raises(BertineError, match=r"ner\.csv: is csv by its name, .* columns\)"):
+    with pytest.raises(
+        BertineError, match=r"ner\.csv: is a table of texts by its name .* columns\)"
+    ):
         read_sentences(path)
     file(path, "a B-x\nb O\n")
     assert read_sentences(path).items[0].words == ("a", "b")

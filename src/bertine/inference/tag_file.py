@@ -16,7 +16,13 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.rows import chunks, joined, line_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.inference.text_report import pace
-from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
+from bertine.tasks.columns import (
+    ColumnLines,
+    Line,
+    column_index,
+    looks_like_columns,
+    refuse_table,
+)
 from bertine.tasks.conll import (
     HEAD,
     SUFFIXES,
@@ -25,7 +31,6 @@ from bertine.tasks.conll import (
     blocks,
     file_format,
     json_words,
-    refuse_csv,
 )
 from bertine.tasks.entities import OUTSIDE, entities
 from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
@@ -104,8 +109,8 @@ def tag_file(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: what reading the file raises; it is csv; the words are not where they should
-            be; a column file is to become Parquet.
+        BertineError: what reading the file raises; it is a table of texts; the words are not where
+            they should be; a column file is to become Parquet.
     """
     started = time.monotonic()
     report = TagReport()
@@ -142,9 +147,10 @@ def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
     if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
         return "columns"
     kind = file_format(input, format, lines[0])
-    if format is None and kind == "columns" and not looks_like_columns(lines):
-        refuse_csv(input, lines, "--format columns or text")
-        return "text"
+    if format is None and kind == "columns":
+        refuse_table(input, lines, "--format columns or text")
+        if not looks_like_columns(lines):
+            return "text"
     return kind
 
 

@@ -16,7 +16,7 @@ from bertine.tasks.columns import (
     column_index,
     column_name,
     column_number,
-    looks_like_columns,
+    refuse_table,
 )
 from bertine.tasks.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
@@ -152,20 +152,6 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
     return "jsonl" if braces else "columns"
 
 
-def refuse_csv(path: str | Path, lines: Sequence[str], how: str) -> None:
-    """Refuse csv, told by its name, unless its first `lines` are those of a column file; `how` is
-    the option by which it can be read all the same.
-
-    Raises:
-        BertineError: it is csv.
-    """
-    if inner_suffix(path) == ".csv" and not looks_like_columns(lines):
-        raise BertineError(
-            f"{path}: is csv by its name, but words are read from column files (one on each line), "
-            f"JSON lines or Parquet; write one of those, or say what it is ({how})"
-        )
-
-
 def read_sentences(
     path: str | Path,
     columns: Columns | None = None,
@@ -186,9 +172,9 @@ def read_sentences(
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is csv; a column or key
-            is not there; a sentence has more or fewer tags than words; a tag is empty, or none of
-            `scheme`; there is no word.
+        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is a table of texts; a
+            column or key is not there; a sentence has more or fewer tags than words; a tag is
+            empty, or none of `scheme`; there is no word.
     """
     columns = columns or Columns()
     kind = "parquet" if is_parquet(path) else ""
@@ -200,7 +186,7 @@ def read_sentences(
             kind = file_format(path, format, lines[0])
             if kind == "columns":
                 if format is None:
-                    refuse_csv(path, lines, "--format columns")
+                    refuse_table(path, lines, "--format columns")
                 columns.require(table.name, kind)
                 examples = _from_columns(table.name, chain(head, rows), columns)
     if kind != "columns":
