@@ -24,7 +24,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         required=True,
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
-        "SQuAD's JSON; for a tagger also column files of words; - is standard input",
+        "SQuAD's JSON; for a tagger column files of words in place of csv and tsv; - is standard "
+        "input",
     )
     parser.add_argument(
         "--output",

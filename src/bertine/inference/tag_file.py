@@ -16,8 +16,15 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.rows import chunks, joined, line_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.inference.text_report import pace
-from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
+from bertine.tasks.columns import (
+    ColumnLines,
+    Line,
+    column_index,
+    looks_like_columns,
+    refuse_table,
+)
 from bertine.tasks.conll import (
+    HEAD,
     SUFFIXES,
     WORD_KEYS,
     Columns,
@@ -33,8 +40,6 @@ from bertine.tasks.table_writer import TableWriter, open_writer
 from bertine.tasks.tables import Row, Table, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
-#: Read ahead, to tell a column file from plain text.
-_HEAD = 100
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
 #: Of a word, with what is around it, where words are not counted yet.
@@ -104,8 +109,8 @@ def tag_file(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: what reading the file raises; the words are not where they should be; a
-            column file is to become Parquet.
+        BertineError: what reading the file raises; it is a table of texts; the words are not where
+            they should be; a column file is to become Parquet.
     """
     started = time.monotonic()
     report = TagReport()
@@ -113,7 +118,7 @@ def tag_file(
     parquet = is_parquet(input)
     with Table(input, format=format if parquet else "text", strict=strict) as table:
         rows = iter(table)
-        head = list(islice(rows, _HEAD))
+        head = list(islice(rows, HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
         if kind == "columns" and is_parquet(output):
@@ -142,8 +147,10 @@ def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
     if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
         return "columns"
     kind = file_format(input, format, lines[0])
-    if format is None and kind == "columns" and not looks_like_columns(lines):
-        return "text"
+    if format is None and kind == "columns":
+        refuse_table(input, lines, "--format columns or text")
+        if not looks_like_columns(lines):
+            return "text"
     return kind
 
 
