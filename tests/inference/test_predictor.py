@@ -156,6 +156,39 @@ def test_plain_text_to_stdout(
     assert "1 of 3 texts are empty" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("in.csv", 'text,id\n"good, cat",1\nbad,2\n'),
+        ("in.tsv", "text\tid\ngood, cat\t1\nbad\t2\n"),
+        ("in.txt", "good, cat\nbad\n"),
+        ("in.jsonl", '{"text": "good, cat", "id": [1]}\n{"text": "bad", "id": null}\n'),
+    ],
+)
+def test_the_output_is_what_its_name_says(
+    predictor: Predictor, tmp_path: Path, name: str, text: str
+) -> None:
+    source = tmp_path / name
+    source.write_text(text)
+    expected = [(p.label, "good, cat") for p in predictor.predict(["good, cat"])]
+    expected += [(p.label, "bad") for p in predictor.predict(["bad"])]
+    predict(predictor, source, tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["label"], row["text"]) for row in rows] == expected
+    assert [type(row["probability"]) for row in rows] == [float, float]
+    if name == "in.jsonl":
+        refused = ["out.csv", "out.tsv", "out.xlsx"]
+    else:
+        predict(predictor, source, tmp_path / "out.csv")
+        with open(tmp_path / "out.csv", encoding="utf-8", newline="") as handle:
+            assert [(row["label"], row["text"]) for row in csv.DictReader(handle)] == expected
+        refused = ["out.zip"] if name == "in.tsv" else ["out.zip", "out.tsv"]
+    for out in refused:
+        with pytest.raises(BertineError, match=rf"{out}: rows of .* not written as"):
+            predict(predictor, source, tmp_path / out)
+        assert not (tmp_path / out).exists()
+
+
 def test_a_row_is_cut_once_however_many_of_its_choices_are(
     config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="-",
         help="where the answers go, in the format of the input (of Parquet, and tags of plain "
-        "text: jsonl); named .parquet: Parquet; - is standard output",
+        "text: jsonl); named .jsonl or .parquet: that; - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

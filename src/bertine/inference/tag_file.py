@@ -26,7 +26,13 @@ from bertine.tasks.conll import (
     json_words,
 )
 from bertine.tasks.entities import OUTSIDE, entities
-from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.layout import (
+    LINE_COLUMN,
+    Layout,
+    inner_suffix,
+    named_kind,
+    written_layout,
+)
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
@@ -116,14 +122,15 @@ def tag_file(
         head = list(islice(rows, _HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
-        if kind == "columns" and is_parquet(output):
+        if kind == "columns" and named_kind(output) == "jsonl":
             raise BertineError(
-                f"{output}: the tags of a column file are one more column of it, not Parquet; name "
-                "the output .conll"
+                f"{output}: the tags of a column file are one more column of it, not Parquet or "
+                "JSON lines; name the output .conll"
             )
+        layout = Layout("text") if kind == "columns" else written_layout(output, Layout("jsonl"))
         job = _Job(predictor, table, columns, details, report)
         with (
-            open_writer(output, Layout("text" if kind == "columns" else "jsonl"), ()) as writer,
+            open_writer(output, layout, ()) as writer,
             line_progress("tag", input, show=show) as reached,
         ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
