@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.tasks.layout import LINE_COLUMN, Layout
-from bertine.tasks.parquet import is_parquet, write_parquet
+from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
@@ -93,7 +94,9 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         with open(rows, "w", encoding="utf-8", newline="") as handle:
             yield TableWriter(handle, layout, columns)
         if parquet:
-            write_parquet(rows, target, columns)
+            mixed = write_parquet(rows, target, columns)
+            if mixed:
+                say(mixed_note(path, mixed))
 
 
 def is_stream(path: str | Path) -> bool:
