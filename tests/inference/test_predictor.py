@@ -13,6 +13,7 @@ import torch
 
 import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
+from bertine.inference.embedder import Embedder
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
@@ -316,3 +317,19 @@ def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     with pytest.raises(BertineError, match="'regression' answers without probabilities; leave out"):
         predict(ours, tmp_path / "in.txt", tmp_path / "out.txt", all_probabilities=True)
+
+
+def test_what_is_no_text_is_told_by_its_number(predictor: Predictor, classifier: Path) -> None:
+    nan = float("nan")
+    for gap, shown in ((None, "None"), (nan, "nan"), (5, "5"), (b"a", "b'a'")):
+        with pytest.raises(BertineError, match=rf"^input:2: {shown} \(\w+\) is no text; give a"):
+            predictor.predict(["a cat", gap])  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:1: nan "):
+        predictor.predict([("a cat", nan)])  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:5: None "):
+        list(predictor.stream(["a"] * 4 + [None], hold=2))  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:3: 2 texts, but the model takes 1"):
+        list(predictor.stream(["a", "a", ("a", "b")], hold=2))
+    embedder = Embedder.load(classifier, device="cpu", precision="fp32")
+    with pytest.raises(BertineError, match=r"^input:2: nan "):
+        embedder(["a cat", nan])  # type: ignore[list-item]

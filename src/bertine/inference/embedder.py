@@ -13,6 +13,7 @@ import torch
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.inference.engine import BATCH_TOKENS, Engine
+from bertine.inference.given_texts import checked_singles
 from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
@@ -239,11 +240,11 @@ class Embedder:
         """The pieces of each text after the prompt, cut to the maximum length.
 
         Raises:
-            BertineError: one string instead of a list.
+            BertineError: one string instead of a list; something that is no text.
         """
         if isinstance(texts, str):
             raise BertineError("embed takes a list of texts; put the one text in a list")
-        prompted = [self.prompt + text for text in texts]
+        prompted = [self.prompt + text for text in checked_singles(texts)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         return [
             Features(ids, types, row=row, num_truncated=cut)

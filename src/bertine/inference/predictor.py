@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bertine.files import check_replaceable
 from bertine.inference.choosing import PrecisionCheck, check_precision
 from bertine.inference.engine import Engine
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.given_texts import Text, checked_texts
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.running import run_features
 from bertine.inference.samples import sample_inputs
@@ -35,8 +35,6 @@ from bertine.tasks.reading import Reading
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
-
-Text = str | tuple[str, ...]
 
 #: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
 STREAM_TEXTS = 4096
@@ -198,16 +196,25 @@ class Predictor:
         Texts longer than the model's maximum length are cut; contexts are read in windows.
 
         Raises:
-            BertineError: one string instead of a list; pairs for a model of single texts, or the
-                other way round.
+            BertineError: one string instead of a list; something that is no text, None or NaN for
+                one; pairs for a model of single texts, or the other way round.
         """
         if isinstance(texts, str):
             raise BertineError("predict takes a list of texts; predict_one takes one")
+        return self._answers(texts, 1)
+
+    def _answers(self, texts: Iterable[Text], first: int) -> list[Any]:
+        """:meth:`predict`; in messages the first text has the number `first`."""
+        given = checked_texts(texts, first)
+        lines = range(first, first + len(given))
         if isinstance(self.task, Tagging):
-            sentences, offsets = sentences_of(texts)
-            return tagged_texts(texts, sentences, offsets, self.run(sentences)[0])
-        items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
-        return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
+            sentences, offsets = sentences_of(given, lines=lines)
+            return tagged_texts(given, sentences, offsets, self.run(sentences)[0])
+        items = [
+            Example((text,) if isinstance(text, str) else text, line=line)
+            for text, line in zip(given, lines, strict=True)
+        ]
+        return self.run(Examples("input", self.task.text_columns, None, items))[0]
 
     def predict_one(self, text: Text) -> Any:
         """Answer for one text, or one pair: :meth:`predict` for a list of it alone."""
@@ -228,9 +235,10 @@ class Predictor:
             raise BertineError("stream takes many texts; predict_one takes one")
         if hold < 1:
             raise BertineError(f"hold is {hold}, but must be at least 1")
-        waiting = iter(texts)
+        waiting, done = iter(texts), 0
         while part := list(islice(waiting, hold)):
-            yield from self.predict(part)
+            yield from self._answers(part, done + 1)
+            done += len(part)
 
     def over(self, columns: Sequence[str]) -> Predictor:
         """The same model over a table with these text columns: of multiple choice with as many
@@ -354,7 +362,3 @@ def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> R
     for word, other in others:
         add_metrics(report, word, other)
     return report
-
-
-def _numbered(items: Sequence[Example]) -> list[Example]:
-    return [replace(item, line=number) for number, item in enumerate(items, 1)]
