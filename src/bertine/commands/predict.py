@@ -17,7 +17,9 @@ from bertine.commands.table_arguments import (
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
+    )
     parser.add_argument(
         "--input",
         "--data",

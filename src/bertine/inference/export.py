@@ -32,6 +32,7 @@ from bertine.interop.export_check import (
     onnx_runner,
     torch_runner,
 )
+from bertine.interop.exported import ABOUT
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
@@ -41,8 +42,7 @@ from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
 FORMATS = ("onnx", "torch")
-#: What the folder holds, and says of itself.
-ABOUT = "export.json"
+#: What the folder holds.
 ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
 
 #: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
@@ -286,6 +286,8 @@ def _about(source: _Source) -> dict[str, Any]:
         about["task"] = source.task.name
         about["labels"] = list(source.task.labels)
         about["text_columns"] = list(source.task.text_columns)
+        about["label_column"] = source.task.label_column
+        about["metrics"], about["dataset"] = list(source.task.metrics), source.task.dataset
         about["settings"] = source.task.settings
     return about
 

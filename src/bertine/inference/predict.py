@@ -97,7 +97,7 @@ def predict(
     writes is told at :func:`~bertine.inference.tag_file.tag_file`.
 
     Args:
-        model: a fine-tuned model directory, or a loaded one.
+        model: a fine-tuned model directory or its ONNX export, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
         output: a file, complete or not there at all; or ``-`` for stdout.
         device: as PyTorch calls it; None: the GPU if there is one.
