@@ -311,6 +311,9 @@ def test_mistakes_write_nothing(
         export(model, out, format="torch", int8=True)
     with pytest.raises(BertineError, match="max_length is 41, but the model has positions for 40"):
         export(model, out, max_length=41)
+    for length in (0, 2):
+        with pytest.raises(BertineError, match=f"max_length {length} leaves no room for text"):
+            export(model, out, max_length=length)
     with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
         export(model, model)
     monkeypatch.setattr(export_module, "find_spec", lambda name: None)

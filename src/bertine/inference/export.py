@@ -109,7 +109,8 @@ def export(
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
-            installed; a folder that holds something else; a graph that answers otherwise.
+            installed; a maximum length beyond the model's positions or without room for text; a
+            folder that holds something else; a graph that answers otherwise.
     """
     output = Path(output)
     if format not in FORMATS:
@@ -215,8 +216,12 @@ def _open(
         if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
             for line in loaded.report.lines():
                 say(line)
-            longest = max_length or loaded.task.input_length(loaded.config.max_position_embeddings)
+            longest = max_length
+            if longest is None:
+                longest = loaded.task.input_length(loaded.config.max_position_embeddings)
             require_positions(longest, loaded.config)
+            if longest < 3:
+                raise BertineError(f"max_length {longest} leaves no room for text")
             return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
     embedder = Embedder.opened(
         path,
