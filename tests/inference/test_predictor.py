@@ -85,6 +85,8 @@ def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: 
         Predictor.load(pretrained)
     with pytest.raises(BertineError, match="unknown device 'gpu9'"):
         Predictor.load(classifier, "gpu9")
+    with pytest.raises(BertineError, match="'int8' is for the CPU; choose bf16 or fp32"):
+        Predictor.load(classifier, "meta", "int8")  # as on a GPU
     with pytest.raises(BertineError, match="precision 'fp17'"):
         Predictor.load(classifier, "cpu", "fp17")
 

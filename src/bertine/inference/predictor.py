@@ -111,6 +111,8 @@ class Predictor:
         if packed:
             check_precision(precision)
             dtype = torch.float32
+        elif precision == "int8":
+            raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
         else:
             dtype = resolve_precision(precision, where)
         if loaded is None:
