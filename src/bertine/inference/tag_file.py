@@ -36,7 +36,7 @@ from bertine.tasks.layout import (
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, missing_column
+from bertine.tasks.tables import Row, Table, json_kind, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Read ahead, to tell a column file from plain text.
@@ -299,9 +299,14 @@ class _Job:
         if wanted and "text_columns" in self.columns.given and wanted not in value:
             raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
-        text = value.get("text" if key is None or key not in value else key)
+        name = "text" if key is None or key not in value else key
+        text = value.get(name)
         if isinstance(text, str):
             return text
+        if name != key and name in value:
+            raise BertineError(
+                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
+            )
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
