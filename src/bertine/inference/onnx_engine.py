@@ -138,8 +138,8 @@ class OnnxEngine:
         self.max_tokens = BATCH_TOKENS
         self.check = None
         self._line = f"computing in {self.precision} by ONNX Runtime"
-        if (cosine := exported.cosines.get(path.name)) is not None and self.precision != "fp32":
-            self._line += f": cosine with fp32 at least {cosine:.4f} when it was exported"
+        if self.precision != "fp32" and path.name in exported.told:
+            self._line += f"; {exported.told[path.name]} when it was exported"
 
     def lines(self) -> list[str]:
         """What a person should know of the choices."""

@@ -30,7 +30,7 @@ class Exported:
         pooling: of the vectors, in the graph; None: it gives logits.
         prompt: what is to be put before every text.
         files: of the graph, by precision: "fp32", and "int8" where that was asked for.
-        cosines: of what they give with what the model gave, at the least, by file.
+        told: how far what a file gives was from the model when it was exported, in words, by file.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Exported:
     pooling: Pooling | None
     prompt: str
     files: Mapping[str, str]
-    cosines: Mapping[str, float]
+    told: Mapping[str, str]
 
     def graph(self, precision: str) -> tuple[Path, str]:
         """The file of the graph, and its precision; ``"auto"`` is fp32.
@@ -82,7 +82,7 @@ def read_exported(folder: str | Path) -> Exported:
             _pooling(about, config),
             about.get("prompt", ""),
             files,
-            {name: each["cosine"] for name, each in about["differences"].items()},
+            {name: _told(each, about) for name, each in about["differences"].items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise BertineError(
@@ -94,6 +94,14 @@ def read_exported(folder: str | Path) -> Exported:
             "model directory, or export it as ONNX"
         )
     return found
+
+
+def _told(difference: dict[str, Any], about: dict[str, Any]) -> str:
+    if "pooling" in about:
+        return f"cosine with fp32 at least {difference['cosine']:.4f}"
+    if difference["same"] is not None:
+        return f"the same answer as fp32 for {difference['same']:.0%} of the inputs compared"
+    return f"at most {difference['largest']:.2g} from fp32"
 
 
 def _task(about: dict[str, Any]) -> TaskInfo | None:
