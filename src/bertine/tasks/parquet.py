@@ -73,6 +73,16 @@ def _opened(path: str | Path) -> Any:
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
 
 
+def count_rows(path: str | Path) -> int:
+    """How many rows a Parquet file says that it has.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     """What the numbers in a column of lists stand for, where the `datasets` library has written
     that down beside the table (its ``ClassLabel``); empty where nobody says.
