@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -320,12 +320,13 @@ def test_mistakes_write_nothing(
     with pytest.raises(BertineError, match=r"pip install 'bertine\[onnx\]'"):
         export(model, out)
     # A graph that answers otherwise is not handed out.
-    monkeypatch.setattr(export_module, "torch_runner", wrong)
-    with pytest.raises(BertineError, match="answers otherwise than the model"):
-        export(model, out, format="torch")
+    for by in (0.1, np.nan):
+        monkeypatch.setattr(export_module, "torch_runner", partial(wrong, by))
+        with pytest.raises(BertineError, match="answers otherwise than the model"):
+            export(model, out, format="torch")
     assert not out.exists()
 
 
-def wrong(path: Path) -> Callable[[Any], list[np.ndarray]]:
+def wrong(by: float, path: Path) -> Callable[[Any], list[np.ndarray]]:
     run = torch_runner(path)
-    return lambda inputs: [output + 0.1 for output in run(inputs)]
+    return lambda inputs: [output + by for output in run(inputs)]

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 
 from bertine import __version__
@@ -154,7 +155,8 @@ def export(
             difference = compare(source.model, source.pooling, batches, runner)
             report.differences[name] = difference
             report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
-            if name != INT8 and not difference.largest <= _TOLERANCE * difference.scale:
+            most = np.inf if name == INT8 else _TOLERANCE * difference.scale
+            if not (difference.largest <= most and np.isfinite(difference.largest)):
                 raise BertineError(
                     f"{model}: the exported graph answers otherwise than the model "
                     f"({difference.text(report.vectors)}); nothing was written. Please report this"
