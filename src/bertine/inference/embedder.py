@@ -143,7 +143,8 @@ class Embedder:
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
-            loaded: what has been read of `model_dir` already (its model is taken, not copied).
+            loaded: what has been read already of the folder with the weights, `model_dir` or the
+                one that its modules name (its model is taken, not copied).
             engine: made of that model; it is taken where it computes in the same precision.
 
         Raises:
@@ -158,7 +159,7 @@ class Embedder:
         where = resolve_device(device)
         modules = read_sentence_modules(Path(model_dir))
         folder = modules.transformer if modules else Path(model_dir)
-        if loaded is None or folder != Path(model_dir):
+        if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
         positions = loaded.config.max_position_embeddings
         if max_length is None:
