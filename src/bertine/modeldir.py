@@ -27,6 +27,7 @@ from bertine.interop.bert_hf import (
     to_huggingface,
 )
 from bertine.interop.bert_hf_config import ConfigFile, config_to_huggingface, read_config
+from bertine.interop.exported import is_exported
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
@@ -254,6 +255,11 @@ def model_folder(path: str | Path) -> Path:
                 f"{folder}: is a run that has not finished; go on with it by --resume"
             )
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
+    if is_exported(folder):
+        raise BertineError(
+            f"{folder}: is an exported model, for predict, evaluate, embed and similar alone; give "
+            "the model directory that it was made of"
+        )
     return folder
 
 

@@ -81,8 +81,29 @@ def test_rows_become_parquet_by_the_name_of_the_output(
 def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text("cat O\ndog O\n")
-    with pytest.raises(BertineError, match=r"out\.parquet: the tags of a column file are one more"):
-        predict(predictor, source, tmp_path / "out.parquet")
+    for name in ("out.parquet", "out.jsonl"):
+        with pytest.raises(BertineError, match=rf"{name}: the tags of a column file are one more"):
+            predict(predictor, source, tmp_path / name)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("null", "null"), ("[1]", "a list"), ("7", "a number")]
+)
+def test_what_is_no_text_is_called_so(
+    predictor: Predictor, tmp_path: Path, value: str, kind: str
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "the cat"}}\n{{"text": {value}}}\n')
+    with pytest.raises(BertineError, match=rf"in\.jsonl:2: 'text' is {kind}, but must be a text"):
+        predict(predictor, source, tmp_path / "out.jsonl")
+
+
+def test_json_lines_are_not_named_as_another_format(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("the cat sat\n")
+    with pytest.raises(BertineError, match=r"out\.csv: rows of JSON lines .* not written as \.csv"):
+        predict(predictor, source, tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == [source]
 
 

@@ -211,6 +211,11 @@ def test_a_missing_column_is_named_with_the_nearest_and_all(tmp_path: Path) -> N
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl:2: not valid JSON"),
         ("a.jsonl", b"[1, 2]\n", "a.jsonl:1: a list, but JSON lines have one object"),
         ("a.jsonl", b"[" * 100_000, "a.jsonl:1: not valid JSON"),
+        (
+            "a.jsonl",
+            b'{"text": "\\u00e9", "x": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+            "a.jsonl:1: lists and objects in each other too deeply",
+        ),
         ("a.csv", "text,label\n".encode("utf-16"), "a.csv:1: the file is UTF-16"),
     ],
 )

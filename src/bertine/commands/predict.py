@@ -17,7 +17,9 @@ from bertine.commands.table_arguments import (
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
+    )
     parser.add_argument(
         "--input",
         "--data",
@@ -33,7 +35,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="-",
         help="where the answers go, in the format of the input (of Parquet, and tags of plain "
-        "text: jsonl); named .parquet: Parquet; - is standard output",
+        "text: jsonl); named .jsonl or .parquet: that; - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

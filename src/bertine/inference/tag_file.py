@@ -33,11 +33,17 @@ from bertine.tasks.conll import (
     json_words,
 )
 from bertine.tasks.entities import OUTSIDE, entities
-from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.layout import (
+    LINE_COLUMN,
+    Layout,
+    inner_suffix,
+    named_kind,
+    written_layout,
+)
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, missing_column
+from bertine.tasks.tables import Row, Table, json_kind, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
@@ -121,14 +127,15 @@ def tag_file(
         head = list(islice(rows, HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
-        if kind == "columns" and is_parquet(output):
+        if kind == "columns" and named_kind(output) == "jsonl":
             raise BertineError(
-                f"{output}: the tags of a column file are one more column of it, not Parquet; name "
-                "the output .conll"
+                f"{output}: the tags of a column file are one more column of it, not Parquet or "
+                "JSON lines; name the output .conll"
             )
+        layout = Layout("text") if kind == "columns" else written_layout(output, Layout("jsonl"))
         job = _Job(predictor, table, columns, details, report)
         with (
-            open_writer(output, Layout("text" if kind == "columns" else "jsonl"), ()) as writer,
+            open_writer(output, layout, ()) as writer,
             line_progress("tag", input, show=show) as reached,
         ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
@@ -299,9 +306,14 @@ class _Job:
         if wanted and "text_columns" in self.columns.given and wanted not in value:
             raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
-        text = value.get("text" if key is None or key not in value else key)
+        name = "text" if key is None or key not in value else key
+        text = value.get(name)
         if isinstance(text, str):
             return text
+        if name != key and name in value:
+            raise BertineError(
+                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
+            )
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "

@@ -22,7 +22,7 @@ from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
 from bertine.tasks.layout import Layout
-from bertine.tasks.parquet import is_parquet, write_parquet
+from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tasks.table_writer import TableWriter, check_output
 
 
@@ -136,7 +136,9 @@ def unfinished_table(
             os.fsync(handle.fileno())
             if is_parquet(output):
                 with atomic_file(output) as temporary:
-                    write_parquet(folder / "rows", temporary, columns)
+                    mixed = write_parquet(folder / "rows", temporary, columns)
+                if mixed:
+                    say(mixed_note(output, mixed))
             else:
                 os.replace(folder / "rows", target)
                 _sync(target.parent)

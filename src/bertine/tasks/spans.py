@@ -346,8 +346,7 @@ class SpanExtraction(TaskDefaults):
         return ["answer", "answer_start", "probability", *odds, *(["n_best"] if details else [])]
 
     def output_values(self, prediction: SpanPrediction, details: bool) -> list[Any]:
-        start = "" if prediction.start is None else prediction.start
-        values: list[Any] = [prediction.answer, start, round(prediction.probability, 6)]
+        values: list[Any] = [prediction.answer, prediction.start, round(prediction.probability, 6)]
         if self.unanswerable:
             values.append(round(prediction.null_odds or 0.0, 6))
         if details:
