@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,6 +127,13 @@ def test_rooms_have_an_order() -> None:
     while ready := {room for room, below in MAY_IMPORT.items() if below <= built} - built:
         built |= ready
     assert built == set(MAY_IMPORT)
+
+
+def test_the_documents_table_has_every_room() -> None:
+    page = SOURCE.parents[1] / "docs" / "architecture.md"
+    table = page.read_text(encoding="utf-8").partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    rooms = "\n".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)/?`", rooms)) == sorted(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)
