@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -187,6 +188,22 @@ def test_public_names_are_there(name: str) -> None:
     assert value.__name__ == name
     assert value.__doc__
     assert name in dir(bertine)
+
+
+@pytest.mark.parametrize("name", sorted(set(bertine.__all__) - {"__version__", "BertineError"}))
+def test_every_argument_is_described(name: str) -> None:
+    """In the docstring of a verb or a class, or in that of the one whose options it takes over."""
+    value = getattr(bertine, name)
+    told = [value, value.__init__] if inspect.isclass(value) else [value]
+    told += {
+        "search": [bertine.finetune],
+        "lr_find": [bertine.finetune],
+        "BertRegressor": [bertine.BertClassifier],
+    }.get(name, [])
+    text = " ".join(each.__doc__ or "" for each in told)
+    if name != "BertConfig":  # whose names are those of every config.json
+        names = set(inspect.signature(value).parameters)
+        assert names <= set(re.findall(r"\w+", text))
 
 
 def test_public_names_are_spelled_once() -> None:
