@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.tasks.examples import read_examples
 from bertine.tasks.layout import Layout
 from bertine.tasks.table_writer import open_writer
-from bertine.tasks.tables import Table, read_rows
+from bertine.tasks.tables import Table
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -33,7 +33,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def rows_of(path: Path, **options: Any) -> list[dict[str, Any]]:
+def rows_of(path: Path | str, **options: Any) -> list[dict[str, Any]]:
     with Table(path, **options) as table:
         return [row.values for row in table]
 
@@ -166,7 +166,7 @@ def test_json_lines_are_told_by_their_first_line(tmp_path: Path) -> None:
 
 def test_stdin_is_read_once_as_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text,label\na,b\n")))
-    assert [row.values for row in read_rows("-")] == [{"text": "a", "label": "b"}]
+    assert rows_of("-") == [{"text": "a", "label": "b"}]
 
 
 @pytest.mark.parametrize(("delimiter", "quoted"), [(";", False), ("\t", False), (",", True)])

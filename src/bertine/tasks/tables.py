@@ -387,12 +387,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
-    """The rows of a table, streamed; see :class:`Table` for formats and errors."""
-    with Table(path, format=format) as table:
-        yield from table
-
-
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
     """Raise a :class:`BertineError` that names the first of `wanted` that `columns` lacks."""
     for column in wanted:
