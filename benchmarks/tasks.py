@@ -27,9 +27,9 @@ from common import (
     calibrate,
     describe_machine,
     machine,
+    minilm,
     print_table,
 )
-from finetune import minilm
 from sides import ours, theirs
 from sides.parts import part_of
 from sides.record import Record

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,6 +130,13 @@ def test_rooms_have_an_order() -> None:
     assert built == set(MAY_IMPORT)
 
 
+def test_the_documents_table_has_every_room() -> None:
+    page = SOURCE.parents[1] / "docs" / "architecture.md"
+    table = page.read_text(encoding="utf-8").partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    rooms = "\n".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)/?`", rooms)) == sorted(MAY_IMPORT)
+
+
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_no_peers_no_pickles(file: Path) -> None:
     forbidden = {"transformers", "sentence_transformers", "dill", "cloudpickle", "joblib"}
@@ -179,6 +188,22 @@ def test_public_names_are_there(name: str) -> None:
     assert value.__name__ == name
     assert value.__doc__
     assert name in dir(bertine)
+
+
+@pytest.mark.parametrize("name", sorted(set(bertine.__all__) - {"__version__", "BertineError"}))
+def test_every_argument_is_described(name: str) -> None:
+    """In the docstring of a verb or a class, or in that of the one whose options it takes over."""
+    value = getattr(bertine, name)
+    told = [value, value.__init__] if inspect.isclass(value) else [value]
+    told += {
+        "search": [bertine.finetune],
+        "lr_find": [bertine.finetune],
+        "BertRegressor": [bertine.BertClassifier],
+    }.get(name, [])
+    text = " ".join(each.__doc__ or "" for each in told)
+    if name != "BertConfig":  # whose names are those of every config.json
+        names = set(inspect.signature(value).parameters)
+        assert names <= set(re.findall(r"\w+", text))
 
 
 def test_public_names_are_spelled_once() -> None:

@@ -1,7 +1,8 @@
 """What the documents tell a reader to type is what the program takes.
 
 Every ``bertine`` line in a ```bash block must parse: a real command, real options, values of the
-right kind. Every ``make`` line must name a target. ```python blocks must compile. A block marked
+right kind. Every ``make`` line must name a target. A benchmark or recipe must be there, with the
+options that are written beside it. ```python blocks must compile. A block marked
 ``run`` (```bash run, ```python run) is also run, those of a document one after the other in one
 empty folder. A ```yaml block marked with a command (```yaml pretrain) must be a configuration
 file for it. Relative links must lead somewhere.
@@ -30,7 +31,7 @@ DOCUMENTS = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
         *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "examples").rglob("*.md"),
+        *(ROOT / name / "README.md" for name in ("benchmarks", "recipes")),
     ]
 )
 
@@ -122,6 +123,31 @@ def test_commands_in_documents_are_real(path: Path) -> None:
         for arguments in commands(block.text, "make"):
             named = {word for word in arguments if "=" not in word and not word.startswith("-")}
             assert named <= targets(), where
+
+
+def program(name: str) -> Path:
+    """The file behind ``benchmarks/pretrain.py`` or ``recipes/hour``."""
+    path = ROOT / name
+    return path / "__main__.py" if path.is_dir() else path
+
+
+def scripts(document: str) -> Iterator[tuple[str, set[str]]]:
+    """Every program of the repository that a document names, with the options beside it. A
+    section of its own (## `pretrain.py`) tells of its options too."""
+    named = r"((?:benchmarks|recipes|tools)/\w+(?:\.py)?)(?!\.\w|[/\w])([^`\n]*)"
+    for name, rest in re.findall(named, document):
+        yield name, set(re.findall(r"--[a-z][a-z0-9-]*", rest))
+    for name, section in re.findall(r"^## `(\w+\.py)`$(.*?)(?=^## |\Z)", document, re.M | re.S):
+        rows = re.findall(r"^\| (`--[^|]*)\|", section, re.M)
+        yield f"benchmarks/{name}", set(re.findall(r"--[a-z][a-z0-9-]*", " ".join(rows)))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_programs_in_documents_are_real(path: Path) -> None:
+    for name, options in scripts(path.read_text(encoding="utf-8")):
+        source = program(name).read_text(encoding="utf-8")
+        unknown = {option for option in options if f'"{option}"' not in source}
+        assert not unknown, f"{relative(path)}: {name}: {unknown}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
@@ -219,6 +245,14 @@ def test_calls_are_found_and_nothing_else() -> None:
 def test_a_wrong_line_is_noticed(line: str) -> None:
     with pytest.raises(BertineError):
         check_bertine(shlex.split(line))
+
+
+def test_programs_and_their_options_are_found() -> None:
+    text = "| x | `benchmarks/kills.py A --steps 9` |\n## `lstm.py`\n\n| `--units`, `--no` | |\n"
+    assert list(scripts(text)) == [
+        ("benchmarks/kills.py", {"--steps"}),
+        ("benchmarks/lstm.py", {"--units", "--no"}),
+    ]
 
 
 @pytest.mark.parametrize("line", ["--help", "pretrain --help", "pretrain --config c.yaml"])

@@ -59,7 +59,7 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make what was created or renamed in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -83,7 +83,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
             with open(temporary, "rb") as handle:
                 os.fsync(handle.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -108,11 +108,11 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
             yield temporary
             for file in sorted(temporary.rglob("*")):
                 if file.is_dir():
-                    _sync_folder(file)
+                    sync_folder(file)
                 elif file.is_file():
                     with open(file, "rb") as handle:
                         os.fsync(handle.fileno())
-            _sync_folder(temporary)
+            sync_folder(temporary)
             if path.exists():
                 old = _beside(path)
                 os.replace(path, old)
@@ -124,7 +124,7 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
                 shutil.rmtree(old)
             else:
                 os.replace(temporary, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

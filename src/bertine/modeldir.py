@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,22 +21,20 @@ from bertine.files import atomic_dir, write_json
 from bertine.interop.bert_hf import (
     HEAD_PARTS,
     canonical_names,
-    from_huggingface,
     part_of,
     to_canonical,
     to_huggingface,
 )
-from bertine.interop.bert_hf_config import ConfigFile, config_to_huggingface, read_config
+from bertine.interop.bert_hf_config import CONFIG, ConfigFile, config_to_huggingface, read_config
+from bertine.interop.exported import is_exported
+from bertine.interop.placing import NAMED, LoadReport, fill, sort_tensors
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
-from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead, SpanHead
 from bertine.models.model import Model
-from bertine.models.seeding import seeded
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 
-CONFIG = "config.json"
 TASK = "bertine.json"
 
 #: What transformers calls the classifier of a text that may have many labels.
@@ -47,43 +45,6 @@ _HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
 _POOLED = frozenset({"nsp", "classifier", "choice"})
 # Heads on every token: with no others beside them there is no use for a pooler.
 _UNPOOLED = frozenset({"token_classifier"})
-# Heads whose outputs have names, the task's labels.
-_NAMED = ("classifier", "token_classifier")
-
-
-@dataclass
-class LoadReport:
-    """What became of the tensors of a file, by their names in Hugging Face's BERT.
-
-    Attributes:
-        loaded: in the file and in the model.
-        new: in the model only: initialized at random.
-        dropped: in the file only; they belong to a part that was not asked for.
-        unexpected: in the file only, and part of nothing known. Loading refuses such a file.
-        notes: part -> what to add to its name in the lines, e.g. "6 labels".
-    """
-
-    loaded: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def lines(self) -> list[str]:
-        """The four lines that loading prints."""
-        return [
-            f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}",
-            f"new (random): {_parts(self.new)}",
-            f"dropped: {_parts(self.dropped, self.notes)}",
-            f"unexpected (error): {', '.join(self.unexpected) or 'none'}",
-        ]
-
-
-def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
-    """The parts that tensors belong to, each once, in their order: "encoder, pooler"."""
-    order = ["encoder", "pooler", *HEAD_PARTS.values()]
-    parts = sorted({part_of(name) or name for name in names}, key=order.index)
-    return ", ".join((notes or {}).get(part, part) for part in parts) or "none"
 
 
 @dataclass
@@ -92,6 +53,8 @@ class LoadedModel:
 
     Attributes:
         model: in fp32 on the CPU, in evaluation mode.
+        config: its architecture.
+        tokenizer: of its vocabulary.
         task: from ``bertine.json``, or made of config.json's labels for a classifier that
             transformers saved; None when neither says anything.
         report: what became of the tensors.
@@ -145,7 +108,7 @@ def _problem_type(task: TaskInfo | None) -> str:
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
     """The names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1, ..."""
-    named = next((head for head in _NAMED if head in model.heads), None)
+    named = next((head for head in NAMED if head in model.heads), None)
     if named is None:
         return ()
     outputs = to_canonical(model.state_dict(), model.config)[f"{named}.weight"].shape[0]
@@ -230,8 +193,8 @@ def load_model(
     with torch.device("meta"):
         model = Model(settings.config, heads, add_pooler=pooler)
     renew = {HEAD_PARTS[head] for head in fresh}
-    keep, report = _compare(source, found, model, renew)
-    _fill(model, keep, seed)
+    keep, report = sort_tensors(source, found, model, renew)
+    fill(model, keep, seed)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
@@ -244,7 +207,10 @@ def model_folder(path: str | Path) -> Path:
     folder = Path(path)
     if not folder.is_dir():
         kind = "is a file" if folder.exists() else "does not exist"
-        raise BertineError(f"{folder}: {kind}; expected a model directory with {CONFIG}")
+        raise BertineError(
+            f"{folder}: {kind}; expected a model directory with {CONFIG} "
+            "(models are not downloaded)"
+        )
     if not (folder / CONFIG).exists():
         # The folder of a run holds its model directory.
         if (folder / "model" / CONFIG).exists():
@@ -254,6 +220,11 @@ def model_folder(path: str | Path) -> Path:
                 f"{folder}: is a run that has not finished; go on with it by --resume"
             )
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
+    if is_exported(folder):
+        raise BertineError(
+            f"{folder}: is an exported model, for predict, evaluate, embed and similar alone; give "
+            "the model directory that it was made of"
+        )
     return folder
 
 
@@ -276,7 +247,7 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
     """The task of ``bertine.json``; else what config.json says of a classifier, or that there is a
     head for spans."""
     classifier = "classifier" in present
-    named = not present.isdisjoint(_NAMED)
+    named = not present.isdisjoint(NAMED)
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
         regression = task.name == "regression"
@@ -311,7 +282,7 @@ def _heads_of_file(
     heads: dict[str, nn.Module] = {}
     config = settings.config
     outputs = 0
-    named = next((head for head in _NAMED if head in present), None)
+    named = next((head for head in NAMED if head in present), None)
     if named is not None:
         bias = found.get(f"{named}.bias")
         outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
@@ -334,93 +305,3 @@ def _heads_of_file(
         if "choice" in present:
             heads["choice"] = ClassificationHead(config, 1)
     return heads
-
-
-def _compare(
-    source: Path,
-    found: dict[str, Tensor],
-    model: Model,
-    renew: set[str],
-) -> tuple[dict[str, Tensor], LoadReport]:
-    """Sort the tensors of a file by what becomes of them; `renew` are parts not to be loaded.
-
-    Returns the tensors to load and the report.
-    """
-    expected = to_canonical(model.state_dict(), model.config)
-    wanted = {part_of(name) for name in expected}
-    report = LoadReport()
-    for head in _NAMED:
-        title = HEAD_PARTS[head]
-        old, now = found.get(f"{head}.weight"), expected.get(f"{head}.weight")
-        if old is None:
-            continue
-        labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
-        report.notes[title] = f"{title} ({labels})"
-        # Another number of classes over the same hidden size: a head for another task.
-        if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
-            renew = renew | ({title} if old.shape != now.shape else set())
-
-    keep: dict[str, Tensor] = {}
-    for name, tensor in found.items():
-        part = part_of(name)
-        if part is None or (part in wanted and part not in renew and name not in expected):
-            report.unexpected.append(name)
-        elif part not in wanted or part in renew:
-            report.dropped.append(name)
-        elif tensor.shape != expected[name].shape:
-            raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
-                f"{list(expected[name].shape)}"
-            )
-        elif not tensor.is_floating_point():
-            raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
-        else:
-            keep[name] = tensor
-            report.loaded.append(name)
-    if report.unexpected:
-        raise BertineError(_unexpected(source, report.unexpected))
-
-    partial = {part_of(name) for name in keep} | {"encoder"}
-    missing = [name for name in expected if name not in keep]
-    for name in missing:
-        if part_of(name) in partial:
-            count = sum(part_of(other) in partial for other in missing)
-            more = f" (and {count - 1} more)" if count > 1 else ""
-            raise BertineError(
-                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
-            )
-    report.new = missing
-    return keep, report
-
-
-def _unexpected(source: Path, names: list[str]) -> str:
-    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    if any(name.startswith("cls.predictions.decoder.") for name in names):
-        return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
-    return (
-        f"{source}: unexpected tensors: {listed}; they are no part of the BERT that {CONFIG} "
-        "describes. Correct that file, or save the encoder alone with transformers' BertModel"
-    )
-
-
-def _fill(model: Model, tensors: Mapping[str, Tensor], seed: int) -> None:
-    """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
-    weights = from_huggingface(tensors, model.config)
-    parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
-    if model.backbone.pooler is not None:
-        parts["backbone.pooler"] = model.backbone.pooler
-    for name, part in parts.items():
-        if any(key.startswith(name + ".") for key in weights):
-            continue
-        if any(parameter.is_meta for parameter in part.parameters()):
-            part.to_empty(device="cpu")
-        with seeded(seed, "new weights", name):
-            init_weights(part, model.config.initializer_range)
-        if isinstance(part, MlmHead):
-            nn.init.zeros_(part.bias)
-    # A copy: what was read may share memory with the file or with another tensor.
-    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in weights.items()}
-    model.load_state_dict(copies, strict=False, assign=True)
-    empty = [n for n, t in model.state_dict(keep_vars=True).items() if t.is_meta]
-    if empty:
-        raise RuntimeError(f"weights left without values: {', '.join(empty)}")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -311,18 +311,22 @@ def test_mistakes_write_nothing(
         export(model, out, format="torch", int8=True)
     with pytest.raises(BertineError, match="max_length is 41, but the model has positions for 40"):
         export(model, out, max_length=41)
+    for length in (0, 2):
+        with pytest.raises(BertineError, match=f"max_length {length} leaves no room for text"):
+            export(model, out, max_length=length)
     with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
         export(model, model)
     monkeypatch.setattr(export_module, "find_spec", lambda name: None)
     with pytest.raises(BertineError, match=r"pip install 'bertine\[onnx\]'"):
         export(model, out)
     # A graph that answers otherwise is not handed out.
-    monkeypatch.setattr(export_module, "torch_runner", wrong)
-    with pytest.raises(BertineError, match="answers otherwise than the model"):
-        export(model, out, format="torch")
+    for by in (0.1, np.nan):
+        monkeypatch.setattr(export_module, "torch_runner", partial(wrong, by))
+        with pytest.raises(BertineError, match="answers otherwise than the model"):
+            export(model, out, format="torch")
     assert not out.exists()
 
 
-def wrong(path: Path) -> Callable[[Any], list[np.ndarray]]:
+def wrong(by: float, path: Path) -> Callable[[Any], list[np.ndarray]]:
     run = torch_runner(path)
-    return lambda inputs: [output + 0.1 for output in run(inputs)]
+    return lambda inputs: [output + by for output in run(inputs)]

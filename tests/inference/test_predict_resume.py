@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
@@ -20,6 +21,7 @@ from bertine.inference.predictor import Predictor
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.classification import TextClassification
+from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.text.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
@@ -199,7 +201,7 @@ def test_stopped_just_after_the_rows_became_the_output(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr("bertine.inference.unfinished._sync", stopped)
+        patch.setattr("bertine.inference.unfinished.sync_folder", stopped)
         with pytest.raises(Stopped):
             predict(predictor, table, out)
     whole = out.read_bytes()
@@ -260,9 +262,29 @@ def test_parquet_out_keeps_types(predictor: Predictor, tmp_path: Path) -> None:
     assert pq.read_table(again).column_names[-2:] == ["predicted_label", "predicted_probability"]
 
 
-def test_parquet_out_of_values_without_a_common_type(predictor: Predictor, tmp_path: Path) -> None:
+def test_where_there_is_no_answer_there_is_no_place(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = SpanExtraction(max_length=24, limits=SpanLimits(max_question_length=8))
+    torch.manual_seed(5)
+    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    source = tmp_path / "in.csv"
+    source.write_text("question,context\nthe cat,the cat sat\nthe dog,\n")
+    for name in ("out.csv", "out.jsonl", "out.parquet"):
+        predict(predictor, source, tmp_path / name)
+    answers = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert isinstance(answers[0]["answer_start"], int)
+    assert (answers[1]["answer"], answers[1]["answer_start"]) == ("", None)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == answers
+    assert (tmp_path / "out.csv").read_text().splitlines()[2] == "the dog,,,,0.0"
+
+
+def test_parquet_out_of_values_without_a_common_type(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
     source.write_text('{"text": "good", "x": 1}\n{"text": "bad", "x": "one"}\n')
-    with pytest.raises(BertineError, match=r"no Parquet type in common .* name the output \.jsonl"):
-        predict(predictor, source, out)
-    assert not out.exists()
+    predict(predictor, source, out)
+    assert pq.read_table(out).column("x").to_pylist() == ["1", '"one"']
+    assert "no Parquet type holds all values of 'x', so they are" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import torch
 
 import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
+from bertine.inference.embedder import Embedder
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
@@ -84,6 +85,8 @@ def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: 
         Predictor.load(pretrained)
     with pytest.raises(BertineError, match="unknown device 'gpu9'"):
         Predictor.load(classifier, "gpu9")
+    with pytest.raises(BertineError, match="'int8' is for the CPU; choose bf16 or fp32"):
+        Predictor.load(classifier, "meta", "int8")  # as on a GPU
     with pytest.raises(BertineError, match="precision 'fp17'"):
         Predictor.load(classifier, "cpu", "fp17")
 
@@ -154,6 +157,39 @@ def test_plain_text_to_stdout(
     text = "\n".join(report.lines())
     assert "1 of 3 texts were cut at 24 pieces (9 pieces lost)" in text
     assert "1 of 3 texts are empty" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("in.csv", 'text,id\n"good, cat",1\nbad,2\n'),
+        ("in.tsv", "text\tid\ngood, cat\t1\nbad\t2\n"),
+        ("in.txt", "good, cat\nbad\n"),
+        ("in.jsonl", '{"text": "good, cat", "id": [1]}\n{"text": "bad", "id": null}\n'),
+    ],
+)
+def test_the_output_is_what_its_name_says(
+    predictor: Predictor, tmp_path: Path, name: str, text: str
+) -> None:
+    source = tmp_path / name
+    source.write_text(text)
+    expected = [(p.label, "good, cat") for p in predictor.predict(["good, cat"])]
+    expected += [(p.label, "bad") for p in predictor.predict(["bad"])]
+    predict(predictor, source, tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["label"], row["text"]) for row in rows] == expected
+    assert [type(row["probability"]) for row in rows] == [float, float]
+    if name == "in.jsonl":
+        refused = ["out.csv", "out.tsv", "out.xlsx"]
+    else:
+        predict(predictor, source, tmp_path / "out.csv")
+        with open(tmp_path / "out.csv", encoding="utf-8", newline="") as handle:
+            assert [(row["label"], row["text"]) for row in csv.DictReader(handle)] == expected
+        refused = ["out.zip"] if name == "in.tsv" else ["out.zip", "out.tsv"]
+    for out in refused:
+        with pytest.raises(BertineError, match=rf"{out}: rows of .* not written as"):
+            predict(predictor, source, tmp_path / out)
+        assert not (tmp_path / out).exists()
 
 
 def test_a_row_is_cut_once_however_many_of_its_choices_are(
@@ -295,3 +331,19 @@ def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     with pytest.raises(BertineError, match="'regression' answers without probabilities; leave out"):
         predict(ours, tmp_path / "in.txt", tmp_path / "out.txt", all_probabilities=True)
+
+
+def test_what_is_no_text_is_told_by_its_number(predictor: Predictor, classifier: Path) -> None:
+    nan = float("nan")
+    for gap, shown in ((None, "None"), (nan, "nan"), (5, "5"), (b"a", "b'a'")):
+        with pytest.raises(BertineError, match=rf"^input:2: {shown} \(\w+\) is no text; give a"):
+            predictor.predict(["a cat", gap])  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:1: nan "):
+        predictor.predict([("a cat", nan)])  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:5: None "):
+        list(predictor.stream(["a"] * 4 + [None], hold=2))  # type: ignore[list-item]
+    with pytest.raises(BertineError, match=r"^input:3: 2 texts, but the model takes 1"):
+        list(predictor.stream(["a", "a", ("a", "b")], hold=2))
+    embedder = Embedder.load(classifier, device="cpu", precision="fp32")
+    with pytest.raises(BertineError, match=r"^input:2: nan "):
+        embedder(["a cat", nan])  # type: ignore[list-item]

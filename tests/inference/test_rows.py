@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertine.errors import BertineError
-from bertine.inference.rows import chunks, joined, unused
+from bertine.inference.rows import chunks, joined, lines_of_file, unused
 from bertine.tasks.tables import Row
 
 
@@ -39,3 +42,14 @@ def test_what_is_added_takes_no_name_that_is_there() -> None:
     assert row.values == {"text": "a"}
     with pytest.raises(BertineError, match=r"in\.csv:7: has a key 'text', but the first row has"):
         joined("in.csv", row, {"text": 1})
+
+
+def test_how_many_lines_are_to_come_is_known_where_it_can_be(tmp_path: Path) -> None:
+    table = pa.table({"text": [str(number) for number in range(2500)]})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=1000)
+    (tmp_path / "in.csv").write_text("text\n" + "a\n" * 7)
+    (tmp_path / "in.csv.gz").write_bytes(b"packed\n")
+    assert lines_of_file(tmp_path / "in.parquet") == 2500
+    assert lines_of_file(tmp_path / "in.csv") == 8
+    assert lines_of_file(tmp_path / "in.csv.gz") is None
+    assert lines_of_file("-") is None

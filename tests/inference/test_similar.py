@@ -46,7 +46,7 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     assert [each.text for each in found.found] == [texts[row] for row in order]
     assert [each.score for each in found.found] == pytest.approx(cosines[order], abs=1e-5)
     assert {each.row for each in found.found[:2]} == {11 + 1, 30 + 1}
-    assert len(found.lines()) == 9
+    assert found.lines()[9:] == found.notes == ["3 of 40 texts are empty"]
     assert found.lines()[0].endswith(texts[order[0]])
 
     embed(embedder, source, tmp_path / "v.npy", show_progress=False)
@@ -70,6 +70,12 @@ def test_fewer_rows_than_asked_for(embedder: Embedder, tmp_path: Path) -> None:
     assert [each.text for each in found.found] == ["a dog", "a cat"]
     assert found.found[0].score == pytest.approx(1.0)
     assert found.found[0].score <= 1.0
+
+
+def test_empty_texts_are_counted(embedder: Embedder, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "", "  "])
+    found = similar("a dog", source, model=embedder, show_progress=False)
+    assert found.notes == ["2 of 3 texts are empty"]
 
 
 def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:

@@ -81,6 +81,53 @@ def test_rows_become_parquet_by_the_name_of_the_output(
 def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text("cat O\ndog O\n")
-    with pytest.raises(BertineError, match=r"out\.parquet: the tags of a column file are one more"):
-        predict(predictor, source, tmp_path / "out.parquet")
+    for name in ("out.parquet", "out.jsonl"):
+        with pytest.raises(BertineError, match=rf"{name}: the tags of a column file are one more"):
+            predict(predictor, source, tmp_path / name)
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("null", "null"), ("[1]", "a list"), ("7", "a number")]
+)
+def test_what_is_no_text_is_called_so(
+    predictor: Predictor, tmp_path: Path, value: str, kind: str
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "the cat"}}\n{{"text": {value}}}\n')
+    with pytest.raises(BertineError, match=rf"in\.jsonl:2: 'text' is {kind}, but must be a text"):
+        predict(predictor, source, tmp_path / "out.jsonl")
+
+
+def test_json_lines_are_not_named_as_another_format(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("the cat sat\n")
+    with pytest.raises(BertineError, match=r"out\.csv: rows of JSON lines .* not written as \.csv"):
+        predict(predictor, source, tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", 'id,text\n1,"the old cat, sleeps"\n'),
+        ("in.tsv", "id\ttext\n1\tthe old cat sleeps\n2\tthe dog barks\n"),
+    ],
+)
+def test_a_table_of_texts_is_neither_columns_nor_plain_text(
+    name: str, content: str, predictor: Predictor, tmp_path: Path
+) -> None:
+    path, out = tmp_path / name, tmp_path / "out.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(BertineError, match=rf"{name}: is a table of texts by its name .* or text"):
+        predict(predictor, path, out, show_progress=False)
+    assert not out.exists()
+    predict(predictor, path, out, format="text", show_progress=False)
+    assert len(rows_of(out)) == len(content.splitlines())
+
+
+def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -> None:
+    path, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    path.write_text("# a comment with\ta tab\n1\tNew York\tO\n2\tsleeps\tO\n3\t.\tO\n")
+    predict(predictor, path, out, word_column=2, show_progress=False)
+    assert [line.count("\t") for line in out.read_text().splitlines()] == [1, 3, 3, 3]

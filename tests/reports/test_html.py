@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bertine.demo.curves import training_curves
 from bertine.errors import BertineError
 from bertine.reports import plots
 from bertine.reports.html import (
@@ -79,7 +80,7 @@ def whole_report(text: str = "some text") -> Report:
             Section(
                 text,
                 [
-                    Figures.of_curves(plots.training_curves(log, unigram_entropy=6.25)),
+                    Figures.of_curves(training_curves(log, unigram_entropy=6.25)),
                     Heat([text, "b"], [[1, 2], [0, 4]], text),
                     Figures([Figure(text, plots.confusion([text, "b"], [[1, 2], [3, 4]]), text)]),
                     Figures([Figure(text, plots.comparison([plots.Bar(text, 0.5)]), text, text)]),
@@ -150,7 +151,7 @@ def test_given_numbers_are_shown() -> None:
             Section(
                 "s",
                 [
-                    Figures.of_curves(plots.training_curves(log, unigram_entropy=6.324)),
+                    Figures.of_curves(training_curves(log, unigram_entropy=6.324)),
                     Figures([Figure("f", plots.comparison(bars), "a")]),
                     Figures([Figure("g", plots.confusion(["x", "y"], [[5071, 2], [3, 914]]), "a")]),
                     FilledMasks([FilledMask("a ", " b", [Candidate("wife", 0.0423)], "wife")]),
@@ -173,7 +174,7 @@ def test_an_empty_and_a_very_short_log_give_a_page(points: int, tmp_path: Path) 
         {"step": s, "mlm_loss": 5.0, "nsp_accuracy": 0.5, "learning_rate": 0.0}
         for s in range(points)
     ]
-    curves = plots.training_curves(log, unigram_entropy=None)
+    curves = training_curves(log, unigram_entropy=None)
     report = Report("t", sections=[Section("Pre-training", [Figures.of_curves(curves)])])
     render_report(tmp_path / "r.html", report)
     words = Page((tmp_path / "r.html").read_text(encoding="utf-8")).words

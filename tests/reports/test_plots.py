@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from bertine.demo.curves import training_curves
 from bertine.reports import plots
 
 
@@ -74,7 +75,7 @@ def test_the_last_value_is_lettered(value: float, percent: bool, expected: str) 
 
 def test_values_that_are_not_numbers_leave_a_gap_not_an_error() -> None:
     log = [{"step": 1, "mlm_loss": float("nan")}, {"step": 2, "mlm_loss": 3.5}, {"step": 3}]
-    curves = plots.training_curves(log, unigram_entropy=6.0)
+    curves = training_curves(log, unigram_entropy=6.0)
     assert [c.title for c in curves] == ["MLM loss"]
     assert "3.5" in text_of(curves[0].svg)
 

@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from bertine.serving.served import Served
 from bertine.serving.service import Service
 
 from .models import TASKS, write_task_model
+
+#: A request of a text.
+BODY = json.dumps({"texts": ["the cat"]}).encode()
 
 
 @dataclass
@@ -43,8 +46,8 @@ class Answer:
     def message(self) -> str:
         """Of an error, whose shape is checked."""
         error = self.json["error"]
-        assert set(error) == {"message", "type", "code"}
-        assert error["code"] == self.status
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["code"] == str(self.status)
         assert "\n" not in error["message"]
         return str(error["message"])
 
@@ -98,6 +101,16 @@ def read_all(connection: socket.socket) -> bytes:
         while part := connection.recv(65536):
             found += part
     return found
+
+
+def status(raw: bytes) -> int:
+    """Of an answer as it came."""
+    return int(raw.split(b" ", 2)[1])
+
+
+def fine(client: Client) -> bool:
+    """Whether it answers as usual."""
+    return client("/predict", {"texts": ["the cat"]}).status == 200
 
 
 def post(path: str, body: bytes, *headers: str, length: int | None = None) -> bytes:
@@ -167,6 +180,46 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def ask(models: dict[str, Path]) -> Iterator[Client]:
     """A server with the usual bounds over all the models."""
     with running(models) as client:
+        yield client
+
+
+class Held:
+    """Holds a model back, and tells how many batches have begun."""
+
+    def __init__(self, client: Client, name: str = "text", operation: str = "predict") -> None:
+        self.operations = client.service.batchers[name].operations
+        self.operation, self.usual = operation, self.operations[operation]
+        self.gate, self.begun = threading.Event(), 0
+
+    def _wait(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        self.begun += 1
+        assert self.gate.wait(20)
+        return self.usual(inputs)
+
+    def __enter__(self) -> Held:
+        self.operations[self.operation] = self._wait  # type: ignore[index]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.gate.set()
+        self.operations[self.operation] = self.usual  # type: ignore[index]
+
+
+@pytest.fixture(scope="module")
+def tight(models: dict[str, Path]) -> Iterator[Client]:
+    """A server with bounds that are soon met."""
+    with running(
+        {"text": models["text"], "fill-mask": models["fill-mask"]},
+        max_body_bytes=2000,
+        max_texts=4,
+        max_characters=50,
+        max_queue=8,
+        max_connections=6,
+        request_timeout=1.5,
+        read_timeout=0.5,
+        explain_characters=20,
+        max_masks=2,
+    ) as client:
         yield client
 
 

@@ -16,7 +16,10 @@ import toys
 from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
+from bertine.modeldir import load_model, save_model
+from bertine.models.model import Model
+from bertine.serving.limits import Limits
+from bertine.serving.served import Served
 
 from .conftest import Client, running
 
@@ -131,6 +134,13 @@ def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
     return torch.stack(rows).numpy()
 
 
+def longest_of(ask: Client, kind: str) -> int:
+    """The longest text that the model makes a vector of, in pieces."""
+    embedder = ask.service.models[kind].embedder
+    assert embedder is not None
+    return embedder.max_length
+
+
 @pytest.mark.parametrize("kind", ["text", "tagging", "fill-mask"])
 def test_vectors_are_means_of_the_last_layer(
     kind: str, ask: Client, models: dict[str, Path]
@@ -139,6 +149,8 @@ def test_vectors_are_means_of_the_last_layer(
     expected = mean_vectors(models[kind], texts)
     answer = ask("/embed", {"texts": texts, "model": kind}).json
     assert answer["dimensions"] == 32
+    pieces = len(LONG.split())
+    assert answer["pieces_cut"] == [0, 0, pieces + 2 - min(pieces + 2, longest_of(ask, kind))]
     np.testing.assert_allclose(answer["vectors"], expected, atol=2e-5)
     unit = ask("/embed", {"texts": texts, "model": kind, "normalize": True}).json["vectors"]
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
@@ -201,6 +213,39 @@ def test_what_sentence_transformers_says_of_vectors_holds(
     assert "dense: no vectors: " in capsys.readouterr().err
 
 
+def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
+    folder = write_modules(tmp_path / "pet", "Pooling")
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    for file in [each for each in folder.iterdir() if each.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(inner / file.name)
+    text = (folder / "modules.json").read_text()
+    (folder / "modules.json").write_text(text.replace('"path": ""', '"path": "0_Transformer"'))
+    served = Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
+    assert served.embedder is not None
+    assert served.embedder.model is served.model.model
+    assert served.embedder.max_length == 8
+    expected = Embedder.load(folder, precision="fp32").embed([LONG])
+    (found,) = served.operations["embed"]([LONG])
+    np.testing.assert_allclose(found.vector, expected[0], atol=2e-5)
+
+
+def test_the_start_says_what_a_model_does_and_in_which_precision(
+    tmp_path: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(tmp_path / "encoder", Model(toys.config(), {}), toys.tokenizer())
+    for folder, said in (
+        (models["text"], "explain, predict; predictions in fp32, vectors in fp32"),
+        (models["fill-mask"], "explain, fill-mask; masks in fp32, vectors in fp32"),
+        (tmp_path / "encoder", "attention, embed; vectors in fp32"),
+    ):
+        Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
+        assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
 def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:
     texts = [SENTENCE, "the soup"]
     plain = ask("/v1/embeddings", {"input": texts, "model": "text", "user": "somebody"})
@@ -218,6 +263,9 @@ def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> N
     ).json["data"]
     row = np.frombuffer(base64.b64decode(packed[0]["embedding"]), "<f4")
     np.testing.assert_allclose(row, expected[1], atol=2e-5)
+    # As LiteLLM sends it.
+    null = ask("/v1/embeddings", {"input": texts, "model": "text", "encoding_format": None})
+    assert null.json == found
 
 
 def test_models_tell_what_they_can(ask: Client) -> None:

@@ -16,6 +16,8 @@ from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.serving.explain import Explainable, Explainer
 from bertine.tasks import task_class
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Example, Examples
 
 from .conftest import Client
 
@@ -121,6 +123,28 @@ def test_long_texts_are_cut_and_counted(ask: Client) -> None:
             found = ask(path, {"text": "[MASK] " + "cat " * 99, "model": model}).json
             assert len(found["tokens"]) == longest
             assert found["pieces_cut"] == 102 - longest
+
+
+@pytest.mark.parametrize("mode", ["tail", "head-tail", "windows"])
+def test_of_a_long_text_what_the_task_reads_is_looked_at(mode: str) -> None:
+    task = TextClassification(("animal", "dish"), ("text",), "label", 16, long_text=mode)
+    torch.manual_seed(0)
+    model, tokenizer = Model(toys.config(), task.heads(toys.config())).eval(), toys.tokenizer()
+    look = Explainer(model, tokenizer, task, 96)
+    text = " ".join(toys.sentence(topic, "warm") for topic in toys.TOPICS)
+    first = task.featurize(Examples("texts", ("text",), None, [Example((text,))]), tokenizer)[0]
+    found = look(Explainable(text))
+    tokens = [token["token"] for token in found["tokens"]]
+    assert tokens == [tokenizer.tokens[index] for index in first.input_ids]
+    for token in found["tokens"][1:-1]:
+        assert text[token["begin"] : token["end"]] == token["token"]
+    assert found["pieces_cut"] == len(text.split()) - 14
+    with torch.no_grad():
+        outputs = task.outputs(model, task.collate([first], 0))[0]
+    assert found["answer"] == task.labels[int(outputs.argmax())]
+    # What fits is looked at as it is.
+    assert look(Explainable(SENTENCE))["pieces_cut"] == 0
+    assert len(look(Explainable(SENTENCE, None, 0, 0))["tokens"]) == len(SENTENCE.split()) + 2
 
 
 def test_a_model_without_second_texts_takes_none(tmp_path: Path) -> None:

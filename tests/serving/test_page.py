@@ -95,7 +95,7 @@ def test_labels_with_bars(page: Any, ask: Client) -> None:
     assert text.startswith(expected["label"])
     for label, chance in expected["probabilities"].items():
         row = page.locator("#result li", has_text=label)
-        assert f"{100 * chance:.1f} %" in row.inner_text()
+        assert f"{100 * chance:.1f}\u00a0%" in row.inner_text()
         width = row.locator(".fill").evaluate("e => e.offsetWidth / e.parentElement.offsetWidth")
         assert width == pytest.approx(chance, abs=0.03)
 
@@ -116,6 +116,8 @@ def test_an_answer_is_marked_in_its_passage(page: Any, ask: Client) -> None:
     ).json["predictions"]
     assert page.inner_text("#result mark") == expected["answer"]
     assert page.inner_text("#result .text") == context
+    assert "cut off" not in page.inner_text("#result")
+    assert "The question is longer than" in asked(page, "spans", context, context)
 
 
 def test_entities_are_coloured_in_the_text(page: Any, ask: Client) -> None:
@@ -124,7 +126,7 @@ def test_entities_are_coloured_in_the_text(page: Any, ask: Client) -> None:
     marks = page.locator("#result mark")
     assert marks.count() == len(expected["entities"]) > 0
     for number, entity in enumerate(expected["entities"]):
-        assert marks.nth(number).inner_text() == f"{entity['text']}{entity['type']}"
+        assert marks.nth(number).inner_text() == f"{entity['text']}\u00a0{entity['type']}"
     colours = marks.evaluate_all("all => all.map(e => getComputedStyle(e).borderTopColor)")
     types = [entity["type"] for entity in expected["entities"]]
     assert len(set(zip(types, colours, strict=True))) == len(set(types)) == len(set(colours))
@@ -174,6 +176,19 @@ def test_looking_inside(page: Any) -> None:
     picture(page, "inside")
 
 
+def test_of_a_long_text_a_part_is_looked_into_and_that_is_said(page: Any) -> None:
+    for text, part in ((SENTENCE, False), (f"{SENTENCE} " * 60, True)):
+        asked(page, "text", text)
+        page.click("#lean")
+        page.wait_for_selector("#leaned .tokens")
+        assert ("a part of it is looked into" in page.inner_text("#leaned")) == part
+    context = f"{SENTENCE} " * 40
+    asked(page, "spans", "where is the cat", context)
+    page.click("#attend")
+    page.wait_for_selector("#attention svg")
+    assert "a part of it is looked into" in page.inner_text("#attention")
+
+
 def test_what_is_typed_is_text_and_never_a_part_of_the_page(page: Any) -> None:
     asked(page, "spans", HOSTILE, HOSTILE)
     asked(page, "tagging", HOSTILE)
@@ -187,7 +202,7 @@ def test_mistakes_are_said(page: Any) -> None:
     page.select_option("#model", "fill-mask")
     page.fill("#text0", "no mask")
     page.click("#ask")
-    page.wait_for_function("document.querySelector('#alert').textContent")
+    page.wait_for_function("() => document.querySelector('#alert').textContent")
     assert "has no [MASK]" in page.inner_text("#alert")
     assert page.is_enabled("#ask")
 
@@ -207,14 +222,45 @@ def test_all_of_it_by_keyboard(page: Any) -> None:
     page.wait_for_selector("#result:not([hidden])")
 
 
+def test_the_focus_stays_and_the_answer_is_read_out(page: Any) -> None:
+    page.wait_for_selector("#ask")
+    for button, said in (
+        ("ask", "Answer: "),
+        ("lean", "Leaned on most: "),
+        ("attend", "Attention"),
+    ):
+        page.focus(f"#{button}")
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "s => document.querySelector('#said').textContent.startsWith(s)", arg=said
+        )
+        assert page.evaluate("document.activeElement.id") == button
+        assert page.is_enabled(f"#{button}")
+    # What is asked for at the same time is all shown.
+    page.click("#ask")
+    page.wait_for_function("() => !document.querySelector('#leaned').firstChild")
+    page.evaluate("for (const id of ['lean', 'attend']) document.getElementById(id).click()")
+    page.wait_for_selector("#leaned .tokens")
+    page.wait_for_selector("#attention svg")
+
+
 def test_the_page_asks_for_the_key(browser: Any, models: dict[str, Path]) -> None:
     with running({"text": models["text"]}, api_key="sesame") as client:
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{client.port}/")
         page.wait_for_selector("#key:not([hidden])")
+        picture(page, "key")
+        assert page.inner_text("#alert") == ""  # nothing has gone wrong yet
+        assert page.evaluate("document.activeElement.id") == "secret"
+        for wrong in ("open", "\u043a\u043b\u044e\u0447"):  # the second cannot be in a header
+            page.fill("#secret", wrong)
+            page.keyboard.press("Enter")
+            page.wait_for_function("() => document.querySelector('#alert').textContent")
+            assert page.inner_text("#alert") == "This is not the key of this server."
         page.fill("#secret", "sesame")
         page.keyboard.press("Enter")
         page.wait_for_selector("#ask")
+        assert page.inner_text("#alert") == ""
         assert asked_label(page) in ("animal", "dish")
         page.close()
 

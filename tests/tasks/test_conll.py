@@ -137,6 +137,17 @@ def test_malformed_sequences_are_counted_and_read_as_conlleval_does(tmp_path: Pa
     ]
 
 
+def test_bilou_is_called_so(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.conll", "a\tB-x\nb\tL-x\nc\tU-y\nd\tO\ne\tI-x\n")
+    examples = read_sentences(path)
+    assert examples.items[0].tags == ("B-x", "I-x", "B-y", "O", "B-x")
+    assert examples.notes == [
+        f"{path}: the tags are BILOU; they are read as IOB2",
+        f"{path}: 1 of 5 tags do not keep the rules of BILOU; entities are read as conlleval reads "
+        "them",
+    ]
+
+
 def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     path = file(tmp_path / "a.conll", "a\tB-x\nb\tb-x\nc\tI-x\nd\tO\n")
     examples = read_sentences(path)
@@ -150,6 +161,18 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     assert "1 of 4 tags mark no entity (such as 'L-x')" in both.notes[0]
     parts = file(tmp_path / "b.conll", "a\tDT\nb\tNN\nc\tO\n")
     assert read_sentences(parts).notes == []
+
+
+def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
+    path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
+    with pytest.raises(
+        BertineError, match=r"ner\.csv: is a table of texts by its name .* columns\)"
+    ):
+        read_sentences(path)
+    file(path, "a B-x\nb O\n")
+    assert read_sentences(path).items[0].words == ("a", "b")
+    file(path, "a, NN\nb, VB\n")
+    assert read_sentences(path, format="columns").items[0].words == ("a,", "b,")
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:

@@ -70,13 +70,22 @@ def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
     path.write_text('{"text": "x", "labels": ["a|b", "c"]}\n{"text": "y", "labels": []}\n')
     examples, _ = read_label_sets(path)
     assert [item.label for item in examples.items] == [joined(["a|b", "c"]), ""]
-    # As data sets of the Hugging Face hub often have them; alone they may be numbers, too.
-    path.write_text('{"text": "x", "labels": [3, 10]}\n{"text": "y", "labels": 3}\n')
+    path.write_text('{"text": "x", "labels": [3, 27]}\n{"text": "y", "labels": []}\n')
     examples, _ = read_label_sets(path)
-    assert [item.label for item in examples.items] == [joined(["3", "10"]), "3"]
+    assert [item.label for item in examples.items] == [joined(["3", "27"]), ""]
     path.write_text('{"text": "x", "labels": ["a", null]}\n')
-    with pytest.raises(BertineError, match=r"jsonl:1: the label 'labels' is null"):
+    with pytest.raises(BertineError, match=r"train.jsonl:1: 'labels' holds null, but a list of"):
         read_label_sets(path)
+
+
+@pytest.mark.parametrize("cell", ["\"['a', 'b']\"", '"[1, 2]"', "[]"])
+def test_lists_written_as_texts_are_no_labels(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(f"text,labels\none,a\ntwo,{cell}\n", encoding="utf-8")
+    with pytest.raises(BertineError, match=r"train.csv:3: 'labels' is .*, a list written as a"):
+        read_label_sets(path)
+    examples, _ = read_label_sets(path, separator="/")
+    assert [item.label for item in examples.items] == ["a", cell.strip('"')]
 
 
 @pytest.mark.parametrize(

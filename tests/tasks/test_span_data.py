@@ -139,6 +139,9 @@ def test_a_test_file_has_no_labels(tmp_path: Path) -> None:
     unknown = {"id": "a", "question": "When?"}
     examples = read_squad(write(tmp_path / "test.json", squad(unknown)))
     assert examples.items[0].label is None
+    silent = [unknown | {"is_impossible": given} for given in (True, False)]
+    examples = read_squad(write(tmp_path / "test.json", squad(*silent)))
+    assert [item.label for item in examples.items] == [Gold((), None, True), None]
     broken = squad(question("a") | {"answers": "hidden"})
     assert len(read_squad(write(tmp_path / "test.json", broken), answers=False)) == 1
 
@@ -283,6 +286,20 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
         read_span_splits(path, official=False, seed=0, label_column="answer")
     train, validation = read_span_splits(path, official=False, seed=0)
     assert [item.id for item in validation.items] == ["dev2.0"]
+
+
+def test_a_folder_of_ones_own_may_hold_json(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        write(tmp_path / f"{part}.json", squad(question(part, ("oil", 4))))
+    for official in (True, False):
+        train, validation = read_span_splits(tmp_path, official=official, seed=0)
+        assert [item.id for item in train.items] == ["train"]
+        assert [item.id for item in validation.items] == ["val"]
+    assert [item.id for item in read_span_evaluation(tmp_path).items] == ["val"]
+    table = "id,question,context,answer\n"
+    (tmp_path / "train.csv").write_text(table + "".join(f"{i},a,b c{i},b\n" for i in range(9)))
+    train, _ = read_span_splits(tmp_path, official=False, seed=0)
+    assert train.source.startswith(f"{tmp_path / 'train.csv'}")
 
 
 def test_what_is_held_out_shares_no_context(tmp_path: Path) -> None:

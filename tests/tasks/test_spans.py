@@ -161,6 +161,34 @@ def test_the_notes_count_windows_and_cut_questions() -> None:
     assert short.notes(short.featurize(examples, toys.tokenizer())) == []
 
 
+def test_the_notes_count_gold_answers_that_cannot_be_given() -> None:
+    context = " ".join(["the old cat sleeps in the sofa ."] * 4)
+    answers = [context[:33], "cat", None, context]  # of 8, 1 and 32 pieces
+    raws = [
+        RawQuestion(str(line), line, "the cat", context, [(text, None)] if text else [])
+        for line, text in enumerate(answers)
+    ]
+    examples = span_examples("own.csv", ("question", "context"), "answer", raws, v2=True)
+
+    listed: list[tuple[str, str]] = []
+
+    def notes(max_length: int, limits: SpanLimits) -> list[str]:
+        task = SpanExtraction.from_examples(examples, max_length=max_length, limits=limits)
+        features = task.featurize(examples, toys.tokenizer())
+        for entry in task.extra_files([(examples, features)])["not_aligned.json"]:
+            listed.append((entry["answer"], entry["found"]))
+        return task.notes(features)
+
+    # Of 10 pieces to a window, 6 are in the next one too.
+    several, nowhere, long = notes(15, SpanLimits(4, 2, 7))
+    assert "4 of 4 contexts are longer" in several
+    assert nowhere.startswith("1 of 4 gold answers are whole in no window, which is trained as if")
+    assert long.startswith("2 of 4 gold answers have more than 7 pieces, the most that an answer")
+    assert listed == [(context, "whole in no window")]
+    assert notes(40, SpanLimits(4, 2, 32)) == []
+    assert len(listed) == 1
+
+
 # Scores
 
 

@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.tasks.examples import read_examples
 from bertine.tasks.layout import Layout
 from bertine.tasks.table_writer import open_writer
-from bertine.tasks.tables import Table, read_rows
+from bertine.tasks.tables import Table
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -33,7 +33,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def rows_of(path: Path, **options: Any) -> list[dict[str, Any]]:
+def rows_of(path: Path | str, **options: Any) -> list[dict[str, Any]]:
     with Table(path, **options) as table:
         return [row.values for row in table]
 
@@ -166,7 +166,7 @@ def test_json_lines_are_told_by_their_first_line(tmp_path: Path) -> None:
 
 def test_stdin_is_read_once_as_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text,label\na,b\n")))
-    assert [row.values for row in read_rows("-")] == [{"text": "a", "label": "b"}]
+    assert rows_of("-") == [{"text": "a", "label": "b"}]
 
 
 @pytest.mark.parametrize(("delimiter", "quoted"), [(";", False), ("\t", False), (",", True)])
@@ -211,6 +211,11 @@ def test_a_missing_column_is_named_with_the_nearest_and_all(tmp_path: Path) -> N
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl:2: not valid JSON"),
         ("a.jsonl", b"[1, 2]\n", "a.jsonl:1: a list, but JSON lines have one object"),
         ("a.jsonl", b"[" * 100_000, "a.jsonl:1: not valid JSON"),
+        (
+            "a.jsonl",
+            b'{"text": "\\u00e9", "x": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+            "a.jsonl:1: lists and objects in each other too deeply",
+        ),
         ("a.csv", "text,label\n".encode("utf-16"), "a.csv:1: the file is UTF-16"),
     ],
 )

@@ -214,6 +214,23 @@ def test_tags_of_a_model_in_iob1_are_known() -> None:
     assert features[0].tags.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("labels", "guess"),
+    [
+        (("O", "I-x", "B-y", "I-y"), ("I-x", "I-x", "O", "B-y")),
+        (("O", "B-x", "I-x", "E-x", "S-x", "S-y"), ("B-x", "E-x", "O", "S-y")),
+        (("O", "I"), ("I", "I", "O", "I")),
+    ],
+)
+def test_words_tagged_in_another_scheme_are_right_where_their_entities_are(
+    labels: tuple[str, ...], guess: tuple[str, ...]
+) -> None:
+    typed = guess[0] != "I"
+    truth = ("B-x", "I-x", "O", "B-y") if typed else ("B", "I", "O", "B")
+    scores = Tagging(labels).metrics([Tags(guess, (1.0,) * 4)], [truth])
+    assert scores == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
+
+
 def test_scores_and_the_report() -> None:
     task = Tagging(("O", "B-x", "I-x", "B-y", "I-y"))
     truth = [("B-x", "I-x", "O"), ("B-y", "O")]

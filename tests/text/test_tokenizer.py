@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.errors import BertineError
-from bertine.text import tokenizer as tokenizer_module
+from bertine.text import bounded
 from bertine.text.tokenizer import Tokenizer, _longest_first
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
@@ -76,9 +76,9 @@ def test_offsets_of_a_text_in_parts_are_those_of_the_whole(uncased, monkeypatch)
     )
     whole = uncased.encode(text)
     plain = uncased.encode_plain([text, "short", "", text])
-    monkeypatch.setattr(tokenizer_module, "_CHARS_OF_A_PART", 7)
-    monkeypatch.setattr(tokenizer_module, "_CHARS_AT_A_TIME", 50)
-    assert len(list(uncased._cuts(text))) > 100
+    monkeypatch.setattr(bounded, "_CHARS_OF_A_PART", 7)
+    monkeypatch.setattr(bounded, "_CHARS_AT_A_TIME", 50)
+    assert len(list(uncased._bounded._cuts(text))) > 100
     parts = uncased.encode(text)
     assert parts == whole
     for encoding in (whole, parts):
@@ -93,7 +93,7 @@ def test_no_piece_crosses_a_place_to_cut(published, name):
     @settings(deadline=None)
     @given(st.lists(st.one_of(st.sampled_from(CUTS), ANY), max_size=30).map("".join))
     def check(text):
-        ends = [match.end() for match in tokenizer._cut.finditer(text)]
+        ends = [match.end() for match in tokenizer._bounded._cut.finditer(text)]
         parts = [text[a:b] for a, b in pairwise([0, *ends, len(text)])]
         whole = tokenizer.encode_plain([text])[0]
         assert [i for part in tokenizer.encode_plain(parts) for i in part] == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.models.precision import precision_name
 from bertine.tasks.base import Report
 from bertine.tasks.conll import read_sentences
+from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import Tagging
 from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
 
@@ -64,6 +66,7 @@ def test_all_rows_of_the_paper_are_one_table(result: FeatureBasedReport) -> None
     assert "the encoder has 2 layers: the last four are all of them" in lines
     written = json.loads((result.folder / "feature-based.json").read_text())
     assert written["rows"] == json.loads(json.dumps(result.rows))
+    assert written["notes"] == result.notes != []
     assert [row.get("layers") for row in result.rows.values()] == [
         None,
         [0],
@@ -86,10 +89,11 @@ def test_the_states_are_those_of_transformers_and_computed_once(
     loaded = load_model(model)
     task = Tagging(("O", "B-animal", "I-animal", "B-dish", "I-dish"), max_length=24)
     sentences = read_sentences(data / "dev.conll")
+    untagged = Sentences("words", (), None, [Sentence(item.words) for item in sentences.items])
     before = loaded.model.fingerprint()
 
     def states(changed: Tagging = task) -> Any:
-        return word_states(loaded.model, loaded.tokenizer, changed, sentences, tmp_path)
+        return word_states(loaded.model, loaded.tokenizer, changed, untagged, tmp_path)
 
     first = states()
     assert not first.found
@@ -108,6 +112,8 @@ def test_the_states_are_those_of_transformers_and_computed_once(
     assert again.found
     assert again.path.stat().st_mtime_ns == stamp
     assert states(Tagging(task.labels, max_length=20)).path != first.path
+    # Where no tag is O, a word of which nothing is left is read as an unknown one.
+    assert states(Tagging(task.labels[1:], max_length=24)).path != first.path
     # A file cut short is made anew.
     whole = first.path.read_bytes()
     first.path.write_bytes(whole[: len(whole) // 2])
@@ -150,8 +156,27 @@ def test_what_is_done_is_kept(
     assert "last: done before" in capsys.readouterr().err
     assert second.rows["last"] == json.loads(json.dumps(first.rows["last"]))
     assert set(second.rows) == {"last", "embeddings"}
-    with pytest.raises(BertineError, match="was made with another recipe"):
-        bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, "epochs": 5})
+    for name, value in (("epochs", 5), ("finetune_learning_rate", 0.5), ("max_length", 20)):
+        begun = f"the table was begun with {name} = {QUICK[name]}, not {value}; resume it"
+        with pytest.raises(BertineError, match=re.escape(begun)):
+            bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, name: value})
+    (tmp_path / "out" / "feature-based.json").write_text('{"settings": [], "rows": {}}')
+    with pytest.raises(BertineError, match="choose another folder"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
+
+
+def test_no_generator_of_another_device_is_asked(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    options = QUICK | {"rows": ["last"], "epochs": 1, "device": "cpu"}
+    assert "last" in bertine.feature_based(model, data=data, out=tmp_path / "out", **options).rows
+
+
+def test_a_limit_of_0_does_not_clip(model: Path, data: Path, tmp_path: Path) -> None:
+    options = QUICK | {"rows": ["last"], "max_grad_norm": 0.0}
+    free = bertine.feature_based(model, data=data, out=tmp_path / "out", **options)
+    assert free.rows["last"]["validation"]["f1"] > 0.9
 
 
 def test_an_unknown_row_is_named(

@@ -123,11 +123,10 @@ class Parser(argparse.ArgumentParser):
     added; an unknown one is answered with the nearest known.
     """
 
-    def __init__(self, prog: str, description: str, epilog: str | None = None) -> None:
+    def __init__(self, prog: str, description: str) -> None:
         super().__init__(
             prog=prog,
             description=description,
-            epilog=epilog,
             allow_abbrev=False,
             formatter_class=HelpFormatter,
         )

@@ -40,7 +40,7 @@ class Command:
             "--config",
             metavar="FILE",
             action="append",
-            help="YAML file with arguments under the same names, or a recipe of the package by "
-            "name (paper); the command line wins",
+            help="YAML file with arguments under the same names (of pretrain also 'paper', which "
+            "is in the package); the command line wins",
         )
         return parser

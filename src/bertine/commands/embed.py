@@ -12,7 +12,12 @@ from bertine.commands.vector_arguments import add_vector_arguments, add_vector_m
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory of any kind")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a model directory of any kind, or vectors' ONNX export",
+    )
     parser.add_argument(
         "--input",
         metavar="FILE",

@@ -48,8 +48,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="PATH",
         type=Path,
         required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging also .conll), or a "
-        "folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
+        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll in place of .csv), or "
+        "a folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
         "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )
     parser.add_argument(

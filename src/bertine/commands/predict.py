@@ -17,14 +17,17 @@ from bertine.commands.table_arguments import (
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
+    )
     parser.add_argument(
         "--input",
         "--data",
         metavar="FILE",
         required=True,
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
-        "SQuAD's JSON; for a tagger also column files of words; - is standard input",
+        "SQuAD's JSON; for a tagger column files of words in place of csv and tsv; - is standard "
+        "input",
     )
     parser.add_argument(
         "--output",
@@ -32,7 +35,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="-",
         help="where the answers go, in the format of the input (of Parquet, and tags of plain "
-        "text: jsonl); named .parquet: Parquet; - is standard output",
+        "text: jsonl); named .jsonl or .parquet: that; - is standard output",
     )
     # Before the switch: a configuration file gives that a value.
     parser.add_argument(

@@ -80,7 +80,7 @@ PREPARE = Command(
     + CORPUS_HELP
     + "\nInput files are worked on side by side, a large one by one process: divide a huge one.\n"
     "Killed and run again with the same arguments, it goes on after the files that are done. Each\n"
-    "process takes some 300 MB of memory, whatever the size of the corpus.",
+    "process takes some 400 MB of memory, whatever the size of the corpus.",
     add_arguments=_add_arguments,
     run=_run,
 )

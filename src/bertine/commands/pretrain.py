@@ -106,7 +106,7 @@ def _add_objective_arguments(parser: Parser) -> None:
 
 
 def _add_data_arguments(parser: Parser) -> None:
-    group = parser.add_argument_group("instances (defaults are the paper's)")
+    group = parser.add_argument_group("instances (the paper's: --config paper)")
     group.add_argument(
         "--batch-size", metavar="N", type=whole(1), default=32, help="sequences in an update"
     )

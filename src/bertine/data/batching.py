@@ -23,29 +23,26 @@ WINDOW = 8
 Value = TypeVar("Value")
 
 
-def token_budget_batches(
-    lengths: Sequence[int], max_tokens: int, max_sequences: int | None = None
-) -> list[list[int]]:
+def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Indices in batches of like length, longest first, each of at most `max_tokens` tokens
     with its padding (sequences x longest).
 
     A sequence longer than the budget is a batch of its own. Longest first shows at once whether
     memory is enough, and makes estimates of the time left err on the safe side. Equal lengths
     keep their order, so the result depends on nothing but the arguments.
+
+    Raises:
+        BertineError: `max_tokens` is below 1.
     """
-    if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
-        raise BertineError("max_tokens and max_sequences of a batch must be at least 1")
+    if max_tokens < 1:
+        raise BertineError(f"max_tokens of a batch is {max_tokens}, but must be at least 1")
     if len(lengths) == 1:
         return [[0]]
     batches: list[list[int]] = []
     longest = 0
     for index in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
         batch = batches[-1] if batches else None
-        if (
-            batch is None
-            or (len(batch) + 1) * longest > max_tokens
-            or (max_sequences is not None and len(batch) >= max_sequences)
-        ):
+        if batch is None or (len(batch) + 1) * longest > max_tokens:
             batches.append([index])
             longest = lengths[index]
         else:

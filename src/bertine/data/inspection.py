@@ -30,12 +30,12 @@ def inspect_store(
     whole_word_mask: bool = False,
     masking: str = "dynamic",
     html: Path | str | None = None,
-    verify: bool = True,
 ) -> list[str]:
     """Lines that show a store's facts, its lengths and frequent tokens, and some instances.
 
     A masked token is shown as ``[MASK→word]``, one replaced at random as ``[other→word]``, one
-    chosen but kept as ``[=word]``.
+    chosen but kept as ``[=word]``. The whole store is read first and compared with its checksums
+    and counts.
 
     Args:
         path: the store's folder.
@@ -45,17 +45,15 @@ def inspect_store(
         input_format, whole_word_mask, masking: see
             :class:`~bertine.data.pretraining.PretrainingData`.
         html: a file to write the same to as a page, in one piece.
-        verify: read the whole store and compare it with its checksums and counts first.
 
     Raises:
         BertineError: there is no store, or it is damaged; a format or a masking is not known.
     """
     store = TokenStore.open(path)
-    if verify:
-        store.verify()
+    store.verify()
     tokenizer = Tokenizer.load(store.tokenizer_path)
     store.check_tokenizer(tokenizer)
-    lines = [*_facts(store, verify), *_lengths(store), _frequent(store, tokenizer)]
+    lines = [*_facts(store), *_lengths(store), _frequent(store, tokenizer)]
     shown: list[ShownInstance] = []
     if input_format in PAIR_FORMATS and store.num_documents < 2:
         remark = "no instances: next-sentence prediction needs at least two documents"
@@ -107,13 +105,13 @@ def _instances(
     )
 
 
-def _facts(store: TokenStore, verified: bool) -> list[str]:
+def _facts(store: TokenStore) -> list[str]:
     facts = store.manifest
     size = sum(shard["bytes"] for shard in facts["shards"])
     corpus: dict[str, Any] = facts.get("corpus", {})
     lines = [
         f"token store {store.path} (format version {facts['format_version']}, written by Bertine "
-        f"{facts['bertine_version']}{'; checksums and counts verified' if verified else ''})",
+        f"{facts['bertine_version']}; checksums and counts verified)",
         f"tokenizer      {facts['tokenizer_fingerprint'][:12]}, {store.vocab_size:,} tokens, ids "
         f"stored as {facts['token_dtype']}",
         f"documents      {store.num_documents:,} "

@@ -37,10 +37,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.data.counted import Counted
+from bertine.data.epochs import Epochs
 from bertine.data.store import Chunk, TokenStore
 from bertine.data.walk import Walk
 from bertine.errors import BertineError
-from bertine.rng import Permutation, generator, key
+from bertine.rng import generator, key
 
 #: Sequences that are found by walking from one another.
 _WALKED = 8
@@ -93,20 +94,11 @@ class FullSentences:
         ]
         spacing = min(self._ring, _spacing(store, self.max_tokens))
         self.instances_per_epoch = -(-self._ring // spacing)
-        self._epochs: dict[int, tuple[Permutation, int]] = {}
+        self._epochs = Epochs(self.instances_per_epoch, seed, "full sentences", self._offset)
 
     def instance(self, index: int) -> PackedInstance:
         """Sequence number `index`, from 0 without end; epochs follow each other in it."""
-        epoch, number = divmod(index, self.instances_per_epoch)
-        if epoch not in self._epochs:
-            if len(self._epochs) > 1:
-                self._epochs.clear()
-            self._epochs[epoch] = (
-                Permutation(self.instances_per_epoch, self.seed, "full sentences", epoch),
-                int(generator(self.seed, "grid", epoch).integers(self._ring)),
-            )
-        permutation, offset = self._epochs[epoch]
-        line = permutation[number]
+        line, offset = self._epochs.locate(index)
         first = line - line % _WALKED
         walk = _walk_from(
             self.store, self._starts, offset + self._line(first), self._ring, self.max_tokens
@@ -118,6 +110,9 @@ class FullSentences:
     def instances(self, first: int, count: int) -> list[PackedInstance]:
         """Sequences ``first`` to ``first + count - 1``."""
         return [self.instance(index) for index in range(first, first + count)]
+
+    def _offset(self, epoch: int) -> int:
+        return int(generator(self.seed, "grid", epoch).integers(self._ring))
 
     def _line(self, number: int) -> int:
         return number * self._ring // self.instances_per_epoch
@@ -133,7 +128,10 @@ class DocSentences:
         self._ends: dict[int, npt.NDArray[np.int64]] = {}
         self._sequences = Counted(store, lambda chunk: int(self._count(chunk).sum()))
         self.instances_per_epoch = self._sequences.total
-        self._epochs: dict[int, tuple[Permutation, int]] = {}
+        self._epochs = Epochs(self.instances_per_epoch, seed, "doc sentences", self._salt)
+
+    def _salt(self, epoch: int) -> int:
+        return key(self.seed, "first sequence", epoch) & _MASK
 
     def _count(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """How many sequences each document of a record batch makes, [documents]."""
@@ -142,16 +140,8 @@ class DocSentences:
 
     def instance(self, index: int) -> PackedInstance:
         """Sequence number `index`, from 0 without end; epochs follow each other in it."""
-        epoch, number = divmod(index, self.instances_per_epoch)
-        if epoch not in self._epochs:
-            if len(self._epochs) > 1:
-                self._epochs.clear()
-            self._epochs[epoch] = (
-                Permutation(self.instances_per_epoch, self.seed, "doc sentences", epoch),
-                key(self.seed, "first sequence", epoch) & _MASK,
-            )
-        permutation, salt = self._epochs[epoch]
-        batch, part = self._sequences.locate(permutation[number])
+        sequence, salt = self._epochs.locate(index)
+        batch, part = self._sequences.locate(sequence)
         chunk = self.store.chunk(batch)
         ends = self._ends.get(batch)
         if ends is None:

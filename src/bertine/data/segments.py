@@ -31,9 +31,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertine.data.epochs import Epochs
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError
-from bertine.rng import Permutation, generator, key
+from bertine.rng import generator, key
+
+#: Record batch, row of the document in it, first token in the document, number of tokens.
+Segment = tuple[Chunk, int, int, int]
 
 #: Random 64-bit words that an instance has; a multiple of the four that one Philox counter gives.
 _WORDS = 8
@@ -111,7 +115,7 @@ class NspSegments:
         ]
         self._positions = store.num_tokens + store.num_documents * self._padding
         self.instances_per_epoch = -(-self._positions // self.max_tokens)
-        self._epochs: dict[int, tuple[Permutation, int]] = {}
+        self._epochs = Epochs(self.instances_per_epoch, seed, "windows", self._shift)
 
     def instance(self, index: int) -> NspInstance:
         """Pair number `index`, from 0 without end; epochs follow each other in it."""
@@ -153,22 +157,17 @@ class NspSegments:
             )
             start_b = chunk_b.sentence_start(row_b, sentence_b)
             end_b = _gather(chunk_b, row_b, sentence_b, start_b, target - length_a, 1)[-1]
-        length_b = end_b - start_b
-
-        kept_a, kept_b = kept_lengths(length_a, length_b, max_tokens)
-        front_a, front_b = length_a - kept_a, length_b - kept_b
-        start += chunk.token_offsets[row]
-        start += cut_in_front(front_a, cut_a, self.seed, "truncation", index, "a")
-        start_b += chunk_b.token_offsets[row_b]
-        start_b += cut_in_front(front_b, cut_b, self.seed, "truncation", index, "b")
-        return NspInstance(
-            chunk.input_ids[start : start + kept_a],
-            chunk_b.input_ids[start_b : start_b + kept_b],
+        return cut_pair(
+            (chunk, row, start, length_a),
+            (chunk_b, row_b, start_b, end_b - start_b),
             is_random_next,
-            document,
-            chunk_b.first_document + row_b,
-            length_a + length_b - kept_a - kept_b,
+            max_tokens,
+            (cut_a, cut_b),
+            (self.seed, "truncation", index),
         )
+
+    def _shift(self, epoch: int) -> int:
+        return int(generator(self.seed, "shift", epoch).integers(self.max_tokens))
 
     def _anchor(self, index: int) -> tuple[Chunk, int, int]:
         """Where the window of pair `index` starts: (record batch, row, offset in the document).
@@ -176,16 +175,8 @@ class NspSegments:
         The offset may lie outside the document, by three quarters of a window before its start
         or one quarter before its end, so that both ends are covered as often as the middle.
         """
-        epoch, number = divmod(index, self.instances_per_epoch)
-        if epoch not in self._epochs:
-            if len(self._epochs) > 1:
-                self._epochs.clear()
-            self._epochs[epoch] = (
-                Permutation(self.instances_per_epoch, self.seed, "windows", epoch),
-                int(generator(self.seed, "shift", epoch).integers(self.max_tokens)),
-            )
-        permutation, shift = self._epochs[epoch]
-        position = (permutation[number] * self.max_tokens + shift) % self._positions
+        window, shift = self._epochs.locate(index)
+        position = (window * self.max_tokens + shift) % self._positions
         found = bisect_right(self._starts, position) - 1
         chunk = self.store.chunk(found)
         position -= self._starts[found]
@@ -219,7 +210,34 @@ def random_words(seed: int, purpose: str, first: int, count: int) -> Iterator[li
     return (words[i : i + _WORDS] for i in range(0, count * _WORDS, _WORDS))
 
 
-def cut_in_front(cut: int, word: int, seed: int, *where: int | str) -> int:
+def cut_pair(
+    a: Segment,
+    b: Segment,
+    is_random_next: bool,
+    limit: int,
+    words: tuple[int, int],
+    where: tuple[int, str, int],
+) -> NspInstance:
+    """The pair of two segments, cut to `limit` tokens: the longer one first, at its front and its
+    back by the random `words` or, where these have not enough bits, by what is drawn for `where`
+    (seed, purpose, index)."""
+    chunk_a, row_a, start_a, length_a = a
+    chunk_b, row_b, start_b, length_b = b
+    kept_a, kept_b = kept_lengths(length_a, length_b, limit)
+    front_a, front_b = length_a - kept_a, length_b - kept_b
+    start_a += chunk_a.token_offsets[row_a] + _cut_in_front(front_a, words[0], *where, "a")
+    start_b += chunk_b.token_offsets[row_b] + _cut_in_front(front_b, words[1], *where, "b")
+    return NspInstance(
+        chunk_a.input_ids[start_a : start_a + kept_a],
+        chunk_b.input_ids[start_b : start_b + kept_b],
+        is_random_next,
+        chunk_a.first_document + row_a,
+        chunk_b.first_document + row_b,
+        front_a + front_b,
+    )
+
+
+def _cut_in_front(cut: int, word: int, seed: int, *where: int | str) -> int:
     """How many of `cut` tokens go from the front, the others from the back: one coin each, from
     the random `word` where it has enough, else drawn for the position `where`."""
     if cut <= 64:

@@ -21,17 +21,17 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from bertine.data.counted import Counted
+from bertine.data.epochs import Epochs
 from bertine.data.segments import (
     NspInstance,
     check_documents,
-    cut_in_front,
-    kept_lengths,
+    cut_pair,
     random_words,
     uniform,
 )
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
-from bertine.rng import Permutation, generator
+from bertine.rng import generator
 
 
 class SentencePairs:
@@ -58,7 +58,7 @@ class SentencePairs:
         self.seed = seed
         self._sentences = Counted(store, lambda chunk: len(chunk.sentence_lengths))
         self.instances_per_epoch = -(-self._sentences.total // 2)
-        self._epochs: dict[int, tuple[Permutation, int]] = {}
+        self._epochs = Epochs(self.instances_per_epoch, seed, "sentence pairs", self._odd)
 
     def instance(self, index: int) -> NspInstance:
         """Pair number `index`, from 0 without end; epochs follow each other in it."""
@@ -95,30 +95,19 @@ class SentencePairs:
             start_b = start + length_a
             length_b = chunk.sentence_lengths[flat + 1]
 
-        kept_a, kept_b = kept_lengths(length_a, length_b, self.max_tokens)
-        front_a, front_b = length_a - kept_a, length_b - kept_b
-        start += chunk.token_offsets[row]
-        start += cut_in_front(front_a, cut_a, self.seed, "sentence cut", index, "a")
-        start_b += chunk_b.token_offsets[row_b]
-        start_b += cut_in_front(front_b, cut_b, self.seed, "sentence cut", index, "b")
-        return NspInstance(
-            chunk.input_ids[start : start + kept_a],
-            chunk_b.input_ids[start_b : start_b + kept_b],
+        return cut_pair(
+            (chunk, row, start, length_a),
+            (chunk_b, row_b, start_b, length_b),
             is_random_next,
-            document,
-            chunk_b.first_document + row_b,
-            front_a + front_b,
+            self.max_tokens,
+            (cut_a, cut_b),
+            (self.seed, "sentence cut", index),
         )
+
+    def _odd(self, epoch: int) -> int:
+        return int(generator(self.seed, "odd or even", epoch).integers(2))
 
     def _turn(self, index: int) -> int:
         """The number, in the whole store, of the sentence that pair `index` is about."""
-        epoch, number = divmod(index, self.instances_per_epoch)
-        if epoch not in self._epochs:
-            if len(self._epochs) > 1:
-                self._epochs.clear()
-            self._epochs[epoch] = (
-                Permutation(self.instances_per_epoch, self.seed, "sentence pairs", epoch),
-                int(generator(self.seed, "odd or even", epoch).integers(2)),
-            )
-        permutation, odd = self._epochs[epoch]
-        return (2 * permutation[number] + odd) % self._sentences.total
+        number, odd = self._epochs.locate(index)
+        return (2 * number + odd) % self._sentences.total

@@ -8,13 +8,14 @@ import bertine
 from bertine.console import human_count, human_time
 from bertine.data.prepare import PrepareReport
 from bertine.demo import texts
+from bertine.demo.curves import training_curves
 from bertine.demo.examples import Answered, Filled
 from bertine.demo.result import DemoResult, Scores
 from bertine.inference.fill_mask import MASK
 from bertine.reports import html
 from bertine.reports.html import Fact, Facts, Figure, Figures, Note, Section, Table
 from bertine.reports.log import LogRow
-from bertine.reports.plots import Bar, comparison, confusion, training_curves
+from bertine.reports.plots import Bar, comparison, confusion
 from bertine.tasks.report import ClassificationReport
 from bertine.text.vocab import VocabReport
 
@@ -45,8 +46,8 @@ def demo_page(
         lead=_lead(result, facts),
         headline=_headline(result),
         sections=[
-            _gain(result, facts),
-            _confusion(result, tested, answered),
+            _gain(result),
+            _confusion(tested, answered),
             _pretraining(result, log),
             _masks(filled),
             _text(facts, vocabulary, store),
@@ -88,7 +89,7 @@ def _headline(result: DemoResult) -> list[Fact]:
     ]
 
 
-def _gain(result: DemoResult, facts: texts.Facts) -> Section:
+def _gain(result: DemoResult) -> Section:
     recipe = result.recipe
     bars = [Bar("most frequent author", result.majority)]
     for scores in (result.untrained, result.pretrained):
@@ -138,9 +139,7 @@ def _gain(result: DemoResult, facts: texts.Facts) -> Section:
     )
 
 
-def _confusion(
-    result: DemoResult, tested: ClassificationReport, answered: Sequence[Answered]
-) -> Section:
+def _confusion(tested: ClassificationReport, answered: Sequence[Answered]) -> Section:
     right = tested.metrics["accuracy"]
     return Section(
         "Who wrote it?",

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from bertine.models.packed import FloatLayer
 from bertine.models.packed_backbone import PackedBackbone
 from bertine.models.packed_int8 import LayerRanges, observed
 from bertine.models.packed_rows import Padded
-from bertine.models.precision import cpu_has_bf16
+from bertine.models.precision import cpu_has_bf16, cpu_has_int8
 from bertine.rng import generator
 
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
@@ -69,15 +68,6 @@ class PrecisionCheck:
         else:
             lines.append(f"computing in {self.precision}")
         return lines
-
-
-def cpu_has_int8() -> bool:
-    """Whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512 VNNI,
-    AVX VNNI or AMX), which oneDNN uses."""
-    with contextlib.suppress(OSError):
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-        return bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8"})
-    return False
 
 
 def why_not_int8() -> str | None:

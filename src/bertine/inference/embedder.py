@@ -13,8 +13,11 @@ import torch
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.inference.engine import BATCH_TOKENS, Engine
+from bertine.inference.given_texts import checked_singles
+from bertine.inference.onnx_engine import OnnxEngine
 from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
+from bertine.interop.exported import is_exported
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
@@ -76,7 +79,6 @@ class Embedder:
                 positions, or one that has no room for text beside the prompt; an unknown
                 precision, or int8 on a GPU.
         """
-        self.model, self.tokenizer = model.eval(), tokenizer
         self._device = next(model.parameters()).device
         if precision == "int8" and self._device.type != "cpu":
             raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
@@ -86,10 +88,18 @@ class Embedder:
         self.on_cpu, self.max_tokens = self._device.type == "cpu", BATCH_TOKENS
         self._engine: Engine | None = None
         self._making = threading.Lock()
-        self.pooling = pooling or Pooling()
-        self.pooling.check(model.config)
         positions = model.config.max_position_embeddings
-        self.max_length = positions if max_length is None else max_length
+        max_length = positions if max_length is None else max_length
+        self._prepare(model, tokenizer, pooling or Pooling(), max_length, prompt)
+
+    def _prepare(
+        self, model: Model, tokenizer: Tokenizer, pooling: Pooling, max_length: int, prompt: str
+    ) -> None:
+        """Set and check what does not depend on where it is computed."""
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.pooling = pooling
+        self.pooling.check(model.config)
+        self.max_length = max_length
         require_positions(self.max_length, model.config)
         self.prompt = prompt
         taken = 2 + len(tokenizer.encode_plain([prompt])[0])
@@ -113,10 +123,12 @@ class Embedder:
         device: str | None = None,
         precision: str = "auto",
         loaded: LoadedModel | None = None,
-        engine: Engine | None = None,
+        engine: Engine | OnnxEngine | None = None,
     ) -> Embedder:
         """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
-        whose modules (pooling, normalizing, maximum length, default prompt) then hold.
+        whose modules (pooling, normalizing, maximum length, default prompt) then hold. Or what
+        ``bertine export`` has written as ONNX, in whose graph they are; it is computed by ONNX
+        Runtime.
 
         Args:
             model_dir: the folder.
@@ -131,17 +143,23 @@ class Embedder:
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
-            loaded: what has been read of `model_dir` already (its model is taken, not copied).
+            loaded: what has been read already of the folder with the weights, `model_dir` or the
+                one that its modules name (its model is taken, not copied).
             engine: made of that model; it is taken where it computes in the same precision.
 
         Raises:
             BertineError: not a model directory; modules that are not computed here, unless a
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
+        if is_exported(model_dir):
+            from bertine.inference.exported_embedder import load_exported
+
+            asked = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
+            return load_exported(model_dir, device, precision, max_length, asked)
         where = resolve_device(device)
         modules = read_sentence_modules(Path(model_dir))
         folder = modules.transformer if modules else Path(model_dir)
-        if loaded is None or folder != Path(model_dir):
+        if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
         positions = loaded.config.max_position_embeddings
         if max_length is None:
@@ -161,7 +179,7 @@ class Embedder:
                 "it where the tokenizer's is (tokenizer_config.json)"
             )
         # Vectors of 8 bits depend on what the engine was made with.
-        if engine is not None and engine.precision == embedder.precision != "int8":
+        if isinstance(engine, Engine) and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
         return embedder
@@ -239,11 +257,11 @@ class Embedder:
         """The pieces of each text after the prompt, cut to the maximum length.
 
         Raises:
-            BertineError: one string instead of a list.
+            BertineError: one string instead of a list; something that is no text.
         """
         if isinstance(texts, str):
             raise BertineError("embed takes a list of texts; put the one text in a list")
-        prompted = [self.prompt + text for text in texts]
+        prompted = [self.prompt + text for text in checked_singles(texts)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         return [
             Features(ids, types, row=row, num_truncated=cut)

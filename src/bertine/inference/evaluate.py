@@ -7,9 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from bertine.inference.engine import Engine
-from bertine.inference.running import run_features
-from bertine.models.model import Model
+from bertine.inference.running import Computing, run_features
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
 from bertine.text.tokenizer import Tokenizer
@@ -18,7 +16,7 @@ Prediction = TypeVar("Prediction")
 
 
 def evaluate_examples(
-    model: Model | Engine,
+    model: Computing,
     task: Task[Prediction],
     examples: Examples,
     tokenizer: Tokenizer,

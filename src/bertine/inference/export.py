@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 
 from bertine import __version__
@@ -32,6 +33,7 @@ from bertine.interop.export_check import (
     onnx_runner,
     torch_runner,
 )
+from bertine.interop.exported import ABOUT
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
@@ -41,8 +43,7 @@ from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
 FORMATS = ("onnx", "torch")
-#: What the folder holds, and says of itself.
-ABOUT = "export.json"
+#: What the folder holds.
 ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
 
 #: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
@@ -109,7 +110,8 @@ def export(
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
-            installed; a folder that holds something else; a graph that answers otherwise.
+            installed; a maximum length beyond the model's positions or without room for text; a
+            folder that holds something else; a graph that answers otherwise.
     """
     output = Path(output)
     if format not in FORMATS:
@@ -153,7 +155,8 @@ def export(
             difference = compare(source.model, source.pooling, batches, runner)
             report.differences[name] = difference
             report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
-            if name != INT8 and not difference.largest <= _TOLERANCE * difference.scale:
+            most = np.inf if name == INT8 else _TOLERANCE * difference.scale
+            if not (difference.largest <= most and np.isfinite(difference.largest)):
                 raise BertineError(
                     f"{model}: the exported graph answers otherwise than the model "
                     f"({difference.text(report.vectors)}); nothing was written. Please report this"
@@ -215,8 +218,12 @@ def _open(
         if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
             for line in loaded.report.lines():
                 say(line)
-            longest = max_length or loaded.task.input_length(loaded.config.max_position_embeddings)
+            longest = max_length
+            if longest is None:
+                longest = loaded.task.input_length(loaded.config.max_position_embeddings)
             require_positions(longest, loaded.config)
+            if longest < 3:
+                raise BertineError(f"max_length {longest} leaves no room for text")
             return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
     embedder = Embedder.opened(
         path,
@@ -286,6 +293,8 @@ def _about(source: _Source) -> dict[str, Any]:
         about["task"] = source.task.name
         about["labels"] = list(source.task.labels)
         about["text_columns"] = list(source.task.text_columns)
+        about["label_column"] = source.task.label_column
+        about["metrics"], about["dataset"] = list(source.task.metrics), source.task.dataset
         about["settings"] = source.task.settings
     return about
 

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 
 from bertine.files import write_json
-from bertine.inference.engine import Engine
-from bertine.inference.running import run_features
-from bertine.models.model import Model
+from bertine.inference.running import Computing, run_features
 from bertine.tasks.base import Features, Task
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import JOINT
@@ -52,7 +50,7 @@ class WorstExample:
 
 
 def example_losses(
-    model: Model | Engine,
+    model: Computing,
     task: Task[Any],
     features: Sequence[Features],
     *,
@@ -84,7 +82,7 @@ def example_losses(
 
 
 def worst_examples(
-    model: Model | Engine,
+    model: Computing,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,
@@ -108,7 +106,7 @@ def worst_examples(
 
 def write_worst(
     folder: Path,
-    model: Model | Engine,
+    model: Computing,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,
@@ -139,7 +137,7 @@ def write_worst(
 
 
 def _ranked(
-    model: Model | Engine,
+    model: Computing,
     task: Task[Any],
     examples: Examples[Any],
     tokenizer: Tokenizer,

@@ -29,8 +29,7 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, columns_of_training, row_texts
-from bertine.tasks.layout import LINE_COLUMN, Layout
-from bertine.tasks.parquet import is_parquet
+from bertine.tasks.layout import LINE_COLUMN, Layout, written_layout
 from bertine.tasks.span_data import load_squad
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.table_writer import TableWriter, is_stream, open_writer
@@ -92,13 +91,13 @@ def predict(
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
     tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
-    ``.parquet`` becomes that, whatever the input is. Of spans, a file in SQuAD's
-    format becomes the official object of answers by id; see
-    :func:`~bertine.inference.squad.predict_squad`. What a tagger writes is told at
-    :func:`~bertine.inference.tag_file.tag_file`.
+    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
+    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
+    object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
+    writes is told at :func:`~bertine.inference.tag_file.tag_file`.
 
     Args:
-        model: a fine-tuned model directory, or a loaded one.
+        model: a fine-tuned model directory or its ONNX export, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
         output: a file, complete or not there at all; or ``-`` for stdout.
         device: as PyTorch calls it; None: the GPU if there is one.
@@ -118,8 +117,9 @@ def predict(
 
     Raises:
         BertineError: no such model; what reading the table raises; a column is missing; something
-            is said that does not apply to the task or the file; nothing can be gone on with there,
-            or what is left is of another input, model or setting.
+            is said that does not apply to the task or the file; the output is named as a format
+            that the rows cannot be written in; nothing can be gone on with there, or what is left
+            is of another input, model or setting.
     """
     lasting = _lasting(input, output)
     if resume and not lasting:
@@ -195,7 +195,7 @@ def predict(
             rows = choice_rows(table, task, columns, named)
             predictor = predictor.over(columns)
         job = _Job(predictor, table, rows, columns, all_probabilities)
-        layout = Layout("jsonl") if is_parquet(output) else table.layout
+        layout = written_layout(output, table.layout)
         opened: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting:
             identity = partial(job.identity, input, layout)

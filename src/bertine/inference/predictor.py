@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -18,10 +17,13 @@ from bertine.files import check_replaceable
 from bertine.inference.choosing import PrecisionCheck, check_precision
 from bertine.inference.engine import Engine
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.given_texts import Text, checked_texts
 from bertine.inference.heldout import evaluate_store
-from bertine.inference.running import run_features
+from bertine.inference.onnx_engine import OnnxEngine, refuse_device
+from bertine.inference.running import Computing, run_features
 from bertine.inference.samples import sample_inputs
 from bertine.inference.tagging import sentences_of, tagged_texts
+from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
@@ -35,8 +37,6 @@ from bertine.tasks.reading import Reading
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.tagging import Tagging
 from bertine.text.tokenizer import Tokenizer
-
-Text = str | tuple[str, ...]
 
 #: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
 STREAM_TEXTS = 4096
@@ -54,7 +54,7 @@ class Predictor:
         engine: what computes on a CPU, its weights packed when it was loaded. It shares the word
             embeddings with `model` and nothing else, so do not train that: make a predictor of the
             parts instead. None on a GPU, and when it was made of parts in memory: then the model
-            itself computes.
+            itself computes. Of an exported model what runs its graph, which `model` is then, too.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
         training: facts of the training that the model directory tells, for the reader.
@@ -67,7 +67,7 @@ class Predictor:
         task: Task[Any],
         *,
         dtype: torch.dtype = torch.float32,
-        engine: Engine | None = None,
+        engine: Engine | OnnxEngine | None = None,
     ) -> None:
         self.model = model.eval()
         self.tokenizer, self.task, self.engine = tokenizer, task, engine
@@ -86,25 +86,33 @@ class Predictor:
         loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Read a model directory that ``bertine finetune``, or transformers for sequence or token
-        classification, has written.
+        classification, has written; or what ``bertine export`` has written as ONNX, which is
+        computed by ONNX Runtime.
 
         Args:
             model_dir: the folder.
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``. There ``"auto"``
                 is the fastest whose outputs a check finds close to those in fp32
-                (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
+                (:attr:`precision_check`); on a GPU it is bf16 where that is fast. Of an exported
+                model ``"auto"`` is fp32, and ``"int8"`` what was exported in that.
             threads: to compute with on a CPU; None: measured.
             loaded: what has been read of the folder already (its model is taken, not copied).
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
         """
+        if is_exported(model_dir):
+            exported = read_exported(model_dir)
+            refuse_device(exported, device)
+            return cls._of_exported(exported, precision, threads)
         where = resolve_device(device)
         packed = where.type == "cpu"
         if packed:
             check_precision(precision)
             dtype = torch.float32
+        elif precision == "int8":
+            raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
         else:
             dtype = resolve_precision(precision, where)
         if loaded is None:
@@ -133,6 +141,20 @@ class Predictor:
         return predictor
 
     @classmethod
+    def _of_exported(cls, exported: Exported, precision: str, threads: int | None) -> Predictor:
+        """Over the graph of an exported model."""
+        if exported.task is None:
+            raise BertineError(
+                f"{exported.folder}: gives vectors (bertine embed), not the answers of a task; "
+                "export the model without a pooling"
+            )
+        task = task_class(exported.task.name).from_info(exported.task, exported.config)
+        heads = list(task.heads(exported.config))
+        engine = OnnxEngine(exported, precision, threads=threads, heads=heads)
+        tokenizer = Tokenizer.load(exported.folder)
+        return cls(cast(Model, engine.model), tokenizer, task, engine=engine)
+
+    @classmethod
     def opened(cls, model: Predictor | Path | str, device: str | None, precision: str) -> Predictor:
         """`model` if it is one already; else :meth:`load` it and say what was loaded."""
         if isinstance(model, Predictor):
@@ -151,8 +173,11 @@ class Predictor:
         transformers read; a model directory that is there is replaced as a whole.
 
         Raises:
-            BertineError: the folder holds something else, or cannot be written.
+            BertineError: the folder holds something else, or cannot be written; the model was
+                exported.
         """
+        if isinstance(self.engine, OnnxEngine):
+            raise BertineError("an exported model is no model directory to save; copy its folder")
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
         model, task = self.model, self.task
         if isinstance(task, TextRegression) and (task.mean, task.scale) != (0.0, 1.0):
@@ -162,7 +187,7 @@ class Predictor:
         save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
     @property
-    def computing(self) -> Model | Engine:
+    def computing(self) -> Computing:
         """What computes: the engine, or the model itself."""
         return self.engine or self.model
 
@@ -198,16 +223,25 @@ class Predictor:
         Texts longer than the model's maximum length are cut; contexts are read in windows.
 
         Raises:
-            BertineError: one string instead of a list; pairs for a model of single texts, or the
-                other way round.
+            BertineError: one string instead of a list; something that is no text, None or NaN for
+                one; pairs for a model of single texts, or the other way round.
         """
         if isinstance(texts, str):
             raise BertineError("predict takes a list of texts; predict_one takes one")
+        return self._answers(texts, 1)
+
+    def _answers(self, texts: Iterable[Text], first: int) -> list[Any]:
+        """:meth:`predict`; in messages the first text has the number `first`."""
+        given = checked_texts(texts, first)
+        lines = range(first, first + len(given))
         if isinstance(self.task, Tagging):
-            sentences, offsets = sentences_of(texts)
-            return tagged_texts(texts, sentences, offsets, self.run(sentences)[0])
-        items = [Example((text,) if isinstance(text, str) else tuple(text)) for text in texts]
-        return self.run(Examples("input", self.task.text_columns, None, _numbered(items)))[0]
+            sentences, offsets = sentences_of(given, lines=lines)
+            return tagged_texts(given, sentences, offsets, self.run(sentences)[0])
+        items = [
+            Example((text,) if isinstance(text, str) else text, line=line)
+            for text, line in zip(given, lines, strict=True)
+        ]
+        return self.run(Examples("input", self.task.text_columns, None, items))[0]
 
     def predict_one(self, text: Text) -> Any:
         """Answer for one text, or one pair: :meth:`predict` for a list of it alone."""
@@ -228,9 +262,10 @@ class Predictor:
             raise BertineError("stream takes many texts; predict_one takes one")
         if hold < 1:
             raise BertineError(f"hold is {hold}, but must be at least 1")
-        waiting = iter(texts)
+        waiting, done = iter(texts), 0
         while part := list(islice(waiting, hold)):
-            yield from self.predict(part)
+            yield from self._answers(part, done + 1)
+            done += len(part)
 
     def over(self, columns: Sequence[str]) -> Predictor:
         """The same model over a table with these text columns: of multiple choice with as many
@@ -282,7 +317,7 @@ def evaluate(
     for spans those of SQuAD.
 
     Args:
-        model: a model directory, or a loaded one.
+        model: a model directory or its ONNX export, or a loaded one.
         data: the file or folder, or the store.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
@@ -354,7 +389,3 @@ def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> R
     for word, other in others:
         add_metrics(report, word, other)
     return report
-
-
-def _numbered(items: Sequence[Example]) -> list[Example]:
-    return [replace(item, line=number) for number, item in enumerate(items, 1)]

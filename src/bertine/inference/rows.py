@@ -11,7 +11,7 @@ from bertine.console import progress
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.tasks.layout import LINE_COLUMN
-from bertine.tasks.parquet import SUFFIXES as PARQUET
+from bertine.tasks.parquet import count_rows, is_parquet
 from bertine.tasks.tables import Row, Table, require_columns
 from bertine.text.streams import COMPRESSIONS
 
@@ -41,7 +41,7 @@ def chunks(
 @contextlib.contextmanager
 def line_progress(what: str, path: str | Path, *, show: bool) -> Iterator[Callable[[int], None]]:
     """A bar over the lines of the file `path`; call what it gives with the line that is reached."""
-    total = _count_lines(path) if show else None
+    total = lines_of_file(path) if show else None
     reached = 0
     with progress(show=show) as bar:
         job = bar.add_task(what, total=total)
@@ -55,11 +55,13 @@ def line_progress(what: str, path: str | Path, *, show: bool) -> Iterator[Callab
         bar.update(job, completed=total or reached, total=total or reached)
 
 
-def _count_lines(path: str | Path) -> int | None:
-    """Lines of a file, for the estimate of the time left; None for what can be read but once, or
-    would have to be unpacked."""
-    if not Path(path).is_file() or Path(path).suffix.lower() in (*COMPRESSIONS, *PARQUET):
+def lines_of_file(path: str | Path) -> int | None:
+    """Lines of a file, of Parquet rows, for the estimate of the time left; None for what can be
+    read but once, or would have to be unpacked."""
+    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
         return None
+    if is_parquet(path):
+        return count_rows(path)
     count = 0
     with os_errors(path, "reading it"), open(path, "rb") as handle:
         while block := handle.read(1 << 20):

@@ -14,6 +14,7 @@ from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.choosing import using_threads
 from bertine.inference.engine import Engine
+from bertine.inference.onnx_engine import OnnxEngine
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.base import Features, Task
@@ -22,9 +23,13 @@ from bertine.tasks.base import Features, Task
 CPU_TOKENS = 4096
 GPU_TOKENS = 65536
 
+#: What computes: a model, an engine made of one, or one for a model that was exported.
+Computing = Model | Engine | OnnxEngine
+_ENGINES = (Engine, OnnxEngine)
+
 
 def run_features(
-    model: Model | Engine,
+    model: Computing,
     task: Task[Any],
     features: Sequence[Features],
     *,
@@ -37,7 +42,7 @@ def run_features(
 
     Args:
         model: on any device; put into evaluation mode and back into the mode it was in. Or an
-            engine made of one, which computes in its own precision.
+            engine, which computes in its own precision.
         task: says how to collate and what to compute.
         features: N of them.
         pad_id: the tokenizer's ``[PAD]``.
@@ -48,16 +53,16 @@ def run_features(
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
-    computing: Any = model.model if isinstance(model, Engine) else model
-    device = None if isinstance(model, Engine) else next(model.parameters()).device
+    computing: Any = model.model if isinstance(model, _ENGINES) else model
+    device = None if isinstance(model, _ENGINES) else next(model.parameters()).device
 
     def compute(chosen: list[Features]) -> list[np.ndarray]:
         batch = task.collate(chosen, pad_id)
-        check_batch(batch, model.config)
+        check_batch(batch, computing.config)
         outputs = task.outputs(computing, batch if device is None else batch.to(device))
         return list(outputs.float().cpu().numpy())
 
-    if isinstance(model, Engine):
+    if isinstance(model, _ENGINES):
         limit = model.max_tokens if max_tokens is None else max_tokens
         with torch.inference_mode(), using_threads(model.threads):
             return in_batches(features, limit, compute, on_batch)

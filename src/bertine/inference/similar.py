@@ -184,6 +184,7 @@ def similar(
                     read = [table.text(row, column) for row in rows]
                     features = embedder.features(read)
                     report.count(len(rows), features)
+                    report.empty += sum(1 for text in read if not text.strip())
                     best.add(unit(embedder.run(features)) @ asked, read)
                     reached(rows[-1].line)
             report.notes = table.stats.notes(table.name)

@@ -16,8 +16,15 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.rows import chunks, joined, line_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.inference.text_report import pace
-from bertine.tasks.columns import ColumnLines, Line, column_index, looks_like_columns
+from bertine.tasks.columns import (
+    ColumnLines,
+    Line,
+    column_index,
+    looks_like_columns,
+    refuse_table,
+)
 from bertine.tasks.conll import (
+    HEAD,
     SUFFIXES,
     WORD_KEYS,
     Columns,
@@ -26,15 +33,19 @@ from bertine.tasks.conll import (
     json_words,
 )
 from bertine.tasks.entities import OUTSIDE, entities
-from bertine.tasks.layout import LINE_COLUMN, Layout, inner_suffix
+from bertine.tasks.layout import (
+    LINE_COLUMN,
+    Layout,
+    inner_suffix,
+    named_kind,
+    written_layout,
+)
 from bertine.tasks.parquet import is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, missing_column
+from bertine.tasks.tables import Row, Table, json_kind, missing_column
 from bertine.tasks.tagging import Tagging, Tags
 
-#: Read ahead, to tell a column file from plain text.
-_HEAD = 100
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
 #: Of a word, with what is around it, where words are not counted yet.
@@ -104,8 +115,8 @@ def tag_file(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: what reading the file raises; the words are not where they should be; a
-            column file is to become Parquet.
+        BertineError: what reading the file raises; it is a table of texts; the words are not where
+            they should be; a column file is to become Parquet.
     """
     started = time.monotonic()
     report = TagReport()
@@ -113,17 +124,18 @@ def tag_file(
     parquet = is_parquet(input)
     with Table(input, format=format if parquet else "text", strict=strict) as table:
         rows = iter(table)
-        head = list(islice(rows, _HEAD))
+        head = list(islice(rows, HEAD))
         kind = "parquet" if parquet else _kind(input, head, format)
         columns.require(table.name, kind)
-        if kind == "columns" and is_parquet(output):
+        if kind == "columns" and named_kind(output) == "jsonl":
             raise BertineError(
-                f"{output}: the tags of a column file are one more column of it, not Parquet; name "
-                "the output .conll"
+                f"{output}: the tags of a column file are one more column of it, not Parquet or "
+                "JSON lines; name the output .conll"
             )
+        layout = Layout("text") if kind == "columns" else written_layout(output, Layout("jsonl"))
         job = _Job(predictor, table, columns, details, report)
         with (
-            open_writer(output, Layout("text" if kind == "columns" else "jsonl"), ()) as writer,
+            open_writer(output, layout, ()) as writer,
             line_progress("tag", input, show=show) as reached,
         ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
@@ -142,8 +154,10 @@ def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
     if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
         return "columns"
     kind = file_format(input, format, lines[0])
-    if format is None and kind == "columns" and not looks_like_columns(lines):
-        return "text"
+    if format is None and kind == "columns":
+        refuse_table(input, lines, "--format columns or text")
+        if not looks_like_columns(lines):
+            return "text"
     return kind
 
 
@@ -292,9 +306,14 @@ class _Job:
         if wanted and "text_columns" in self.columns.given and wanted not in value:
             raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
         key = wanted or next((name for name in WORD_KEYS if name in value), None)
-        text = value.get("text" if key is None or key not in value else key)
+        name = "text" if key is None or key not in value else key
+        text = value.get(name)
         if isinstance(text, str):
             return text
+        if name != key and name in value:
+            raise BertineError(
+                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
+            )
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "

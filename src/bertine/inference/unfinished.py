@@ -20,9 +20,17 @@ from typing import Any, TextIO
 
 from bertine.console import say
 from bertine.errors import BertineError
-from bertine.files import atomic_file, lock_handle, os_errors, read_json, sha256_file, write_json
+from bertine.files import (
+    atomic_file,
+    lock_handle,
+    os_errors,
+    read_json,
+    sha256_file,
+    sync_folder,
+    write_json,
+)
 from bertine.tasks.layout import Layout
-from bertine.tasks.parquet import is_parquet, write_parquet
+from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tasks.table_writer import TableWriter, check_output
 
 
@@ -136,10 +144,12 @@ def unfinished_table(
             os.fsync(handle.fileno())
             if is_parquet(output):
                 with atomic_file(output) as temporary:
-                    write_parquet(folder / "rows", temporary, columns)
+                    mixed = write_parquet(folder / "rows", temporary, columns)
+                if mixed:
+                    say(mixed_note(output, mixed))
             else:
                 os.replace(folder / "rows", target)
-                _sync(target.parent)
+                sync_folder(target.parent)
         except BaseException:
             if journal.exists():
                 say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
@@ -182,11 +192,3 @@ def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
             f"{output}: cannot be gone on with, because it was begun with another "
             f"{' and another '.join(other)}; leave out resume (--resume) to begin anew"
         )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

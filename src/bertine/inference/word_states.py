@@ -26,6 +26,7 @@ from bertine.files import atomic_file
 from bertine.inference.running import batch_tokens
 from bertine.models.model import Model
 from bertine.models.precision import autocast
+from bertine.tasks.entities import OUTSIDE
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.word_windows import WordFeatures
@@ -59,9 +60,11 @@ def states_key(
     model: Model, tokenizer: Tokenizer, task: Tagging, sentences: Sentences, dtype: torch.dtype
 ) -> str:
     """SHA-256, as hex digits, of all that the states of `sentences` depend on: the weights of the
-    backbone, the tokenizer, the words and their documents, the windows and the precision."""
+    backbone, the tokenizer, the words and their documents, the windows, whether words of which
+    normalization leaves nothing are read as unknown ones, and the precision."""
     digest = hashlib.sha256()
     parts = [_FORMAT, tokenizer.fingerprint, task.max_length, task.document_context, str(dtype)]
+    parts += ["no outside"] * (OUTSIDE not in task.labels)
     digest.update(repr(parts).encode())
     for name, tensor in model.backbone.state_dict().items():
         digest.update(name.encode())
@@ -84,8 +87,8 @@ def word_states(
 ) -> WordStates:
     """The states of the words of `sentences`: from the file in `folder`, else computed and kept.
 
-    Words of which normalization leaves nothing have states of zeros. Memory: all of them, two bytes
-    a number.
+    Words of which normalization leaves nothing have states of zeros where a tag says "nothing"
+    (O), else those of an unknown word. Memory: all of them, two bytes a number.
 
     Args:
         model: with a backbone, on any device; it is put into evaluation mode.

@@ -19,6 +19,9 @@ from bertine.files import read_json
 from bertine.models.config import BertConfig
 from bertine.models.layers import ACTIVATIONS
 
+#: The name of the file.
+CONFIG = "config.json"
+
 #: The sizes without which a file does not describe a model.
 REQUIRED = (
     "vocab_size",

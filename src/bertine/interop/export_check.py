@@ -106,8 +106,9 @@ def compare(
                 expected, found = expected[mask], found[mask]
             elif expected.shape == mask.shape:  # the scores of every token: a row is a text
                 expected, found = np.where(mask, expected, 0), np.where(mask, found, 0)
-            largest = max(largest, float(np.abs(expected - found).max()))
-            scale = max(scale, float(np.abs(expected).max()))
+            # Of NumPy: a number that is none stays, where Python's max would lose it.
+            largest = float(np.maximum(largest, np.abs(expected - found).max()))
+            scale = float(np.maximum(scale, np.abs(expected).max()))
             cosines.append(_cosines(expected, found))
             if expected.shape[-1] > 1:
                 same.append(expected.argmax(-1) == found.argmax(-1))

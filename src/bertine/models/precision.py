@@ -16,10 +16,22 @@ PRECISIONS = ("auto", "bf16", "fp32")
 @functools.cache
 def cpu_has_bf16() -> bool:
     """Whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on Arm)."""
+    return not _cpu_words().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+@functools.cache
+def cpu_has_int8() -> bool:
+    """Whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512 VNNI,
+    AVX VNNI or AMX), which oneDNN uses."""
+    return not _cpu_words().isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
+
+
+def _cpu_words() -> set[str]:
+    """All words of what Linux says of the processors, the names of their instructions among them;
+    elsewhere none."""
     with contextlib.suppress(OSError):
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-        return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
-    return False
+        return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    return set()
 
 
 def resolve_device(name: str | None) -> torch.device:

@@ -88,7 +88,7 @@ class Figures:
 
     @classmethod
     def of_curves(cls, curves: Sequence[Curve]) -> Figures:
-        """The training curves of :func:`bertine.reports.plots.training_curves`."""
+        """The curves of a run (:mod:`bertine.reports.run_curves`)."""
         return cls([Figure(c.title, c.svg, f"{c.title} by step", c.caption) for c in curves])
 
 

@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 
 # Stand-ins that matplotlib draws with; `to_svg` puts the CSS variables in their place.
 INK, MUTED, GRID, ACCENT, SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
+#: Widths of a plot, in inches of 72 units: of a curve, and of one with names beside it.
+NARROW, WIDE = 4.3, 4.9
 _CSS = {
     INK: "var(--ink, #22262e)",
     MUTED: "var(--muted, #667085)",
@@ -48,6 +50,13 @@ def blank_axes(width: float, height: float) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height))
     FigureCanvasSVG(figure)
     return figure, figure.subplots()
+
+
+def nothing_logged(figure: Figure, axes: Any) -> bytes:
+    """`figure` as SVG, with nothing but the words that there is nothing to show yet."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "nothing logged yet", ha="center", va="center", color=MUTED)
+    return to_svg(figure, salt="nothing")
 
 
 def number_text(value: float, percent: bool) -> str:

@@ -11,26 +11,27 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from bertine.reports.log import LogRow, series
-from bertine.reports.plot_style import ACCENT as _ACCENT
-from bertine.reports.plot_style import GRID as _GRID
-from bertine.reports.plot_style import INK as _INK
-from bertine.reports.plot_style import MUTED as _MUTED
-from bertine.reports.plot_style import SECOND as _SECOND
-from bertine.reports.plot_style import STYLE as _STYLE
-from bertine.reports.plot_style import blank_axes as _axes
-from bertine.reports.plot_style import number_text as _number
-from bertine.reports.plot_style import to_svg as _svg
+from bertine.reports.plot_style import (
+    ACCENT,
+    GRID,
+    INK,
+    MUTED,
+    NARROW,
+    SECOND,
+    STYLE,
+    WIDE,
+    blank_axes,
+    nothing_logged,
+    number_text,
+    to_svg,
+)
 
-_NARROW, _WIDE = 4.3, 4.9  # inches of 72 units
 #: With more points than this a curve is drawn faint, with its running mean over it.
 _SMOOTH_FROM = 30
 #: More points than this are not drawn one by one: a plot is 300 units wide.
@@ -96,34 +97,34 @@ def curve(
         names: of the curve and the overlay, for the legend.
         log_scale: a logarithmic axis; values that are not above zero are left out.
     """
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _axes(_NARROW, 2.7)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = blank_axes(NARROW, 2.7)
         if log_scale:
             points = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0]
             steps, values = [s for s, _ in points], [v for _, v in points]
             axes.set_yscale("log")
         if not values:
-            return _nothing(figure, axes)
+            return nothing_logged(figure, axes)
         name = f"{len(values)} points, the last {values[-1]}{overlay or ''}"
-        axes.grid(axis="y", color=_GRID, linewidth=0.8)
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         last = values[-1]
         if len(values) == 1:
-            axes.plot(steps, values, "o", color=_ACCENT, markersize=6)
+            axes.plot(steps, values, "o", color=ACCENT, markersize=6)
         elif not noisy or len(values) < _SMOOTH_FROM:
-            axes.plot(*_thinned(steps, values), color=_ACCENT, linewidth=2, label=names[0])
+            axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=2, label=names[0])
         else:
             mean = _running_mean(values)
             last = float(mean[-1])
-            axes.plot(*_thinned(steps, values), color=_ACCENT, linewidth=0.9, alpha=0.35)
+            axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=0.9, alpha=0.35)
             mean_line = _thinned(steps, mean.tolist())
-            axes.plot(*mean_line, color=_ACCENT, linewidth=2.2, label=names[0])
+            axes.plot(*mean_line, color=ACCENT, linewidth=2.2, label=names[0])
         if overlay is not None and overlay[1]:
             style = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
-            axes.plot(*_thinned(*overlay), color=_INK, label=names[1], **style)
+            axes.plot(*_thinned(*overlay), color=INK, label=names[1], **style)
             # Above the plot, where neither a curve nor the name of a line can be under it.
             above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
-            axes.legend(**above, frameon=False, labelcolor=_INK, borderpad=0, handlelength=1.6)
+            axes.legend(**above, frameon=False, labelcolor=INK, borderpad=0, handlelength=1.6)
         low, high = axes.get_ylim()
         if from_zero:
             low = min(0.0, low)
@@ -138,7 +139,7 @@ def curve(
         else:
             axes.set_xlim(steps[0], steps[-1])
         if reference is not None:
-            axes.axhline(reference, color=_SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+            axes.axhline(reference, color=SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
             axes.annotate(
                 reference_label,
                 (1, reference),
@@ -146,18 +147,18 @@ def curve(
                 xytext=(-2, 4),
                 textcoords="offset points",
                 ha="right",
-                color=_SECOND,
+                color=SECOND,
                 fontsize=10.5,
             )
         # The last value stands outside the axes, at its height, where no line can cross it.
         axes.annotate(
-            _number(last, percent),
+            number_text(last, percent),
             (1, min(max(last, low), high)),
             xycoords=axes.get_yaxis_transform(),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            color=_ACCENT,
+            color=ACCENT,
             fontsize=10.5,
             fontweight="bold",
             annotation_clip=False,
@@ -170,27 +171,27 @@ def curve(
         else:
             axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, percent)))
-        return _svg(figure, salt=name)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, percent)))
+        return to_svg(figure, salt=name)
 
 
 def comparison(bars: Sequence[Bar]) -> bytes:
     """Accuracies side by side as horizontal bars with their 95% intervals, as SVG."""
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _axes(_WIDE, 0.75 + 0.62 * max(1, len(bars)))
+    with matplotlib.rc_context(STYLE):
+        figure, axes = blank_axes(WIDE, 0.75 + 0.62 * max(1, len(bars)))
         if not bars:
-            return _nothing(figure, axes)
+            return nothing_logged(figure, axes)
         rows = np.arange(len(bars))
         for row, bar in zip(rows, bars, strict=True):
-            colour = _ACCENT if bar.highlight else _MUTED
+            colour = ACCENT if bar.highlight else MUTED
             axes.barh(
                 row, bar.value, height=0.56, color=colour, alpha=0.9 if bar.highlight else 0.55
             )
             edge = bar.value
             if bar.low is not None and bar.high is not None:
-                axes.plot([bar.low, bar.high], [row, row], color=_INK, linewidth=1.4)
+                axes.plot([bar.low, bar.high], [row, row], color=INK, linewidth=1.4)
                 for end in (bar.low, bar.high):
-                    axes.plot([end, end], [row - 0.1, row + 0.1], color=_INK, linewidth=1.4)
+                    axes.plot([end, end], [row - 0.1, row + 0.1], color=INK, linewidth=1.4)
                 edge = max(edge, bar.high)
             axes.annotate(
                 f"{100 * bar.value:.1f}%",
@@ -200,18 +201,18 @@ def comparison(bars: Sequence[Bar]) -> bytes:
                 va="center",
                 fontsize=11,
                 fontweight="bold",
-                color=_ACCENT if bar.highlight else _INK,
+                color=ACCENT if bar.highlight else INK,
             )
         axes.set_yticks(rows, [_wrapped(bar.name, 20) for bar in bars])
-        axes.tick_params(axis="y", length=0, labelcolor=_INK)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.invert_yaxis()
         axes.set_xlim(0, 1.12)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, True)))
-        axes.grid(axis="x", color=_GRID, linewidth=0.8)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, True)))
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
-        return _svg(figure, salt=repr(bars))
+        return to_svg(figure, salt=repr(bars))
 
 
 def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
@@ -225,11 +226,11 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
     counts = np.asarray(matrix, dtype=np.int64).reshape(len(labels), -1)
     if counts.shape != (len(labels), len(labels)):
         raise ValueError(f"{len(labels)} labels, but a matrix of {counts.shape}")
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         size = len(labels)
-        figure, axes = _axes(_WIDE, 1.6 + 0.5 * max(size, 1))
+        figure, axes = blank_axes(WIDE, 1.6 + 0.5 * max(size, 1))
         if not size:
-            return _nothing(figure, axes)
+            return nothing_logged(figure, axes)
         totals = np.maximum(counts.sum(axis=1, keepdims=True), 1)
         shares = counts / totals
         letters = 9.5 if size <= 8 else max(4.5, 9.5 * 8 / size)
@@ -241,7 +242,7 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
                         (column - 0.47, row - 0.47),
                         0.94,
                         0.94,
-                        facecolor=_ACCENT if hit else _SECOND,
+                        facecolor=ACCENT if hit else SECOND,
                         # Never so dense that the ink on it is hard to read, in light or dark.
                         alpha=0.05 + 0.55 * float(shares[row, column]),
                         linewidth=0,
@@ -255,19 +256,19 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
                     va="center",
                     fontsize=letters,
                     fontweight="bold" if hit else "normal",
-                    color=_INK if counts[row, column] else _MUTED,
+                    color=INK if counts[row, column] else MUTED,
                 )
         axes.set_xlim(-0.5, size - 0.5)
         axes.set_ylim(size - 0.5, -0.5)
         names = [_wrapped(label, 14) for label in labels]
         axes.set_xticks(range(size), names, rotation=40, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(size), names)
-        axes.tick_params(length=0, labelcolor=_INK, labelsize=letters)
+        axes.tick_params(length=0, labelcolor=INK, labelsize=letters)
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
         for spine in axes.spines.values():
             spine.set_visible(False)
-        return _svg(figure, salt=repr((labels, counts.tolist())))
+        return to_svg(figure, salt=repr((labels, counts.tolist())))
 
 
 def scatter(points: Sequence[tuple[float, float]]) -> bytes:
@@ -277,20 +278,20 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
     Args:
         points: (true, predicted) of each example, finite.
     """
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _axes(_WIDE, _WIDE - 0.4)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = blank_axes(WIDE, WIDE - 0.4)
         if not points:
-            return _nothing(figure, axes)
+            return nothing_logged(figure, axes)
         table = np.asarray(points, dtype=np.float64)
         low, high = float(table.min()), float(table.max())
         room = 0.04 * (high - low) or 1.0
         ends = (low - room, high + room)
-        axes.grid(color=_GRID, linewidth=0.8)
+        axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.plot(ends, ends, color=_SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+        axes.plot(ends, ends, color=SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
         faint = 0.75 if len(points) <= 100 else 0.4
         style = {"marker": "o", "markersize": 4.5, "linestyle": "none", "markeredgewidth": 0}
-        axes.plot(table[:, 0], table[:, 1], color=_ACCENT, alpha=faint, **style)
+        axes.plot(table[:, 0], table[:, 1], color=ACCENT, alpha=faint, **style)
         axes.set_xlim(ends)
         axes.set_ylim(ends)
         axes.set_aspect("equal")
@@ -298,73 +299,17 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
         axes.set_ylabel("predicted")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))
-            axis.set_major_formatter(FuncFormatter(lambda v, _: _number(v, False)))
-        return _svg(figure, salt=repr(table.tolist()))
+            axis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, False)))
+        return to_svg(figure, salt=repr(table.tolist()))
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A plot of the training log with its caption."""
+    """A plot of the training log with its caption; :mod:`bertine.reports.run_curves` makes them."""
 
     title: str
     caption: str
     svg: bytes
-
-
-def training_curves(log: Sequence[LogRow], *, unigram_entropy: float | None) -> list[Curve]:
-    """The curves of a pre-training log: MLM loss and accuracy, NSP accuracy, learning rate,
-    speed. A curve whose key no line has is left out (NSP of an MLM-only run), except the first.
-
-    Args:
-        log: lines as :func:`bertine.reports.log.read_log` gives them.
-        unigram_entropy: entropy of the corpus's token frequencies in nats: the loss of a model
-            that knows how common every token is and nothing else. None when unknown.
-    """
-    curves = []
-    steps, values = series(log, "mlm_loss")
-    caption = "Mean cross-entropy of the masked tokens, in nats."
-    if unigram_entropy is not None:
-        caption += (
-            " The dashed line is the entropy of the token frequencies: below it, the model uses "
-            "the context."
-        )
-    curves.append(
-        Curve(
-            "MLM loss",
-            caption,
-            curve(
-                steps,
-                values,
-                reference=unigram_entropy,
-                reference_label=f"unigram entropy {unigram_entropy or 0:.2f}",
-            ),
-        )
-    )
-    steps, values = series(log, "mlm_accuracy")
-    if values:
-        svg = curve(steps, values, percent=True, from_zero=True)
-        curves.append(Curve("MLM accuracy", "Masked tokens whose best guess is right.", svg))
-    steps, values = series(log, "nsp_accuracy")
-    if values:
-        svg = curve(steps, values, percent=True, reference=0.5, reference_label="guessing 50%")
-        curves.append(
-            Curve("NSP accuracy", "Does the second segment follow the first, or not?", svg)
-        )
-    steps, values = series(log, "learning_rate")
-    if values:
-        svg = curve(steps, values, from_zero=True, noisy=False)
-        curves.append(Curve("Learning rate", "Linear warm-up, then linear decay.", svg))
-    steps, values = series(log, "tokens_per_second")
-    if values:
-        svg = curve(steps, values, from_zero=True)
-        curves.append(Curve("Speed", "Real tokens a second, padding not counted.", svg))
-    return curves
-
-
-def _nothing(figure: Figure, axes: Any) -> bytes:
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, "nothing logged yet", ha="center", va="center", color=_MUTED)
-    return _svg(figure, salt="nothing")
 
 
 def _running_mean(values: Sequence[float]) -> np.ndarray:

@@ -167,6 +167,7 @@ def write_rate_page(
 
 
 def rate_text(rate: float) -> str:
-    """``"3e-5"``, ``"2.4e-5"``: at most two significant digits."""
+    """``"3e-5"``, ``"2.4e-5"``: at most two significant digits
+    (:func:`bertine.reports.scores.exact_rate` has all)."""
     mantissa, exponent = f"{rate:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"

@@ -30,6 +30,12 @@ def score_text(name: str, value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4f}"
 
 
-def rate_text(rate: float) -> str:
-    """A learning rate as papers write it, ``3e-5``. Of another number another text."""
+def hundredfold(value: float | None) -> str:
+    """A score times 100, as the paper's tables have it; ``-`` for None."""
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def exact_rate(rate: float) -> str:
+    """A learning rate as papers write it, ``3e-5``, with all its digits: another rate, another text
+    (:func:`bertine.reports.rate_page.rate_text` rounds)."""
     return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)

@@ -12,9 +12,20 @@ from typing import Any
 import matplotlib
 
 import bertine
-from bertine.reports import html, plots
+from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, Section, Table
-from bertine.reports.scores import rate_text, score_name
+from bertine.reports.plot_style import (
+    ACCENT,
+    GRID,
+    INK,
+    MUTED,
+    STYLE,
+    WIDE,
+    blank_axes,
+    nothing_logged,
+    to_svg,
+)
+from bertine.reports.scores import exact_rate, hundredfold, score_name
 
 #: More settings than this do not fit a plot; the best are shown.
 _SHOWN = 24
@@ -75,24 +86,24 @@ def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
         names: of the settings.
         scores: of the runs of each, as fractions of 1.
     """
-    with matplotlib.rc_context(plots._STYLE):
-        figure, axes = plots._axes(plots._WIDE, 0.7 + 0.3 * max(1, len(names)))
+    with matplotlib.rc_context(STYLE):
+        figure, axes = blank_axes(WIDE, 0.7 + 0.3 * max(1, len(names)))
         if not any(scores):
-            return plots._nothing(figure, axes)
+            return nothing_logged(figure, axes)
         for row, values in enumerate(scores):
-            colour = plots._MUTED if row else plots._ACCENT
+            colour = MUTED if row else ACCENT
             hundredfold = [100 * value for value in values]
             axes.plot(hundredfold, [row] * len(values), "o", color=colour, markersize=5, alpha=0.6)
             if values:
                 mean = sum(hundredfold) / len(values)
                 axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2)
         axes.set_yticks(range(len(names)), names)
-        axes.tick_params(axis="y", length=0, labelcolor=plots._INK)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.grid(axis="x", color=plots._GRID, linewidth=0.8)
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
-        return plots._svg(figure, salt=repr((names, scores)))
+        return to_svg(figure, salt=repr((names, scores)))
 
 
 def _spread(
@@ -123,12 +134,12 @@ def _table(table: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
             str(row["batch_size"]),
-            rate_text(row["learning_rate"]),
+            exact_rate(row["learning_rate"]),
             str(row["epochs"]),
             str(row["runs"]),
             _score(row),
-            _hundredfold(row["standard_deviation"]),
-            _hundredfold(row["best"]),
+            hundredfold(row["standard_deviation"]),
+            hundredfold(row["best"]),
             str(row["collapsed"]),
             str(row["failed"]),
         ]
@@ -139,7 +150,9 @@ def _table(table: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return f"batch {row['batch_size']}, rate {rate_text(row['learning_rate'])}, {row['epochs']} ep."
+    return (
+        f"batch {row['batch_size']}, rate {exact_rate(row['learning_rate'])}, {row['epochs']} ep."
+    )
 
 
 def _run_name(run: Mapping[str, Any]) -> str:
@@ -147,8 +160,4 @@ def _run_name(run: Mapping[str, Any]) -> str:
 
 
 def _score(row: Mapping[str, Any]) -> str:
-    return _hundredfold(row["mean"])
-
-
-def _hundredfold(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"
+    return hundredfold(row["mean"])

@@ -19,12 +19,12 @@ import bertine
 from bertine.serving import schemas
 from bertine.serving.errors import ApiError, error_response
 from bertine.serving.explain import Explainable
-from bertine.serving.guard import Answer, Guard
+from bertine.serving.guard import OPEN, Answer, Guard
 from bertine.serving.hosts import Hosts
 from bertine.serving.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.parsing import parsed
-from bertine.serving.served import Served
+from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Error, "description": "No such model"},
     408: {"model": schemas.Error, "description": "The request came too slowly"},
     413: {"model": schemas.Error, "description": "The body is too large"},
-    415: {"model": schemas.Error, "description": "The body is not said to be JSON"},
+    415: {"model": schemas.Error, "description": "The body is not said to be JSON, or compressed"},
     421: {"model": schemas.Error, "description": "The Host header names another server"},
     422: {"model": schemas.Error, "description": "Not what this path takes"},
     429: {
@@ -72,7 +72,20 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     _add_vectors(app, answers, service)
     _add_explanations(app, answers, service)
     paths = frozenset(route.path for route in app.routes if isinstance(route, APIRoute))
+    if api_key is not None:
+        _describe_key(app)
     return Guard(app, answers, service.limits, api_key, hosts, service.metrics, paths)
+
+
+def _describe_key(app: FastAPI) -> None:
+    """Say in the OpenAPI what wants the key, for clients that are made of it."""
+    description = app.openapi()  # the application keeps it
+    schemes = description["components"].setdefault("securitySchemes", {})
+    schemes["key"] = {"type": "http", "scheme": "bearer"}
+    for path, operations in description["paths"].items():
+        if path not in OPEN:
+            for operation in operations.values():
+                operation["security"] = [{"key": []}]
 
 
 def _json(value: Any) -> Response:
@@ -150,7 +163,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
         """The most probable pieces for each [MASK]."""
         served = service.model(body.model, "fill-mask")
-        served.check_masks(body.texts)
+        await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
         costs = [served.tokens(text) for text in body.texts]
         found = await service.compute(served, "fill-mask", inputs, costs)
@@ -169,21 +182,29 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
     requests = schemas.request_schemas(service.limits)
 
-    async def vectors(served: Served, texts: Sequence[str], normalize: bool) -> np.ndarray:
+    async def vectors(
+        served: Served, texts: Sequence[str], normalize: bool
+    ) -> tuple[np.ndarray, list[Embedded]]:
         costs = [served.tokens(text) for text in texts]
-        table = np.stack(await service.compute(served, "embed", texts, costs)).astype(np.float32)
+        found: list[Embedded] = await service.compute(served, "embed", texts, costs)
+        table = np.stack([each.vector for each in found]).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        return table
+        return table, found
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """A vector for each text."""
         served = service.model(body.model, "embed")
-        table = await vectors(served, body.texts, body.normalize)
+        table, found = await vectors(served, body.texts, body.normalize)
 
         def written() -> bytes:
             return to_json(
-                {"model": served.name, "dimensions": table.shape[1], "vectors": _short(table)}
+                {
+                    "model": served.name,
+                    "dimensions": table.shape[1],
+                    "vectors": _short(table),
+                    "pieces_cut": [each.pieces_cut for each in found],
+                }
             )
 
         content = await service.aside(table.size, written)
@@ -194,10 +215,10 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.dimensions not in (None, served.dimensions):
-            raise ApiError(422, f"dimensions: the model has {served.dimensions}; leave it out")
-        table = await vectors(served, texts, True)
-        size = sum(map(len, texts))
-        used = await service.aside(size, served.count_tokens, texts)
+            message = f"dimensions: the model has {served.dimensions}; leave it out"
+            raise ApiError(422, message, param="dimensions")
+        table, found = await vectors(served, texts, True)
+        used = sum(each.tokens for each in found)
 
         def written() -> bytes:
             if body.encoding_format == "base64":

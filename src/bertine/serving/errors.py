@@ -1,4 +1,5 @@
-"""One shape for everything that goes wrong: ``{"error": {"message", "type", "code"}}``."""
+"""One shape for everything that goes wrong, with the keys, and their types, of OpenAI's errors:
+``{"error": {"message", "type", "param", "code"}}``."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ class ApiError(HTTPException):
     Args:
         status: of HTTP.
         message: one line that says what to do.
+        param: the key of the request that is at fault.
         retry_after: seconds after which it may be tried again.
         close: whether the connection ends with it, as where the body was not read.
     """
@@ -40,6 +42,7 @@ class ApiError(HTTPException):
         status: int,
         message: str,
         *,
+        param: str | None = None,
         retry_after: int | None = None,
         close: bool = False,
     ) -> None:
@@ -51,12 +54,14 @@ class ApiError(HTTPException):
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         super().__init__(status, message, headers)
+        self.param = param
 
 
-def error_body(status: int, message: str) -> dict[str, Any]:
-    """The JSON of an error."""
+def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+    """The JSON of an error. The code is a string, as OpenAI's typed clients fail on a number."""
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": " ".join(message.split()), "type": kind, "code": status}}
+    line = " ".join(message.split())
+    return {"error": {"message": line, "type": kind, "param": param, "code": str(status)}}
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -70,6 +75,5 @@ def error_response(error: Exception) -> JSONResponse:
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         phrase = HTTPStatus(error.status_code).phrase.lower()
         message = f"{phrase}: see /docs for what there is"
-    return JSONResponse(
-        error_body(error.status_code, message), error.status_code, headers=error.headers
-    )
+    body = error_body(error.status_code, message, getattr(error, "param", None))
+    return JSONResponse(body, error.status_code, headers=error.headers)

@@ -24,6 +24,7 @@ from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.entities import OUTSIDE
+from bertine.tasks.long_text import parts_of
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.regression import TextRegression
 from bertine.tasks.spans import SpanExtraction
@@ -57,7 +58,7 @@ class Explainer:
         model: in fp32, in evaluation mode.
         tokenizer: of the model.
         task: of the model; None: one that fills masks, or only gives vectors.
-        max_tokens: more are cut off, as is what the task itself cuts off.
+        max_tokens: more are cut off, as is what the task itself cuts off, and where the task does.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Explainer:
         """
         if item.pair is not None and self.model.config.type_vocab_size < 2:
             raise BertineError("this model takes one text")
-        encoding = self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
+        encoding = self._encode(item)
         found: dict[str, Any] = {
             "tokens": [
                 {
@@ -102,6 +103,21 @@ class Explainer:
         else:
             found["answer"], found["scores"] = self._leaned_on(encoding, item)
         return found
+
+    def _encode(self, item: Explainable) -> Encoding:
+        """Of a long text the part that the task reads; of windows the first."""
+        mode = getattr(self.task, "long_text", "head")
+        if mode == "head":
+            return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
+        whole = self.tokenizer.encode(item.text, item.pair)
+        kept = parts_of(np.arange(len(whole.input_ids)), self.max_tokens, mode)[0].tolist()
+        return Encoding(
+            [whole.input_ids[at] for at in kept],
+            [whole.token_type_ids[at] for at in kept],
+            [whole.offsets[at] for at in kept],
+            [whole.special_tokens_mask[at] for at in kept],
+            len(whole.input_ids) - len(kept),
+        )
 
     def _batch(self, encoding: Encoding) -> Batch:
         device = next(self.model.parameters()).device

@@ -97,6 +97,8 @@ class Guard:
     async def _serve(
         self, scope: MutableMapping[str, Any], receive: Receive, send: _Answered, deadline: float
     ) -> None:
+        if scope["method"] == "HEAD":  # as GET (RFC 9110, 9.3.2); uvicorn leaves the body out
+            scope = {**scope, "method": "GET"}
         headers = dict(scope["headers"])
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         self.hosts.check(scope["headers"], scope["http_version"], close=has_body)
@@ -110,6 +112,9 @@ class Guard:
         body = await self._body(headers, receive)
         if kind != b"application/json":
             raise ApiError(415, "send JSON, with the header Content-Type: application/json")
+        coding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if coding not in (b"identity", b""):
+            raise ApiError(415, "send the body as it is, without a Content-Encoding")
         response = await self._in_time(answer(body), receive, deadline)
         # From here on the connection watches that the client reads.
         await response(scope, receive, send)

@@ -32,19 +32,29 @@ def parsed(body: bytes, schema: type[BaseModel]) -> Any:
     try:
         return schema.model_validate(found)
     except ValidationError as error:
-        raise ApiError(422, _first_mistake(error)) from None
+        raise _told(error) from None
 
 
-def _first_mistake(error: ValidationError) -> str:
-    """ "texts[3]: String should have at most 20000 characters"; of many mistakes the first."""
-    first, *others = error.errors(include_url=False, include_context=False, include_input=False)
-    where = ""
-    for part in first["loc"]:
-        if isinstance(part, int):
-            where += f"[{part}]"
-        elif part.isidentifier():  # not pydantic's names of the members of a union
-            where += f".{part}" if where else part
-    more = f" (and {len(others)} more)" if others else ""
+def _told(error: ValidationError) -> ApiError:
+    """ "texts[3]: String should have at most 20000 characters"; of many mistakes the first.
+
+    What may be one of several types has a mistake for each of these. The one that counts is where
+    the type was right, which is deeper in, or is not about a type.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    alike = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
+    first = max(alike, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
+    place = _place(first["loc"])
+    others = {_place(each["loc"]) for each in found}
+    more = sum(1 for other in others if other != place[: len(other)])
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     # Keys are the client's: they may be of any length, and of any characters.
-    where = json.dumps(where[:100])[1:-1]
-    return f"{where or 'the body'}: {first['msg']}{more}"
+    where = json.dumps(where[1:101])[1:-1]
+    message = f"{where or 'the body'}: {first['msg']}" + (f" (and {more} more)" if more else "")
+    return ApiError(422, message, param=where or None)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Without pydantic's names of the members of a union, which are no identifiers."""
+    inside = (part for part in loc[1:] if isinstance(part, int) or part.isidentifier())
+    return *loc[:1], *inside

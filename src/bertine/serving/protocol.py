@@ -18,6 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bertine.serving.errors import error_body
+from bertine.serving.http_parser import PlainParser
 
 if sys.platform == "linux":
     import fcntl
@@ -57,8 +58,11 @@ def bounded_protocol(
     class BoundedProtocol(HttpToolsProtocol):
         """One connection."""
 
+        parser: PlainParser  # type: ignore[assignment]
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
+            self.parser = PlainParser(self)
             self._header_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
             # Since the last headers or part of a body was complete: these are kept by the parser.
@@ -104,6 +108,8 @@ def bounded_protocol(
                 self._refuse("large_headers", f"the headers have more than {MAX_HEADERS} bytes")
 
         def on_headers_complete(self) -> None:
+            if self.parser.repeats:
+                return
             self._unheard = 0
             self._stop_header_timer()
             super().on_headers_complete()
@@ -116,6 +122,8 @@ def bounded_protocol(
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self.parser.should_upgrade():
+                return  # its body is still to come
             self._unheard = 0
             super().on_message_complete()
 

@@ -7,7 +7,8 @@ at when the classes are made, which rules out ``from __future__ import annotatio
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from bertine.serving.limits import Limits
 
@@ -21,7 +22,8 @@ class Strict(BaseModel):
 class ErrorDetail(BaseModel):
     message: str = Field(description="one line that says what to do")
     type: str
-    code: int = Field(description="the status of HTTP")
+    param: str | None = Field(description="the key of the request that is at fault")
+    code: str = Field(description="the status of HTTP")
 
 
 class Error(BaseModel):
@@ -128,6 +130,9 @@ class Embeddings(BaseModel):
     model: str
     dimensions: int
     vectors: list[list[float]] = Field(description="one for each text, in their order")
+    pieces_cut: list[int] = Field(
+        description="of each text, to keep to the maximum length of the model's vectors"
+    )
 
 
 class Candidate(BaseModel):
@@ -185,6 +190,7 @@ class ModelInfo(BaseModel):
     text_columns: list[str] = Field(description="what the parts of a text are")
     max_choices: int
     max_length: int
+    long_text: str = Field(description="what is read of a longer text: its head, tail, …")
     dimensions: int
     layers: int
     heads: int
@@ -283,14 +289,31 @@ def request_schemas(limits: Limits) -> Requests:
         head: int = Field(0, ge=0, le=1000)
 
     class OpenAiRequest(BaseModel):
-        """As the clients of OpenAI's embeddings send it. Token ids are not taken."""
+        """As the clients of OpenAI's embeddings send it; keys that are not here do not count.
+        Token ids are not taken."""
 
         model_config = ConfigDict(extra="ignore", strict=True)
         input: Text | Texts
         model: str = Field(max_length=256)
-        encoding_format: Literal["float", "base64"] = "float"
+        # Null is what LiteLLM sends where its user has said nothing; to OpenAI it is "float".
+        encoding_format: Literal["float", "base64"] | None = "float"
         dimensions: int | None = Field(None, ge=1, le=1 << 20)
         user: str | None = None
+
+        @field_validator("input", mode="before")
+        @classmethod
+        def _no_token_ids(cls, given: Any) -> Any:
+            """LangChain sends those of OpenAI's tokenizer, of which no model here could make
+            anything."""
+            first = given[0] if isinstance(given, list) and given else None
+            first = first[0] if isinstance(first, list) and first else first
+            if isinstance(first, int) and not isinstance(first, bool):
+                raise PydanticCustomError(
+                    "token_ids",
+                    "token ids are not taken; send texts (LangChain: "
+                    "check_embedding_ctx_length=False)",
+                )
+            return given
 
     return Requests(
         PredictRequest,

@@ -18,8 +18,9 @@ from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
+from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
-from bertine.models.precision import resolve_device
+from bertine.models.precision import precision_name, resolve_device
 from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
 from bertine.serving.explain import Explainer
@@ -53,6 +54,21 @@ class Prepared:
     def costs(self) -> list[int]:
         """Tokens of each feature."""
         return [len(feature.input_ids) for feature in self.features]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A text as a vector.
+
+    Attributes:
+        vector: fp32 [D].
+        tokens: that were computed, special tokens and the prompt's among them.
+        pieces_cut: of the text, to keep to the maximum length.
+    """
+
+    vector: np.ndarray
+    tokens: int
+    pieces_cut: int
 
 
 class Served:
@@ -110,19 +126,25 @@ class Served:
             BertineError: not a model directory; an unknown device or precision.
         """
         check_precision(precision)
-        loaded = load_model(path)
+        loaded = load_model(_weights(path))
         say(f"{name}: {path}")
         predictor = None
+        engine = None
+        computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
             for line in predictor.lines():
                 say(line)
-            kind = f"predictions in {str(predictor.dtype).removeprefix('torch.')}"
+            engine = predictor.engine
+            where = resolve_device(device)
+            chosen = engine.precision if engine else precision_name(precision, where)
+            computes.append(f"predictions in {chosen}")
         else:
             for line in loaded.report.lines():
                 say(line)
             loaded.model.to(resolve_device(device))
-            kind = "masks in fp32"
+        if "mlm" in loaded.model.heads:
+            computes.append("masks in fp32")
         embedder = None
         try:
             embedder = Embedder.load(
@@ -130,14 +152,15 @@ class Served:
                 device=device,
                 precision=precision,
                 loaded=loaded,
-                engine=predictor.engine if predictor else None,
+                engine=engine,
             )
+            computes.append(f"vectors in {embedder.precision}")
         except BertineError as error:
             if predictor is None and "mlm" not in loaded.model.heads:
                 raise  # there is nothing else to ask it
             say(f"{name}: no vectors: {error}")
         served = cls(name, loaded, predictor, embedder, limits)
-        say(f"{name}: does {', '.join(sorted(served.operations))}; {kind}")
+        say(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
     @property
@@ -171,6 +194,7 @@ class Served:
             "text_columns": parts,
             "max_choices": choices,
             "max_length": config.max_position_embeddings if task is None else task.max_length,
+            "long_text": getattr(task, "long_text", "head"),
             "dimensions": self.dimensions,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
@@ -242,26 +266,25 @@ class Served:
         each = 4 if text.isascii() else 2
         return min(2 + len(text) // each, self.model.config.max_position_embeddings)
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """How many tokens are computed for the vectors of `texts`."""
-        assert self.embedder is not None
-        prompt, longest = self.embedder.prompt, self.embedder.max_length
-        _, lengths = self.model.tokenizer.encode_flat([prompt + text for text in texts])
-        return int(np.minimum(lengths + 2, longest).sum())
-
     def check_masks(self, texts: Sequence[str]) -> None:
-        """Refuse texts without a mask, or with too many.
+        """Refuse texts without a mask, with too many, or with more pieces than the model takes.
 
         Raises:
             BertineError: names the first such text, from 0 on.
         """
+        tokenizer, longest = self.model.tokenizer, self.model.config.max_position_embeddings
+        _, pieces = tokenizer.encode_flat(texts)
         most = self.limits.max_masks
-        for at, text in enumerate(texts):
+        for at, (text, length) in enumerate(zip(texts, (pieces + 2).tolist(), strict=True)):
             found = text.count(MASK)
             if not found:
                 raise BertineError(f"texts[{at}]: has no {MASK}; write it, in capitals")
             if found > most:
                 raise BertineError(f"texts[{at}]: has {found} {MASK}, but at most {most} are taken")
+            if length > longest:
+                raise BertineError(
+                    f"texts[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
+                )
 
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         predictor = self.predictor
@@ -274,9 +297,14 @@ class Served:
             dtype=predictor.dtype,
         )
 
-    def _embed(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+    def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None
-        return list(self.embedder(texts))
+        features = self.embedder.features(texts)
+        vectors = self.embedder.run(features)
+        return [
+            Embedded(vector, len(feature.input_ids), feature.num_truncated)
+            for vector, feature in zip(vectors, features, strict=True)
+        ]
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
         # As JSON at once: every candidate of a mask holds the whole text, filled.
@@ -284,6 +312,15 @@ class Served:
 
     def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.explainer(item) for item in inputs]
+
+
+def _weights(path: Path) -> Path:
+    """The folder of the BERT, which in a directory of sentence-transformers may be one inside."""
+    try:
+        modules = read_sentence_modules(path)
+    except BertineError:
+        return path  # the embedder says what is wrong with the modules
+    return path if modules is None else modules.transformer
 
 
 def _masks(filled: FilledMasks) -> list[dict[str, Any]]:

@@ -37,7 +37,8 @@ class Service:
         self.first = models[0].name
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
-        self._long: set[Future[Any]] = set()  # what runs there and takes long
+        self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
+        self._long: set[Future[Any]] = set()  # what runs, or waits, in the first
         self._computing = computing or ComputingThread()
         self.batchers = {
             model.name: Batcher(
@@ -72,13 +73,14 @@ class Service:
         served = self.models.get(self.first if name is None else name)
         if served is None:
             known = ", ".join(list(self.models)[:20])
-            raise ApiError(404, f"there is no model {name!r} here; there is {known}")
+            raise ApiError(404, f"there is no model {name!r} here; there is {known}", param="model")
         if operation not in served.operations:
             others = ", ".join(each.name for each in able[:20])
             raise ApiError(
                 422,
                 f"the model {served.name!r} is for {served.task!r} and has no {operation}"
                 + (f"; ask {others}" if able else ""),
+                param="model",
             )
         return served
 
@@ -111,13 +113,16 @@ class Service:
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
         """``work(*args)``, in another thread where its `size` says that it takes long, or where it
-        might wait for such work: the tokenizer serves one at a time."""
-        if size < _ASIDE and not self._long:
-            return work(*args)
-        future = self._pool.submit(work, *args)
+        might wait for such work: the tokenizer serves one at a time. What does not take long waits
+        for what runs, but not for all the long work that there is."""
         if size >= _ASIDE:
+            future = self._pool.submit(work, *args)
             self._long.add(future)
             future.add_done_callback(self._long.discard)
+        elif self._long:
+            future = self._short.submit(work, *args)
+        else:
+            return work(*args)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
@@ -125,4 +130,5 @@ class Service:
         for batcher in self.batchers.values():
             batcher.close(self.limits.request_timeout)
         self._computing.close(1.0)  # idle, unless a batch takes longer than a request may
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._short):
+            pool.shutdown(wait=False, cancel_futures=True)

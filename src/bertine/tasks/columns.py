@@ -15,13 +15,15 @@ words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Literal
 
 from bertine.errors import BertineError
 from bertine.tasks.entities import is_entity_tag
+from bertine.tasks.layout import inner_suffix
 from bertine.tasks.tables import Row
 
 #: The word of the line that begins a document.
@@ -181,3 +183,26 @@ def looks_like_columns(head: Iterable[str]) -> bool:
     return len({len(row) for row in rows}) == 1 and all(
         len(row) > 1 and is_entity_tag(row[-1]) for row in rows
     )
+
+
+def refuse_table(path: str | Path, lines: Sequence[str], how: str) -> None:
+    """Refuse csv and tsv, by the name of the file, that its first `lines` do not show to be column
+    files: csv that does not look like one, tsv of which most rows have a cell with a space in it.
+
+    Args:
+        how: the option by which it can be read all the same, for the message.
+
+    Raises:
+        BertineError: it is one.
+    """
+    suffix = inner_suffix(path)
+    rows = [line.split("\t") for line in lines if "\t" in line]
+    texts = sum(any(" " in cell.strip() for cell in row) for row in rows)
+    if (suffix == ".csv" and not looks_like_columns(lines)) or (
+        suffix in (".tsv", ".tab") and texts > len(lines) / 2
+    ):
+        raise BertineError(
+            f"{path}: is a table of texts by its name ({suffix}), but words are read from column "
+            f"files (one on each line), JSON lines or Parquet; write one of those, or say what it "
+            f"is ({how})"
+        )

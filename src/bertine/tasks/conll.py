@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from bertine.errors import BertineError
@@ -15,8 +16,9 @@ from bertine.tasks.columns import (
     column_index,
     column_name,
     column_number,
+    refuse_table,
 )
-from bertine.tasks.entities import OUTSIDE, is_entity_tag, to_iob2
+from bertine.tasks.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
 from bertine.tasks.layout import inner_suffix
 from bertine.tasks.parquet import class_names, is_parquet
@@ -28,6 +30,9 @@ SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
 #: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
+
+#: Lines that are read ahead, to tell a column file from what is none.
+HEAD = 100
 
 _OBJECT = re.compile(r'\{\s*"')
 _ENTITY = re.compile(r"[BIESLU]-")
@@ -167,20 +172,23 @@ def read_sentences(
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column or key is not
-            there; a sentence has more or fewer tags than words; a tag is empty, or none of
-            `scheme`; there is no word.
+        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is a table of texts; a
+            column or key is not there; a sentence has more or fewer tags than words; a tag is
+            empty, or none of `scheme`; there is no word.
     """
     columns = columns or Columns()
     kind = "parquet" if is_parquet(path) else ""
     if not kind:
         with Table(path, format="text", strict=strict) as table:
             rows = iter(table)
-            first = next(rows)
-            kind = file_format(path, format, first.values["text"])
+            head = list(islice(rows, HEAD))
+            lines = [row.values["text"] for row in head]
+            kind = file_format(path, format, lines[0])
             if kind == "columns":
+                if format is None:
+                    refuse_table(path, lines, "--format columns")
                 columns.require(table.name, kind)
-                examples = _from_columns(table.name, _again(first, rows), columns)
+                examples = _from_columns(table.name, chain(head, rows), columns)
     if kind != "columns":
         reading = format if kind == "parquet" else "jsonl"
         with Table(path, format=reading, strict=strict) as table:
@@ -197,11 +205,6 @@ def read_sentences(
     return examples
 
 
-def _again(first: Row, rest: Iterable[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
-
-
 def _unify(examples: Sentences, scheme: str | None) -> None:
     """Tags of entities → IOB2; says so, and what did not keep the rules."""
     given = [item.tags or () for item in examples.items]
@@ -214,12 +217,14 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    if examples.scheme != "IOB2":
-        examples.note(f"{examples.source}: the tags are {examples.scheme}; they are read as IOB2")
+    bilou = examples.scheme == "IOBES" and as_iobes(given) is not given
+    name = "BILOU" if bilou else examples.scheme
+    if name != "IOB2":
+        examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
     if wrong:
         examples.note(
             f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
-            f"{examples.scheme}; entities are read as conlleval reads them"
+            f"{name}; entities are read as conlleval reads them"
         )
 
 

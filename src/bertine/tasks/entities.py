@@ -134,7 +134,7 @@ def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
 
 
 def as_iobes(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The sequences themselves; BILOU with the letters of IOBES."""
+    """The `sequences` themselves; of BILOU others, with the letters of IOBES."""
     used = {tag for tags in sequences for tag in tags}
     bilou = any(tag[:1] in _LETTERS for tag in used)
     if not bilou or not all(_BILOU.fullmatch(tag) for tag in used):

@@ -6,6 +6,7 @@ An example's label is then one string, its labels joined by :data:`JOINT`; the e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from bertine.tasks.examples import (
     resolve_text_columns,
     row_texts,
 )
-from bertine.tasks.tables import Row, Table, require_columns
+from bertine.tasks.tables import Row, Table, json_kind, require_columns
 
 #: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
 JOINT = "\x1f"
 #: Separators that are looked for, in this order, where none is named.
 SEPARATORS = ("|", ";", ",")
+_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
 _YES = frozenset(("1", "1.0", "true", "True", "TRUE"))
 _NO = frozenset(("0", "0.0", "false", "False", "FALSE", ""))
 
@@ -60,7 +62,8 @@ def read_label_sets(
 
     Raises:
         BertineError: both kinds of columns are named; a column is missing or cannot be told; a
-            cell is neither 0 nor 1, or no text; there is no row.
+            cell is neither 0 nor 1, or no text, or (where no separator is named) a list written
+            as one; there is no row.
     """
     each = as_columns(label_columns)
     if each and label_column:
@@ -85,6 +88,8 @@ def read_label_sets(
             cells: list[str | list[str]] = []
             for row in table:
                 cells.append(_cell(table, row, column))
+                if separator is None:
+                    _refuse_list(table, row, column)
                 examples.items.append(Example(row_texts(table, row, texts), None, row.line))
             told = separator or next(
                 (s for s in SEPARATORS if any(isinstance(c, str) and s in c for c in cells)), None
@@ -116,22 +121,35 @@ def _split(cell: str | list[str], separator: str | None) -> list[str]:
 
 
 def _cell(table: Table, row: Row, column: str) -> str | list[str]:
-    """What the label column holds: a text, or a list of texts and numbers; nothing is an empty
-    text."""
+    """What the label column holds: a text, or a list of texts and whole numbers, as texts; nothing
+    is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:
         return ""
     if isinstance(value, list):
-        return [
-            each
-            if isinstance(each, str)
-            else table.label(Row(row.line, {column: each}), column)  # as if it stood alone
-            for each in value
-        ]
+        wrong = [each for each in value if not isinstance(each, str) and type(each) is not int]
+        if wrong:
+            raise BertineError(
+                f"{table.name}:{row.line}: {column!r} holds {json_kind(wrong[0])}, but a list of "
+                "labels must hold texts or whole numbers"
+            )
+        return [str(each) for each in value]
     if isinstance(value, str):
         return value
     return table.label(row, column)
+
+
+def _refuse_list(table: Table, row: Row, column: str) -> None:
+    """Refuse a list that is written as a text, as pandas writes one into csv: cut at its commas, it
+    would give labels with brackets, and one for none."""
+    cell = row.values[column]
+    if isinstance(cell, str) and _LIST.fullmatch(cell):
+        raise BertineError(
+            f"{table.name}:{row.line}: {column!r} is {cell[:40]!r}, a list written as a text; put "
+            "a separator between the labels (a|b), or give JSON lines or Parquet (if the brackets "
+            "belong to a label, name the separator: --label-separator)"
+        )
 
 
 def _present(table: Table, row: Row, column: str) -> bool:

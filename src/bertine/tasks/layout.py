@@ -35,6 +35,13 @@ _BINARY = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
     **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
 }
+#: By the kind of rows that were read: what they are, and how a file of them may be named besides.
+_WRITTEN: dict[Kind, tuple[str, str]] = {
+    "csv": ("csv", ".csv, "),
+    "tsv": ("tsv", ".tsv, .csv, "),
+    "jsonl": ("JSON lines or Parquet", ""),
+    "text": ("plain text", ".txt, .csv, "),
+}
 # Names that tell a header line from a line of text when nobody says which columns to expect.
 _KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
 _KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
@@ -80,6 +87,33 @@ def detect_layout(
     if kind == "tsv":
         return Layout("tsv", "\t", bool(quotes))
     return Layout("jsonl") if kind == "jsonl" else Layout("text")
+
+
+def named_kind(path: str | Path) -> Kind | None:
+    """What a file that is written says by its name that it holds, Parquet being JSON lines on its
+    way there; None: nothing."""
+    return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
+
+
+def written_layout(path: str | Path, layout: Layout) -> Layout:
+    """The layout in which rows that were read in `layout` are written to `path`: the same, unless
+    the name says another.
+
+    Raises:
+        BertineError: the name is that of a format in which not all such rows can be written.
+    """
+    suffix, kind = Path(path).suffix.lower(), named_kind(path)
+    if kind == layout.kind or (kind is None and suffix not in _BINARY):
+        return layout
+    if kind == "jsonl":
+        return Layout("jsonl")
+    if kind == "csv" and layout.kind != "jsonl":
+        return Layout("csv", ",", True)
+    what, names = _WRITTEN[layout.kind]
+    raise BertineError(
+        f"{path}: rows of {what} are not written as {suffix}; name the output "
+        f"{names}.jsonl or .parquet"
+    )
 
 
 def quotes_for(

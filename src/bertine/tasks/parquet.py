@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,16 @@ def _opened(path: str | Path) -> Any:
             raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
 
 
+def count_rows(path: str | Path) -> int:
+    """How many rows a Parquet file says that it has.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     """What the numbers in a column of lists stand for, where the `datasets` library has written
     that down beside the table (its ``ClassLabel``); empty where nobody says.
@@ -92,29 +102,93 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     return tuple(names) if texts else ()
 
 
-def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> None:
+def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]:
     """JSON lines → a Parquet file with the columns in the order in which they come, `columns`
-    first. The file is read twice: a column's type must hold all of its values.
+    first. The file is read twice: a column's type must hold all of its values. Where no type does,
+    they are written as their JSON.
+
+    Returns:
+        The columns that are written so.
 
     Raises:
-        BertineError: the values of a column have no type in common.
+        BertineError: the rows cannot be written.
     """
+    import pyarrow as pa
+
+    kinds: dict[str, Any] = dict.fromkeys(columns, pa.null())
+    as_json: set[str] = set()
+    for part in _parts(rows):
+        for name in dict.fromkeys(name for row in part for name in row):
+            kind = None if name in as_json else _common(kinds.get(name, pa.null()), part, name)
+            if kind is None:
+                as_json.add(name)
+            kinds[name] = kind
+    # Objects without keys are no type of Parquet's.
+    as_json |= {name for name, kind in kinds.items() if "struct<>" in str(kind)}
+    while True:
+        kinds |= dict.fromkeys(as_json, pa.string())
+        refused = _write(rows, target, kinds, as_json)
+        if refused is None:
+            return [name for name in kinds if name in as_json]
+        as_json.add(refused)
+
+
+def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
+    """The Arrow type that holds the values of some rows and what `kind` does; None: there is
+    none."""
+    import pyarrow as pa
+
+    found = _array([row.get(name) for row in part])
+    if found is None:
+        return None
+    both = [pa.schema([("values", each)]) for each in (kind, found.type)]
+    try:
+        return pa.unify_schemas(both, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _array(values: list[Any], kind: Any = None) -> Any:
+    """An Arrow array of the type `kind` (None: told from the values); None: they have none, or do
+    not fit."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[str]) -> str | None:
+    """Write columns of these types; the name of one that cannot hold a value after all (a whole
+    number that would be rounded, for one)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([pa.field(name, pa.null()) for name in columns])
     try:
-        for part in _parts(rows):
-            found = pa.RecordBatch.from_pylist(part, pa.schema(_fields(part))).schema
-            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        schema = pa.schema(list(kinds.items()))
         with pq.ParquetWriter(str(target), schema) as writer:
             for part in _parts(rows):
-                writer.write_table(pa.Table.from_pylist(part, schema))
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+                arrays = []
+                for name, kind in kinds.items():
+                    values = [row.get(name) for row in part]
+                    if name in as_json:
+                        values = [None if v is None else json.dumps(v) for v in values]
+                    arrays.append(_array(values, kind))
+                    if arrays[-1] is None:
+                        return name
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    except (pa.ArrowException, UnicodeEncodeError) as error:
         raise BertineError(
-            f"the values of a column have no Parquet type in common ({_first_line(error)}); name "
-            "the output .jsonl"
+            f"the rows cannot be written as Parquet ({_first_line(error)}); name the output .jsonl"
         ) from error
+    return None
+
+
+def mixed_note(path: str | Path, columns: Sequence[str]) -> str:
+    """What a person should know of columns that :func:`write_parquet` has written as JSON."""
+    named = ", ".join(map(repr, columns))
+    return f"{path}: no Parquet type holds all values of {named}, so they are written as JSON"
 
 
 def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
@@ -129,14 +203,6 @@ def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
                 part, characters = [], 0
     if part:
         yield part
-
-
-def _fields(part: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
-    """The columns of some rows with their types; every key of any row is one."""
-    import pyarrow as pa
-
-    names = dict.fromkeys(name for row in part for name in row)
-    return [(name, pa.array([row.get(name) for row in part]).type) for name in names]
 
 
 def _values(column: Any) -> list[Any]:

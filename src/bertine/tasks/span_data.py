@@ -26,6 +26,8 @@ from bertine.text.streams import looks_like_utf16, open_stream, without_bom
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
 _COLUMNS = ("question", "context")
+#: What stands in the place of "train" in the name of the validation file.
+_VALIDATION = ("dev", "val", "valid", "validation")
 
 
 def load_squad(path: Path | str) -> dict[str, Any] | None:
@@ -109,7 +111,7 @@ def read_squad(
     character instead of mending it.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
-    without ``answers`` (a test file's) has no label.
+    without ``answers`` (a test file's) has no label, unless it is said to be impossible.
 
     Raises:
         BertineError: the file is not in this format, or a part of it is missing or of another
@@ -190,6 +192,8 @@ class _Reader:
             given = self._member(question, "is_impossible", place, bool, "true or false")
             if answers is not None:
                 self._contradictions += given == bool(answers)
+            elif given and self._with_answers:
+                answers = []  # said in its own way
         self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
 
     def _text(self, parent: Any, key: str, place: str) -> str:
@@ -251,7 +255,7 @@ def read_span_splits(
 
     Args:
         data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
-            format ``train….json`` its ``dev….json`` is taken.
+            format ``train….json`` its ``dev….json`` (``val….json``, …) is taken.
         official: only files in SQuAD's format.
         seed: of what is held out.
         reading: how tables are read, see :func:`read_questions`.
@@ -346,12 +350,20 @@ def span_files(data: Path | str, *, official: bool) -> tuple[Path, Path | None]:
         BertineError: there is no training file, or more than one.
     """
     path = Path(data)
-    if official or (path.is_file() and load_squad(path) is not None):
+    if official or _holds_json(path):
         return _official_files(path)
     splits = find_splits(path)
     if splits.train is None:
         raise BertineError(f"{path}: has no training file (train.csv, .tsv or .jsonl)")
     return splits.train, splits.validation
+
+
+def _holds_json(path: Path) -> bool:
+    """Whether a file is SQuAD's, or a folder has a training file called .json, and no table."""
+    if path.is_file():
+        return load_squad(path) is not None
+    found = _json_files(path, "train")
+    return bool(found) and not set(path.glob("train.*")) - set(found)
 
 
 def _official_files(data: Path | str) -> tuple[Path, Path | None]:
@@ -369,8 +381,9 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
         path = found[0]
     if not path.name.startswith("train"):
         return path, None
-    beside = path.with_name("dev" + path.name.removeprefix("train"))
-    return path, beside if beside.is_file() else None
+    rest = path.name.removeprefix("train")
+    beside = (path.with_name(name + rest) for name in _VALIDATION)
+    return path, next((each for each in beside if each.is_file()), None)
 
 
 def _json_files(folder: Path, start: str) -> list[Path]:

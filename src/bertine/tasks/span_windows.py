@@ -7,17 +7,18 @@ only the one that shows most around it may begin an answer with it.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.tasks.base import Features
+from bertine.tasks.base import Features, cut_line
 from bertine.tasks.examples import Examples
-from bertine.tasks.span_examples import Gold, Question, SpanExamples
+from bertine.tasks.span_examples import Gold, Question, SpanExamples, Unaligned
 from bertine.text.tokenizer import Tokenizer
 
 #: Questions given to the tokenizer at once: enough to keep its threads busy.
@@ -39,6 +40,8 @@ class SpanFeatures(Features):
         on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
             window): the answer, and the text of the pieces that are trained on.
         windows: how many the context was read in.
+        answer_pieces: of the gold answer (told once, in the first window); None where there is
+            none, or it is not known.
     """
 
     context: str
@@ -48,6 +51,7 @@ class SpanFeatures(Features):
     span: tuple[int, int] | None
     on_pieces: tuple[str, str] | None
     windows: int
+    answer_pieces: int | None = None
 
 
 def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
@@ -189,6 +193,7 @@ def _windows_of(
             span=span,
             on_pieces=None if number else on_pieces,
             windows=len(spans),
+            answer_pieces=None if number or target is None else target[1] - target[0] + 1,
         )
 
 
@@ -225,24 +230,81 @@ def _is_mark(character: str) -> bool:
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
-    """The gold answers of `examples` that are not at their place, and those that begin or end
-    inside a piece, as JSON values. Nothing for other tasks."""
+    """The gold answers of `examples` that are not at their place, those that begin or end inside a
+    piece, and those that are whole in no window, as JSON values. Nothing for other tasks."""
     if not isinstance(examples, SpanExamples):
         return []
     found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
-    for feature in features:
-        if isinstance(feature, SpanFeatures) and feature.on_pieces:
-            example = examples.items[feature.row]
-            span = example.label.span if example.label else None
-            answer, pieces = feature.on_pieces
-            found.append(
-                {
-                    "source": examples.source,
-                    "id": example.id,
-                    "question": example.texts[0],
-                    "answer": answer,
-                    "answer_start": span[0] if span else None,
-                    "found": f"in the pieces {pieces!r}",
-                }
+    for row, windows in by_row(cast(Sequence[SpanFeatures], features)):
+        inside = windows[0].on_pieces
+        told = [f"in the pieces {inside[1]!r}"] if inside else []
+        told += ["whole in no window"] if whole_nowhere(windows) else []
+        example = examples.items[row]
+        for what in told:
+            assert example.label is not None
+            assert example.label.span is not None
+            begin, end = example.label.span
+            answer = Unaligned(
+                example.id, example.texts[0], example.texts[1][begin:end], begin, what
             )
+            found.append({"source": examples.source, **asdict(answer)})
     return found
+
+
+def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
+    """Whether the gold answer of a question is whole in none of its windows, so that each is
+    trained to say that there is none."""
+    return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
+
+
+def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
+    """The windows of each question."""
+    grouped = itertools.groupby(features, key=lambda feature: feature.row)
+    return [(row, list(windows)) for row, windows in grouped]
+
+
+def span_notes(
+    features: Sequence[SpanFeatures],
+    *,
+    max_length: int,
+    doc_stride: int,
+    max_question_length: int,
+    max_answer_length: int,
+) -> list[str]:
+    """What a person should know of questions in windows; the other arguments are those of
+    :class:`bertine.tasks.spans.SpanExtraction` and its limits."""
+    questions = [windows for _, windows in by_row(features)]
+    firsts = [windows[0] for windows in questions]
+    total = len(firsts)
+    notes = []
+    several = sum(1 for feature in firsts if feature.windows > 1)
+    if several:
+        notes.append(
+            f"{several} of {total} contexts are longer than an input of {max_length} "
+            f"pieces and are read in windows at most {doc_stride} apart: "
+            f"{len(features)} inputs in all"
+        )
+    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
+    if cut:
+        notes.append(cut_line(len(cut), total, max_question_length, sum(cut), "questions"))
+    inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
+    if inside:
+        shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
+        more = ", …" if len(inside) > 5 else ""
+        notes.append(
+            f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
+            f"whole piece is the target ({shown}{more})"
+        )
+    nowhere = sum(map(whole_nowhere, questions))
+    if nowhere:
+        notes.append(
+            f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
+            "there were none; lower doc_stride (--doc-stride) or raise max_length"
+        )
+    long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
+    if long:
+        notes.append(
+            f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
+            "that an answer may have; raise max_answer_length (--max-answer-length)"
+        )
+    return notes

@@ -7,7 +7,6 @@ Shape legend: B sequences in a batch, T tokens of the longest.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +24,20 @@ from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Report, TaskDefaults, cut_line, pad_features
+from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Examples
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.span_decoding import SpanPrediction, answer_question
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.span_report import SpanReport, span_report
-from bertine.tasks.span_windows import SpanFeatures, encode_spans, unaligned_answers
+from bertine.tasks.span_windows import (
+    SpanFeatures,
+    by_row,
+    encode_spans,
+    span_notes,
+    unaligned_answers,
+)
 from bertine.text.tokenizer import Tokenizer
 
 #: How many answers are listed, as in the published code.
@@ -201,7 +206,8 @@ class SpanExtraction(TaskDefaults):
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
-        """``not_aligned.json``: the gold answers that are not at their place."""
+        """``not_aligned.json``: the gold answers that are not at their place, begin or end inside a
+        piece, or are whole in no window."""
         found = [unaligned_answers(examples, features) for examples, features in sets]
         return {"not_aligned.json": [each for answers in found for each in answers]}
 
@@ -231,29 +237,9 @@ class SpanExtraction(TaskDefaults):
 
     def notes(self, features: Sequence[SpanFeatures]) -> list[str]:
         """How many contexts were read in windows, how many questions were cut, and how many gold
-        answers begin or end inside a piece."""
-        firsts = [each for _, [each, *_] in _by_row(features)]
-        total, limit = len(firsts), self.limits.max_question_length
-        notes = []
-        several = sum(1 for feature in firsts if feature.windows > 1)
-        if several:
-            notes.append(
-                f"{several} of {total} contexts are longer than an input of {self.max_length} "
-                f"pieces and are read in windows at most {self.limits.doc_stride} apart: "
-                f"{len(features)} inputs in all"
-            )
-        cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
-        if cut:
-            notes.append(cut_line(len(cut), total, limit, sum(cut), "questions"))
-        inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
-        if inside:
-            shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
-            more = ", …" if len(inside) > 5 else ""
-            notes.append(
-                f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
-                f"whole piece is the target ({shown}{more})"
-            )
-        return notes
+        answers begin or end inside a piece, are whole in no window, or longer than an answer may
+        be."""
+        return span_notes(features, max_length=self.max_length, **dataclasses.asdict(self.limits))
 
     def collate(self, features: Sequence[SpanFeatures], pad_id: int) -> Batch:
         """Pad; ``targets["start_positions"]`` and ``["end_positions"]`` int64 [B] when every
@@ -297,7 +283,7 @@ class SpanExtraction(TaskDefaults):
         """Logits [T, 2] of each window → the answer to each question."""
         predictions = []
         begin = 0
-        for _, windows in _by_row(features):
+        for _, windows in by_row(features):
             predictions.append(
                 answer_question(
                     outputs[begin : begin + len(windows)],
@@ -319,7 +305,7 @@ class SpanExtraction(TaskDefaults):
         windows where none does, as then each has to say so."""
         found = []
         begin = 0
-        for _, windows in _by_row(features):
+        for _, windows in by_row(features):
             each = [
                 (window.span, _span_loss(output, window))
                 for output, window in zip(
@@ -360,8 +346,7 @@ class SpanExtraction(TaskDefaults):
         return ["answer", "answer_start", "probability", *odds, *(["n_best"] if details else [])]
 
     def output_values(self, prediction: SpanPrediction, details: bool) -> list[Any]:
-        start = "" if prediction.start is None else prediction.start
-        values: list[Any] = [prediction.answer, start, round(prediction.probability, 6)]
+        values: list[Any] = [prediction.answer, prediction.start, round(prediction.probability, 6)]
         if self.unanswerable:
             values.append(round(prediction.null_odds or 0.0, 6))
         if details:
@@ -396,9 +381,3 @@ def _span_loss(output: np.ndarray, window: SpanFeatures) -> float:
         return NONE
     real = output[: len(window.input_ids)]
     return float(cross_entropies(real.T, np.array(window.span)).mean())
-
-
-def _by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
-    """The windows of each question."""
-    grouped = itertools.groupby(features, key=lambda feature: feature.row)
-    return [(row, list(windows)) for row, windows in grouped]

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.tasks.layout import LINE_COLUMN, Layout
-from bertine.tasks.parquet import is_parquet, write_parquet
+from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tasks.tables import encodable
 from bertine.text.streams import COMPRESSIONS
 
@@ -40,14 +41,15 @@ class TableWriter:
             self._write_cells(self.columns)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Write one row; csv and tsv need a value for every column."""
+        """Write one row; csv and tsv need a value for every column, of which None is an empty
+        cell."""
         if self.layout.kind == "jsonl":
             self._handle.write(json_text(values) + "\n")
         elif self.layout.kind == "text":
-            added = [str(values[name]) for name in self.columns if name != LINE_COLUMN]
+            added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
         else:
-            self._write_cells([str(values[name]) for name in self.columns])
+            self._write_cells([_cell(values[name]) for name in self.columns])
 
     def _write_cells(self, cells: Sequence[str]) -> None:
         delimiter = self.layout.delimiter
@@ -93,7 +95,9 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
         with open(rows, "w", encoding="utf-8", newline="") as handle:
             yield TableWriter(handle, layout, columns)
         if parquet:
-            write_parquet(rows, target, columns)
+            mixed = write_parquet(rows, target, columns)
+            if mixed:
+                say(mixed_note(path, mixed))
 
 
 def is_stream(path: str | Path) -> bool:
@@ -114,6 +118,10 @@ def check_output(path: str | Path) -> None:
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
             "and compress that"
         )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _quoted(cell: str, delimiter: str, *, force: bool) -> str:

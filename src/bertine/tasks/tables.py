@@ -282,11 +282,17 @@ class Table:
         """The object that a line of JSON holds; half surrogate pairs are mended and counted.
 
         Raises:
-            BertineError: it holds none; in strict reading also half a surrogate pair.
+            BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
+                surrogate pair.
         """
         values = json_row(line, f"{self.name}:{number}")
         if "\\u" in line:  # half a character can only come from an escape
-            values = self._encodable(values, number)
+            try:
+                values = self._encodable(values, number)
+            except RecursionError as error:
+                raise BertineError(
+                    f"{self.name}:{number}: lists and objects in each other too deeply to be read"
+                ) from error
         return values
 
     def _mend_surrogates(self, value: str, number: int) -> str:
@@ -388,12 +394,6 @@ class MissingColumn(BertineError):
     def __init__(self, message: str, column: str) -> None:
         super().__init__(message)
         self.column = column
-
-
-def read_rows(path: str | Path, format: str | None = None) -> Iterator[Row]:
-    """The rows of a table, streamed; see :class:`Table` for formats and errors."""
-    with Table(path, format=format) as table:
-        yield from table
 
 
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:

@@ -30,6 +30,8 @@ from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.entities import (
     OUTSIDE,
+    encode,
+    entities,
     entity_counts,
     is_entity_tag,
     ordered_tags,
@@ -107,6 +109,16 @@ class Tagging(TaskDefaults):
     def has_entities(self) -> bool:
         """Whether the tags mark entities; else they are plain, parts of speech for example."""
         return all(map(is_entity_tag, self.labels))
+
+    @property
+    def _in_iob2(self) -> bool:
+        """Whether the tags of entities are those of IOB2; a model that was trained elsewhere may
+        have others."""
+        prefixes: dict[str, set[str]] = {}
+        for prefix, kind in map(split_tag, self.labels):
+            if prefix != OUTSIDE:
+                prefixes.setdefault(kind, set()).add(prefix)
+        return all(found <= {"B", "I"} and found != {"I"} for found in prefixes.values())
 
     @classmethod
     def from_examples(
@@ -354,7 +366,9 @@ class Tagging(TaskDefaults):
                     f"sentence {number}: {len(true)} tags for {len(given.tags)} words; each word "
                     "needs one"
                 )
-        guesses = [prediction.tags for prediction in predictions]
+        guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
+        if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared
+            guesses = [encode(entities(tags), len(tags), "IOB2") for tags in guesses]
         counts = (entity_counts if self.has_entities else tag_counts)(labels, guesses)
         return TaggingReport.of(
             counts,

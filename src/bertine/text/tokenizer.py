@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from bertine.errors import BertineError
 from bertine.files import write_json, write_text
 from bertine.text import wordpiece
+from bertine.text.bounded import BoundedEncoder, Pieces
 from bertine.text.remembered import RememberedWords
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
@@ -33,25 +34,8 @@ from bertine.text.wordpiece import SPECIAL_TOKENS
 import tokenizers  # isort: skip
 from tokenizers import decoders, processors  # isort: skip
 
-# What is given to `tokenizers` at a time. It takes some hundred bytes of memory a character.
-_TEXTS_AT_A_TIME = 4096
-_CHARS_AT_A_TIME = 1 << 20
-_CHARS_OF_A_PART = 1 << 16
-
-# Where a text can be cut without a change to its pieces: after a space or a mark, which are never
-# part of a word (brackets are, of special tokens), and after a Chinese character if they are set
-# apart.
-_CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
-_CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
-# Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
-_ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-
 # What Python splits at and BERT's normalization removes, so that two words become one.
 _JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-
-#: Ids and offsets.
-_Pieces = tuple[list[int], list[tuple[int, int]]]
 
 
 @dataclass(slots=True)
@@ -94,7 +78,7 @@ class Tokenizer:
         self.lowercase: bool = backend.normalizer.lowercase
         self.strip_accents: bool | None = backend.normalizer.strip_accents
         self.split_chinese: bool = backend.normalizer.handle_chinese_chars
-        self._cut = _CUT_CHINESE if self.split_chinese else _CUT
+        self._bounded = BoundedEncoder(backend, self.split_chinese)
         self._lock = threading.Lock()
 
         ids = backend.get_vocab(with_added_tokens=True)
@@ -250,7 +234,7 @@ class Tokenizer:
 
     def _plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, all of it tokenized."""
-        return [ids for ids, _ in self._encode(texts, offsets=False)]
+        return [ids for ids, _ in self._bounded.encode(texts, offsets=False)]
 
     def encode(
         self, text: str, pair: str | None = None, *, max_length: int | None = None
@@ -283,10 +267,10 @@ class Tokenizer:
         """
         _check_inputs(texts, pairs, max_length)
         room = None if max_length is None else max_length - (2 if pairs is None else 3)
-        firsts = self._encode(texts)
+        firsts = self._bounded.encode(texts)
         if pairs is None:
             return [self._assemble(first, None, room) for first in firsts]
-        seconds = self._encode(pairs)
+        seconds = self._bounded.encode(pairs)
         return [self._assemble(a, b, room) for a, b in zip(firsts, seconds, strict=True)]
 
     def encode_arrays(
@@ -337,62 +321,10 @@ class Tokenizer:
             self.id_to_token(index)
         return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def _encode(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[_Pieces]:
-        """The pieces of each text in turn; the offsets are empty unless asked for."""
-        encode = self.backend.encode_batch if offsets else self.backend.encode_batch_fast
-        ids: list[int] = []
-        spans: list[tuple[int, int]] = []
-        for batch in self._batches(texts):
-            strings = [part for part, _, _ in batch]
-            if not offsets:
-                strings = [_shortened(part) for part in strings]
-            try:
-                encodings = encode(strings, add_special_tokens=False)
-            except TypeError:
-                # Lone surrogates, which UTF-8 cannot hold. U+FFFD is removed by normalization.
-                strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
-                encodings = encode(strings, add_special_tokens=False)
-            for encoding, (_, begin, ends) in zip(encodings, batch, strict=True):
-                if begin == 0:
-                    ids = encoding.ids
-                    spans = encoding.offsets if offsets else []
-                else:
-                    ids += encoding.ids
-                    if offsets:
-                        spans += [(a + begin, b + begin) for a, b in encoding.offsets]
-                if ends:
-                    yield ids, spans
-
-    def _batches(self, texts: Sequence[str]) -> Iterator[list[tuple[str, int, bool]]]:
-        """(part of a text, position of its first character, whether it is the last of its text)
-        in batches of bounded size. Nearly every text is one part."""
-        batch: list[tuple[str, int, bool]] = []
-        size = 0
-        for text in texts:
-            for part, begin in self._cuts(text):
-                batch.append((part, begin, begin + len(part) == len(text)))
-                size += len(part)
-                if len(batch) >= _TEXTS_AT_A_TIME or size >= _CHARS_AT_A_TIME:
-                    yield batch
-                    batch, size = [], 0
-        if batch:
-            yield batch
-
-    def _cuts(self, text: str) -> Iterator[tuple[str, int]]:
-        """`text` in parts of about `_CHARS_OF_A_PART` characters, cut where no piece crosses."""
-        begin = 0
-        while len(text) - begin > _CHARS_OF_A_PART:
-            match = self._cut.search(text, begin + _CHARS_OF_A_PART)
-            if match is None or match.end() == len(text):
-                break
-            yield text[begin : match.end()], begin
-            begin = match.end()
-        yield (text[begin:] if begin else text), begin
-
     def _assemble(
         self,
-        first: _Pieces,
-        second: _Pieces | None,
+        first: Pieces,
+        second: Pieces | None,
         room: int | None,
     ) -> Encoding:
         a, a_offsets = first
@@ -420,13 +352,6 @@ def _check_inputs(
         )
     if pairs is not None and len(pairs) != len(texts):
         raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
-
-
-def _shortened(part: str) -> str:
-    """`part` with the same pieces, at less cost if it has a word of a million letters."""
-    if len(part) <= 2 * _CHARS_OF_A_PART:
-        return part
-    return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
 
 
 def _longest_first(a: int, b: int, room: int | None) -> tuple[int, int]:

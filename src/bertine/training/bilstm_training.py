@@ -84,7 +84,8 @@ def train_row(
     train = sets["train"]
     lengths = [len(tags) for tags in train.tags]
     full = [index for index, length in enumerate(lengths) if length]
-    with torch.random.fork_rng():
+    # Of several GPUs the others' generators are no business of this row's.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         tagger = BiLstmTagger(
             hidden_size,
@@ -116,7 +117,8 @@ def train_row(
                     loss = F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
                     optimizer.zero_grad(set_to_none=True)
                     loss.backward()
-                    torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
+                    if recipe.max_grad_norm > 0:
+                        torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
                     optimizer.step()
                     step += 1
                     bar.advance(job)

@@ -40,6 +40,7 @@ from bertine.training.feature_based_table import (
 )
 from bertine.training.finetune import finetune
 from bertine.training.finetune_setup import fitting
+from bertine.training.run import refuse_changes
 
 #: Arguments that fine-tuning is given as they are.
 _OF_FINETUNE = (
@@ -95,7 +96,7 @@ def feature_based(
         lstm_size: units of each direction.
         lstm_layers: of the BiLSTM.
         dropout: on what goes into each layer of it and comes out of the last.
-        max_grad_norm: its gradients are clipped to it.
+        max_grad_norm: its gradients are scaled down to this global norm; 0 does not clip.
         finetune_epochs, finetune_learning_rate: of the row of fine-tuning.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: of the computation; ``auto`` is bf16 where the machine has it.
@@ -146,7 +147,10 @@ def feature_based(
     }
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
-
+    if config.num_hidden_layers < 4:
+        report.notes.append(
+            f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
+        )
     dtype = resolve_precision(precision, where)
     prepared: dict[str, Part] = {}
     if any(name not in results for name in wanted if name != FINE_TUNING):
@@ -197,10 +201,6 @@ def feature_based(
                 )
         report.rows[name] = results[name]
         write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
-    if config.num_hidden_layers < 4:
-        report.notes.append(
-            f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
-        )
     return report
 
 
@@ -226,12 +226,28 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
         raise BertineError(
             f"{file}: is no table of feature-based; remove it, or choose another folder"
         )
-    before = known.get("settings", {})
-    for key, value in json.loads(json.dumps(settings)).items():
-        if before.get(key) != value:
-            raise BertineError(f"{file}: was made with another {key}; choose another folder")
+    before = known.get("settings")
+    new = json.loads(json.dumps(settings))  # tuples are lists, as in the file
+    refuse_changes(file, "table was begun", _by_name(before), _by_name(new))
     rows: dict[str, dict[str, Any]] = known["rows"]
     return rows
+
+
+def _by_name(settings: Any) -> dict[str, Any]:
+    """Settings by the names that a user has given them; empty where a file holds something else."""
+    try:
+        epochs, rate = settings["finetune"]
+        return {
+            **settings["task"],
+            **settings["recipe"],
+            "finetune_epochs": epochs,
+            "finetune_learning_rate": rate,
+            "precision": settings["precision"],
+            "weights_fingerprint": settings["weights"],
+            **{f"{name}_fingerprint": each for name, each in settings["sentences"].items()},
+        }
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return {}
 
 
 def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:

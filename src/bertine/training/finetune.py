@@ -126,14 +126,15 @@ def finetune(
         long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
         epochs: passes over the training examples.
-        batch_size: examples of an update of the weights; the last one of an epoch may have fewer.
+        batch_size: examples in an update.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
         doc_stride: of spans: pieces from one window of a long context to the next; None: 128.
         max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
             None: 64.
         max_answer_length: of spans: pieces of the longest answer; None: 30.
-        learning_rate: the highest of the schedule.
+        learning_rate: its highest value.
+        warmup_steps: with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None:
             0.1, of a cycle 0.3.
         schedule: of the rate: linear, constant, cosine or one-cycle (with the momentum), see
@@ -141,28 +142,32 @@ def finetune(
         layer_decay: share of the rate that each layer has of the one above it.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: neither are the embeddings.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1, adam_beta2, adam_epsilon: of AdamW; epsilon as in the paper's code.
+        bias_correction: of Adam; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the
+            same result in less memory; None: by the device.
         dropout: on hidden states and attention, in place of the model's own rates.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``; ``"auto"`` is bf16 where the machine is
-            fast at it.
+        precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
-        seed: of all that is random: new heads, the order of the examples, dropout, what is held
-            out.
+        seed: of all that is random: new weights, the order of the examples, dropout.
         split_seed: by which validation examples are held out where the data has none (else it is
             refused); None: `seed`. Runs of several seeds are compared on the same ones.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
         save_best: the model directory gets the weights of the epoch with the best score on the
             validation examples (the first metric by which the task is judged: of CoLA Matthews),
             not the last ones. The examples have then been used to choose: judge the model on
             others.
         patience: end before the last epoch where the score on the validation examples has not been
             better for so many; the model of the best epoch is saved, as with `save_best`.
-        resume: go on with the run in `out` from its last checkpoint, exactly as if it had never
-            been stopped; begin it where there is none.
-
-    The others are described at :class:`~bertine.training.fit.FitConfig`.
+        log_every: steps between lines of ``log.jsonl``.
+        tensorboard: write TensorBoard files as well.
+        resume: go on from the last checkpoint in `out`, exactly as if never stopped.
 
     Returns:
         What the run ended with, and what is done with it next: a
@@ -170,7 +175,8 @@ def finetune(
 
     Raises:
         BertineError: no such task, model or file; a missing column; a label of the validation
-            file that the training file lacks; `out` holds another run.
+            file that the training file lacks; `out` holds another run; a value is out of range
+            (:class:`~bertine.training.fit.FitConfig`).
     """
     given = dict(locals())  # every argument, before there are other names
     start, reading = made(Start, given), reading_of(given)

@@ -42,22 +42,23 @@ class FitConfig:
 
     Attributes:
         steps: updates of the weights.
-        warmup_steps: of them, with a rising rate.
-        learning_rate: the highest of the schedule.
-        schedule: a name of :data:`bertine.training.schedule.SCHEDULES`.
-        weight_decay: of matrices and embeddings; biases and layer norms have none.
+        learning_rate: its highest value.
+        warmup_steps: of the steps, with a rising rate.
+        schedule: of the rate, by its name in :mod:`bertine.training.schedule`.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1, adam_beta2: of AdamW, from 0 to below 1.
         adam_epsilon: 1e-6 as in the paper's code.
         bias_correction: of Adam; the paper's code has none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
             tokens, sequences of like length together; None: by the device. The result is that
             of the whole batch, whatever the parts.
-        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
+        precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         seed: of dropout.
         log_every: steps between lines of the log.
         checkpoint_every: steps; None writes none but that of the best evaluation.
-        keep_checkpoints: so many of the newest; that of the best evaluation is kept besides.
-        tensorboard: write TensorBoard files as well.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        tensorboard: write TensorBoard files beside the log.
         budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
             before it was resumed. Where the steps would take longer, the schedule runs ahead of
             them, so that the rate has come down when the time is over, and the run ends there.

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.inference.given_texts import Text
 from bertine.inference.losses import WorstExample, worst_examples
-from bertine.inference.predictor import Predictor, Text, evaluate, evaluate_sets
+from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
 from bertine.tasks.base import Report
 from bertine.tasks.reading import Labelled
 from bertine.training.arguments import with_options_of

@@ -103,9 +103,29 @@ def pretrain(
             measured first, and the number of steps made to fit; where the machine then turns out
             slower, the schedule keeps to the time (see ``FitConfig.budget_seconds``).
         objective: "mlm-nsp", or "mlm" without next sentences.
+        input_format: what a sequence is made of: "segment-pair" or "sentence-pair", or with "mlm"
+            alone "full-sentences" or "doc-sentences" (:mod:`bertine.data.formats`).
+        batch_size: sequences in an update.
+        max_seq_length: tokens of a sequence with its special tokens, at the most.
         long_seq_length: of a second phase, as in the paper: the last `long_share` of the steps
             have sequences of this length. One schedule runs over both. None: one phase.
-        max_predictions_per_seq: None: as many as `masked_lm_prob` asks for in a full sequence.
+        masked_lm_prob: share of the tokens that are predicted.
+        max_predictions_per_seq: at most so many of a sequence; None: as many as `masked_lm_prob`
+            asks for in a full one.
+        mask_split: of the predicted tokens, the shares that become [MASK], become a random token,
+            stay.
+        whole_word_mask: choose whole words for prediction.
+        masking: "dynamic", anew at every step, or "static", in the same `dupe_factor` ways again
+            (:class:`~bertine.data.pretraining.PretrainingData`).
+        short_seq_prob: share of segment pairs that are made shorter at random.
+        learning_rate: its highest value; it rises over the warm-up and falls linearly to 0.
+        warmup_steps: with a rising rate; None: the share `warmup_ratio` of all.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1, adam_beta2, adam_epsilon: of AdamW; epsilon as in the paper's code.
+        bias_correction: of Adam; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the
+            same result in less memory; None: by the device.
         dropout: on hidden states and attention, in place of the model's own rate.
         held_out: a store of other text, made with the same tokenizer; evaluated along the way.
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
@@ -115,22 +135,28 @@ def pretrain(
             GPU up to four (:func:`bertine.data.loader.default_workers`).
         compile: on a GPU, compile the model's parts with ``torch.compile``; a CPU does without.
         device: as PyTorch calls it; None: the GPU if there is one.
+        precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
+        seed: of all that is random.
+        checkpoint_every: steps between checkpoints; None: none but that of the best evaluation.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
         save_best: the model directory gets the weights of the best evaluation on `held_out` (the
             lowest MLM loss), not the last ones. Their checkpoint is kept in any case.
+        log_every: steps between lines of ``log.jsonl``.
+        tensorboard: write TensorBoard files as well.
+        resume: go on from the last checkpoint in `out`, exactly as if never stopped.
 
     Started by ``torchrun`` in several processes, they compute each step together: the batches are
     those of one process, each computes a part, and the first one alone writes. Results of the
     others have no findings and no page.
 
-    The others are described at :class:`~bertine.data.pretraining.PretrainingData` and
-    :class:`~bertine.training.fit.FitConfig`.
-
     Raises:
-        BertineError: see those; also not one of `steps`, `tokens` and `hours`; `out` holds another
-            run; a length is more than the model's positions; the objective cannot be had with
-            the format.
+        BertineError: not one of `steps`, `tokens` and `hours`; `out` holds another run; a length
+            is more than the model's positions; the objective cannot be had with the format; a
+            value is out of range or the store does not fit, as
+            :class:`~bertine.data.pretraining.PretrainingData` and
+            :class:`~bertine.training.fit.FitConfig` say.
     """
     given = dict(locals())  # every argument, before there are other names
     world = join(device)

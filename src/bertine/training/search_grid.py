@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.reports.scores import rate_text
+from bertine.reports.scores import exact_rate
 
 #: The paper's grid, by the names of the arguments.
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
@@ -38,11 +38,11 @@ class Setting:
     @property
     def name(self) -> str:
         """``"batch16-lr3e-5-epochs3"``; of other settings another."""
-        return f"batch{self.batch_size}-lr{rate_text(self.learning_rate)}-epochs{self.epochs}"
+        return f"batch{self.batch_size}-lr{exact_rate(self.learning_rate)}-epochs{self.epochs}"
 
     def __str__(self) -> str:
         epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
-        return f"batch {self.batch_size}, rate {rate_text(self.learning_rate)}, {epochs}"
+        return f"batch {self.batch_size}, rate {exact_rate(self.learning_rate)}, {epochs}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Grid:
 
         return (
             f"batches of {listed(self.batch_sizes)}; rates "
-            f"{listed([rate_text(rate) for rate in self.learning_rates])}; epochs "
+            f"{listed([exact_rate(rate) for rate in self.learning_rates])}; epochs "
             f"{listed(self.epochs)}; seeds {listed(self.seeds)}"
         )
 

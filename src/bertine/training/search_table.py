@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.console import human_time
-from bertine.reports.scores import rate_text
+from bertine.reports.scores import exact_rate, hundredfold
 from bertine.training.search_grid import Setting, Trial
 
 #: In the folder of the search: what it found, and the same as a page.
@@ -241,7 +241,7 @@ class SearchResult:
         if (rival.score or 0.0) > (best.score or 0.0):
             doubts.append(
                 f"a single run scored more, of a setting with a lower mean: {rival.name} "
-                f"({_hundredfold(rival.score)})"
+                f"({hundredfold(rival.score)})"
             )
         if chosen.collapsed:
             doubts.append(
@@ -288,12 +288,12 @@ def cells(row: Row) -> list[str]:
     setting = row.setting
     return [
         str(setting.batch_size),
-        rate_text(setting.learning_rate),
+        exact_rate(setting.learning_rate),
         str(setting.epochs),
         str(len(row.runs)),
-        _hundredfold(row.mean),
-        _hundredfold(row.deviation),
-        _hundredfold(None if row.best is None else row.best.score),
+        hundredfold(row.mean),
+        hundredfold(row.deviation),
+        hundredfold(None if row.best is None else row.best.score),
         str(row.collapsed),
         str(row.failed),
     ]
@@ -304,7 +304,3 @@ def _error_of_gap(one: Row, other: Row) -> float:
     1947): a gap within it may well be chance."""
     squares = (row.deviation**2 / len(row.scores) for row in (one, other) if row.deviation)
     return math.sqrt(sum(squares))
-
-
-def _hundredfold(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"

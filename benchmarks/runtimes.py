@@ -1,0 +1,253 @@
+"""Texts to vectors with bertine and with other runtimes: each a function of a model's folder.
+
+All return the mean of the last hidden states of each text, in the order of the texts, and make
+batches of `BATCH` of like length, but for ``transformers fp32``, which takes texts as they come.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertine.modeldir import load_model
+
+#: Texts → fp32 [N, H].
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+BATCH = 32
+LONGEST = 128
+
+
+def sorted_batches(texts: Sequence[str], embed_batch: Embed) -> np.ndarray:
+    """`embed_batch` for batches of like length; results in the texts' order."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    parts = [
+        embed_batch([texts[i] for i in order[start : start + BATCH]])
+        for start in range(0, len(texts), BATCH)
+    ]
+    result = np.concatenate(parts)
+    placed = np.empty_like(result)
+    placed[order] = result
+    return placed
+
+
+def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """hidden [B, T, H], mask [B, T] → [B, H]."""
+    weights = mask[..., None].astype(np.float32)
+    return np.asarray((hidden * weights).sum(1) / weights.sum(1))
+
+
+# Each takes the model's folder, a folder for its own files and a number of threads.
+
+
+def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
+    from bertine.inference.engine import Engine
+    from bertine.inference.samples import sample_inputs
+
+    loaded = load_model(folder)
+    engine = Engine(
+        loaded.model.eval(),
+        precision=precision,
+        threads=threads,
+        samples=sample_inputs(loaded.tokenizer, LONGEST),
+    )
+    for line in engine.lines():
+        print(f"  bertine: {line}", flush=True)
+    cls, sep = loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        ids = [
+            [cls, *pieces[: LONGEST - 2], sep] for pieces in loaded.tokenizer.encode_plain(texts)
+        ]
+        result = np.empty((len(texts), loaded.model.config.hidden_size), np.float32)
+        for batch in engine.encode(ids):
+            hidden = batch.last_hidden_state
+            mask = torch.arange(hidden.shape[1])[None] < batch.lengths[:, None]
+            result[batch.indices] = mean(hidden.numpy(), mask.numpy())
+        return result
+
+    return embed
+
+
+def transformers(folder: Path, work: Path, threads: int, bf16: bool, ordered: bool) -> Embed:
+    tokenizer, model = _transformers(folder)
+    if bf16:
+        model = model.bfloat16()
+
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+        inputs = tokenizer(
+            list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            hidden = model(**inputs).last_hidden_state.float().numpy()
+        return mean(hidden, inputs["attention_mask"].numpy())
+
+    if ordered:
+        return lambda texts: sorted_batches(texts, embed_batch)
+    return lambda texts: np.concatenate(
+        [embed_batch(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)]
+    )
+
+
+def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
+    package: Any = importlib.import_module("sentence_transformers")
+    modules: Any = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    words = modules.Transformer(str(folder), max_seq_length=LONGEST)
+    pooling = modules.Pooling(words.get_word_embedding_dimension())
+    model = package.SentenceTransformer(modules=[words, pooling], device="cpu")
+    return lambda texts: np.asarray(
+        model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
+    )
+
+
+def onnx_runtime(folder: Path, work: Path, threads: int, int8: bool) -> Embed:
+    import onnxruntime
+
+    path = _onnx(folder, work)
+    if int8:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        small = work / "int8.onnx"
+        if not small.exists():
+            quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True)
+        path = small
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    return _over_arrays(
+        folder, lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+    )
+
+
+def openvino(folder: Path, work: Path, threads: int, bf16: bool) -> Embed:
+    import openvino as ov
+
+    core = ov.Core()
+    compiled = core.compile_model(
+        core.read_model(_onnx(folder, work)),
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
+        },
+    )
+    request = compiled.create_infer_request()
+    return _over_arrays(
+        folder,
+        lambda ids, mask: request.infer({"input_ids": ids, "attention_mask": mask})[0].copy(),
+    )
+
+
+def ctranslate2(folder: Path, work: Path, threads: int) -> Embed:
+    import ctranslate2 as ct2
+    from ctranslate2.converters import TransformersConverter
+
+    out, source = work / "ctranslate2", work / "for-ctranslate2"
+    if not out.exists():
+        # Its converter asks for a key that transformers no longer writes.
+        shutil.copytree(folder, source)
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        config["position_embedding_type"] = "absolute"
+        (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        TransformersConverter(str(source)).convert(str(out))
+    encoder = ct2.Encoder(
+        str(out), device="cpu", compute_type="int8", intra_threads=threads, inter_threads=1
+    )
+    tokenizer = _transformers_tokenizer(folder)
+
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+        ids = tokenizer(list(texts), truncation=True, max_length=LONGEST)["input_ids"]
+        hidden = np.asarray(encoder.forward_batch(ids).last_hidden_state)
+        lengths = np.array([len(each) for each in ids])
+        return mean(hidden, np.arange(hidden.shape[1])[None] < lengths[:, None])
+
+    return lambda texts: sorted_batches(texts, embed_batch)
+
+
+#: Name → what must be installed, how it is made, its further arguments.
+SYSTEMS: dict[str, tuple[str, Callable[..., Embed], tuple[Any, ...]]] = {
+    "bertine fp32": ("bertine", bertine, ("fp32",)),
+    "bertine bf16": ("bertine", bertine, ("bf16",)),
+    "bertine int8": ("bertine", bertine, ("int8",)),
+    "transformers fp32": ("transformers", transformers, (False, False)),
+    "transformers bf16 sorted": ("transformers", transformers, (True, True)),
+    "sentence-transformers": ("sentence_transformers", sentence_transformers, ()),
+    "onnxruntime fp32": ("onnxruntime", onnx_runtime, (False,)),
+    "onnxruntime int8": ("onnxruntime", onnx_runtime, (True,)),
+    "openvino bf16": ("openvino", openvino, (True,)),
+    "ctranslate2 int8": ("ctranslate2", ctranslate2, ()),
+}
+REFERENCE = "transformers fp32"
+
+
+def _transformers_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _transformers(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return _transformers_tokenizer(folder), AutoModel.from_pretrained(folder).eval()
+
+
+def _over_arrays(folder: Path, run: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
+    tokenizer = _transformers_tokenizer(folder)
+
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+        inputs = tokenizer(
+            list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="np"
+        )
+        ids, mask = (inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask"))
+        return mean(run(ids, mask), mask)
+
+    return lambda texts: sorted_batches(texts, embed_batch)
+
+
+def _onnx(folder: Path, work: Path) -> Path:
+    """The transformers model as ONNX, made once."""
+    path = work / "model.onnx"
+    if path.exists():
+        return path
+    _, model = _transformers(folder)
+
+    class States(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden: torch.Tensor = self.model(
+                input_ids=input_ids, attention_mask=attention_mask
+            ).last_hidden_state
+            return hidden
+
+    ids = torch.randint(5, 900, (2, 12))
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    b, t = torch.export.Dim("b", min=1, max=4096), torch.export.Dim("t", min=2, max=LONGEST)
+    with torch.inference_mode():
+        torch.onnx.export(
+            States().eval(),
+            (ids, mask),
+            str(path),
+            input_names=["input_ids", "attention_mask"],
+            output_names=["last_hidden_state"],
+            dynamic_shapes=({0: b, 1: t}, {0: b, 1: t}),
+            external_data=False,
+            verbose=False,
+        )
+    return path

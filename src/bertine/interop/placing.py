@@ -1,0 +1,157 @@
+"""What becomes of the tensors of a file in a model: loaded, dropped, missing, or unexpected."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bertine.errors import BertineError
+from bertine.interop.bert_hf import HEAD_PARTS, from_huggingface, part_of, to_canonical
+from bertine.interop.bert_hf_config import CONFIG
+from bertine.models.bert import init_weights
+from bertine.models.heads import MlmHead
+from bertine.models.model import Model
+from bertine.models.seeding import seeded
+
+#: Heads whose outputs have names, the task's labels.
+NAMED = ("classifier", "token_classifier")
+
+
+@dataclass
+class LoadReport:
+    """What became of the tensors of a file, by their names in Hugging Face's BERT.
+
+    Attributes:
+        loaded: in the file and in the model.
+        new: in the model only: initialized at random.
+        dropped: in the file only; they belong to a part that was not asked for.
+        unexpected: in the file only, and part of nothing known. Loading refuses such a file.
+        notes: part -> what to add to its name in the lines, e.g. "6 labels".
+    """
+
+    loaded: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """The four lines that loading prints."""
+        return [
+            f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}",
+            f"new (random): {_parts(self.new)}",
+            f"dropped: {_parts(self.dropped, self.notes)}",
+            f"unexpected (error): {', '.join(self.unexpected) or 'none'}",
+        ]
+
+
+def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
+    """The parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+    order = ["encoder", "pooler", *HEAD_PARTS.values()]
+    parts = sorted({part_of(name) or name for name in names}, key=order.index)
+    return ", ".join((notes or {}).get(part, part) for part in parts) or "none"
+
+
+def sort_tensors(
+    source: Path,
+    found: dict[str, Tensor],
+    model: Model,
+    renew: set[str],
+) -> tuple[dict[str, Tensor], LoadReport]:
+    """Sort the tensors of a file by what becomes of them.
+
+    Args:
+        source: the file, for messages.
+        found: its tensors, by their names in Hugging Face's BERT.
+        model: on the meta device; its shapes are what is asked for.
+        renew: parts not to be loaded.
+
+    Returns:
+        The tensors to load, by the same names, and the report.
+
+    Raises:
+        BertineError: a tensor belongs to no known part, is of another shape than the model's, is
+            of whole numbers, or is missing from a part that the file holds.
+    """
+    expected = to_canonical(model.state_dict(), model.config)
+    wanted = {part_of(name) for name in expected}
+    report = LoadReport()
+    for head in NAMED:
+        title = HEAD_PARTS[head]
+        old, now = found.get(f"{head}.weight"), expected.get(f"{head}.weight")
+        if old is None:
+            continue
+        labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
+        report.notes[title] = f"{title} ({labels})"
+        # Another number of classes over the same hidden size: a head for another task.
+        if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
+            renew = renew | ({title} if old.shape != now.shape else set())
+
+    keep: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        part = part_of(name)
+        if part is None or (part in wanted and part not in renew and name not in expected):
+            report.unexpected.append(name)
+        elif part not in wanted or part in renew:
+            report.dropped.append(name)
+        elif tensor.shape != expected[name].shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
+                f"{list(expected[name].shape)}"
+            )
+        elif not tensor.is_floating_point():
+            raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
+        else:
+            keep[name] = tensor
+            report.loaded.append(name)
+    if report.unexpected:
+        raise BertineError(_unexpected(source, report.unexpected))
+
+    partial = {part_of(name) for name in keep} | {"encoder"}
+    missing = [name for name in expected if name not in keep]
+    for name in missing:
+        if part_of(name) in partial:
+            count = sum(part_of(other) in partial for other in missing)
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            raise BertineError(
+                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
+            )
+    report.new = missing
+    return keep, report
+
+
+def _unexpected(source: Path, names: list[str]) -> str:
+    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    if any(name.startswith("cls.predictions.decoder.") for name in names):
+        return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
+    return (
+        f"{source}: unexpected tensors: {listed}; they are no part of the BERT that {CONFIG} "
+        "describes. Correct that file, or save the encoder alone with transformers' BertModel"
+    )
+
+
+def fill(model: Model, tensors: Mapping[str, Tensor], seed: int) -> None:
+    """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
+    weights = from_huggingface(tensors, model.config)
+    parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
+    if model.backbone.pooler is not None:
+        parts["backbone.pooler"] = model.backbone.pooler
+    for name, part in parts.items():
+        if any(key.startswith(name + ".") for key in weights):
+            continue
+        if any(parameter.is_meta for parameter in part.parameters()):
+            part.to_empty(device="cpu")
+        with seeded(seed, "new weights", name):
+            init_weights(part, model.config.initializer_range)
+        if isinstance(part, MlmHead):
+            nn.init.zeros_(part.bias)
+    # A copy: what was read may share memory with the file or with another tensor.
+    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in weights.items()}
+    model.load_state_dict(copies, strict=False, assign=True)
+    empty = [n for n, t in model.state_dict(keep_vars=True).items() if t.is_meta]
+    if empty:
+        raise RuntimeError(f"weights left without values: {', '.join(empty)}")
