@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from bertine.errors import BertineError
 from bertine.tasks.examples import read_examples
 from bertine.tasks.layout import Layout
 from bertine.tasks.table_writer import open_writer
-from bertine.tasks.tables import Table
+from bertine.tasks.tables import MissingColumn, Table, require_columns
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -416,3 +417,10 @@ def test_a_key_that_is_there_twice_is_told_as_that_and_not_as_broken_json(tmp_pa
         raised.value
     )
     assert "not valid JSON" not in str(raised.value)
+
+
+def test_a_column_that_is_missing_in_another_process_is_told_here() -> None:
+    with pytest.raises(MissingColumn) as caught:
+        require_columns("a.csv", ["review"], ["text"])
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.column) == (str(caught.value), "text")

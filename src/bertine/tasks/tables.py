@@ -391,8 +391,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class MissingColumn(BertineError):
     """There is no column of that name in a table."""
 
-    def __init__(self, message: str, column: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)  # with which alone it is made again in another process
         self.column = column
 
 
