@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,10 @@ def test_what_is_done_is_kept(
         begun = f"the table was begun with {name} = {QUICK[name]}, not {value}; resume it"
         with pytest.raises(BertineError, match=re.escape(begun)):
             bertine.feature_based(model, data=data, out=tmp_path / "out", **{**more, name: value})
+    shutil.copytree(data, tmp_path / "data")
+    shutil.copy(data / "test.conll", tmp_path / "data" / "dev.conll")
+    with pytest.raises(BertineError, match="was begun with other validation sentences; resume"):
+        bertine.feature_based(model, data=tmp_path / "data", out=tmp_path / "out", **more)
     (tmp_path / "out" / "feature-based.json").write_text('{"settings": [], "rows": {}}')
     with pytest.raises(BertineError, match="choose another folder"):
         bertine.feature_based(model, data=data, out=tmp_path / "out", **more)

@@ -244,7 +244,7 @@ def _by_name(settings: Any) -> dict[str, Any]:
             "finetune_learning_rate": rate,
             "precision": settings["precision"],
             "weights_fingerprint": settings["weights"],
-            **{f"{name}_fingerprint": each for name, each in settings["sentences"].items()},
+            **{f"{name}_sentences_fingerprint": v for name, v in settings["sentences"].items()},
         }
     except (AttributeError, LookupError, TypeError, ValueError):
         return {}
