@@ -102,7 +102,7 @@ def test_what_is_no_text_is_called_so(
 def test_json_lines_are_not_named_as_another_format(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("the cat sat\n")
-    with pytest.raises(BertineError, match=r"out\.csv: rows of JSON lines .* not written as \.csv"):
+    with pytest.raises(BertineError, match=r"out\.csv: texts with their tags are not .* \.csv"):
         predict(predictor, source, tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == [source]
 

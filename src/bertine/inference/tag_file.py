@@ -116,7 +116,8 @@ def tag_file(
 
     Raises:
         BertineError: what reading the file raises; it is a table of texts; the words are not where
-            they should be; a column file is to become Parquet.
+            they should be; a column file is to become Parquet or JSON lines, or the others what
+            their rows cannot be written in.
     """
     started = time.monotonic()
     report = TagReport()
@@ -132,7 +133,9 @@ def tag_file(
                 f"{output}: the tags of a column file are one more column of it, not Parquet or "
                 "JSON lines; name the output .conll"
             )
-        layout = Layout("text") if kind == "columns" else written_layout(output, Layout("jsonl"))
+        layout = Layout("text")
+        if kind != "columns":
+            layout = written_layout(output, Layout("jsonl"), "texts with their tags")
         job = _Job(predictor, table, columns, details, report)
         with (
             open_writer(output, layout, ()) as writer,

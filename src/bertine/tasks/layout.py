@@ -95,9 +95,9 @@ def named_kind(path: str | Path) -> Kind | None:
     return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
-def written_layout(path: str | Path, layout: Layout) -> Layout:
+def written_layout(path: str | Path, layout: Layout, what: str | None = None) -> Layout:
     """The layout in which rows that were read in `layout` are written to `path`: the same, unless
-    the name says another.
+    the name says another. `what` they are, for the message; None: rows as they were read.
 
     Raises:
         BertineError: the name is that of a format in which not all such rows can be written.
@@ -109,9 +109,9 @@ def written_layout(path: str | Path, layout: Layout) -> Layout:
         return Layout("jsonl")
     if kind == "csv" and layout.kind != "jsonl":
         return Layout("csv", ",", True)
-    what, names = _WRITTEN[layout.kind]
+    rows, names = _WRITTEN[layout.kind]
     raise BertineError(
-        f"{path}: rows of {what} are not written as {suffix}; name the output "
+        f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
         f"{names}.jsonl or .parquet"
     )
 
