@@ -297,6 +297,11 @@ def test_a_folder_of_ones_own_may_hold_json(tmp_path: Path) -> None:
         assert [item.id for item in validation.items] == ["val"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["val"]
     table = "id,question,context,answer\n"
+    (tmp_path / "val.json").unlink()
+    (tmp_path / "dev.csv").write_text(f"{table}1,a,b c,b\n")
+    with pytest.raises(BertineError, match=r"dev\.csv: is not read beside train\.json; give both"):
+        read_span_splits(tmp_path, official=False, seed=0)
+    (tmp_path / "dev.csv").unlink()
     (tmp_path / "train.csv").write_text(table + "".join(f"{i},a,b c{i},b\n" for i in range(9)))
     train, _ = read_span_splits(tmp_path, official=False, seed=0)
     assert train.source.startswith(f"{tmp_path / 'train.csv'}")

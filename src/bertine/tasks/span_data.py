@@ -351,7 +351,10 @@ def span_files(data: Path | str, *, official: bool) -> tuple[Path, Path | None]:
     """
     path = Path(data)
     if official or _holds_json(path):
-        return _official_files(path)
+        train, validation = _official_files(path)
+        if path.is_dir() and validation is None:
+            _refuse_left_aside(train)
+        return train, validation
     splits = find_splits(path)
     if splits.train is None:
         raise BertineError(f"{path}: has no training file (train.csv, .tsv or .jsonl)")
@@ -384,6 +387,19 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
     rest = path.name.removeprefix("train")
     beside = (path.with_name(name + rest) for name in _VALIDATION)
     return path, next((each for each in beside if each.is_file()), None)
+
+
+def _refuse_left_aside(train: Path) -> None:
+    """Raise a :class:`BertineError` if a validation table lies beside SQuAD's JSON, which would be
+    left aside, and a part of the training file be held out in its place."""
+    for name in _VALIDATION:
+        for suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+            table = train.with_name(name + suffix)
+            if table.is_file():
+                raise BertineError(
+                    f"{table}: is not read beside {train.name}; give both in one format, or name "
+                    f"{train} alone"
+                )
 
 
 def _json_files(folder: Path, start: str) -> list[Path]:
