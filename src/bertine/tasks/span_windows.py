@@ -299,12 +299,14 @@ def span_notes(
     if nowhere:
         notes.append(
             f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
-            "there were none; lower doc_stride (--doc-stride) or raise max_length"
+            "there were none; fine-tune with a lower doc_stride (--doc-stride) or a higher "
+            "max_length"
         )
     long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
     if long:
         notes.append(
             f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
-            "that an answer may have; raise max_answer_length (--max-answer-length)"
+            "that an answer may have; fine-tune with a higher max_answer_length "
+            "(--max-answer-length)"
         )
     return notes
