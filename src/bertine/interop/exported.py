@@ -9,7 +9,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json
-from bertine.interop.bert_hf_config import read_config
+from bertine.interop.bert_hf_config import CONFIG, read_config
 from bertine.models.config import BertConfig
 from bertine.models.pooling import Pooling
 from bertine.taskinfo import TaskInfo
@@ -73,7 +73,7 @@ def read_exported(folder: str | Path) -> Exported:
         files = {"fp32": about["file"]}
         if "int8_file" in about:
             files["int8"] = about["int8_file"]
-        config = read_config(folder / "config.json").config
+        config = read_config(folder / CONFIG).config
         found = Exported(
             folder,
             config,

@@ -92,10 +92,10 @@ def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
             return nothing_logged(figure, axes)
         for row, values in enumerate(scores):
             colour = MUTED if row else ACCENT
-            hundredfold = [100 * value for value in values]
-            axes.plot(hundredfold, [row] * len(values), "o", color=colour, markersize=5, alpha=0.6)
+            places = [100 * value for value in values]
+            axes.plot(places, [row] * len(values), "o", color=colour, markersize=5, alpha=0.6)
             if values:
-                mean = sum(hundredfold) / len(values)
+                mean = sum(places) / len(values)
                 axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2)
         axes.set_yticks(range(len(names)), names)
         axes.tick_params(axis="y", length=0, labelcolor=INK)
