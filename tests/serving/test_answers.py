@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import toys
+from bertine.errors import BertineError
 from bertine.inference.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
@@ -231,6 +232,10 @@ def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_o
     expected = Embedder.load(folder, precision="fp32").embed([LONG])
     (found,) = served.operations["embed"]([LONG])
     np.testing.assert_allclose(found.vector, expected[0], atol=2e-5)
+    # Without the modules' word nobody knows where the weights are.
+    (inner / "sentence_bert_config.json").write_text('{"unheard_of": 1}')
+    with pytest.raises(BertineError, match="unheard_of"):
+        Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
 
 
 def test_the_start_says_what_a_model_does_and_in_which_precision(

@@ -19,7 +19,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.interop.sentence_modules import read_sentence_modules
-from bertine.modeldir import LoadedModel, load_model
+from bertine.modeldir import CONFIG, LoadedModel, load_model
 from bertine.models.precision import precision_name, resolve_device
 from bertine.serving.answers import as_json
 from bertine.serving.batcher import Operation
@@ -319,6 +319,8 @@ def _weights(path: Path) -> Path:
     try:
         modules = read_sentence_modules(path)
     except BertineError:
+        if not (path / CONFIG).is_file():
+            raise
         return path  # the embedder says what is wrong with the modules
     return path if modules is None else modules.transformer
 
