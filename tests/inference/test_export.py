@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 import shutil
@@ -330,3 +331,17 @@ def test_mistakes_write_nothing(
 def wrong(by: float, path: Path) -> Callable[[Any], list[np.ndarray]]:
     run = torch_runner(path)
     return lambda inputs: [output + by for output in run(inputs)]
+
+
+def test_where_no_length_is_said_it_is_that_of_the_answers(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """As of a model of transformers: contexts are read in windows of the paper's length."""
+    long = dataclasses.replace(config, max_position_embeddings=400)
+    for name, head, length in (("spans", SpanHead(long), 384), ("text", None, 400)):
+        heads = {"classifier": ClassificationHead(long, 3)} if head is None else {"spans": head}
+        save_model(tmp_path / name, Model(long, heads), tokenizer)
+        (tmp_path / name / "bertine.json").unlink(missing_ok=True)
+        answering = Predictor.load(tmp_path / name, "cpu", "fp32")
+        source = export_module._open(tmp_path / name, None, None, None, None)
+        assert source.max_length == answering.task.max_length == length

@@ -39,6 +39,7 @@ from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.taskinfo import TaskInfo
+from bertine.tasks import task_class
 from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
 
@@ -105,8 +106,8 @@ def export(
         int8: of ONNX, also write one with int8 weights.
         pooling, layer, normalize: give vectors, of a fine-tuned model too; as in
             :meth:`~bertine.inference.embedder.Embedder.load`. None of them: as told above.
-        max_length: pieces at which the tokenizer cuts texts; None: as the model directory says,
-            else as many as the model has positions for.
+        max_length: pieces at which the tokenizer cuts texts; None: as many as `predict` reads: as
+            the model directory says, else as the model has positions for (of spans at most 384).
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
@@ -219,7 +220,10 @@ def _open(
             for line in loaded.report.lines():
                 say(line)
             longest = max_length
-            if longest is None:
+            if longest is None and loaded.task.max_length is None:  # what the task itself takes
+                task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
+                longest = task.max_length
+            elif longest is None:
                 longest = loaded.task.input_length(loaded.config.max_position_embeddings)
             require_positions(longest, loaded.config)
             if longest < 3:
