@@ -335,7 +335,11 @@ def test_a_regression_that_was_not_unscaled_is_saved_with_its_scale(
 
 def test_what_is_no_text_is_told_by_its_number(predictor: Predictor, classifier: Path) -> None:
     nan = float("nan")
-    for gap, shown in ((None, "None"), (nan, "nan"), (5, "5"), (b"a", "b'a'")):
+    named = {"text": "a cat"}  # as transformers' pipelines take one
+    for gap, shown in (
+        *((None, "None"), (nan, "nan"), (5, "5"), (b"a", "b'a'")),
+        *((named, "{'text': 'a cat'}"), ({"a cat"}, "{'a cat'}")),
+    ):
         with pytest.raises(BertineError, match=rf"^input:2: {shown} \(\w+\) is no text; give a"):
             predictor.predict(["a cat", gap])  # type: ignore[list-item]
     with pytest.raises(BertineError, match=r"^input:1: nan "):

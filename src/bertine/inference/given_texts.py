@@ -1,8 +1,9 @@
-"""Texts that a program gives, told from what is none: gaps of a data frame, numbers, bytes."""
+"""Texts that a program gives, told from what is none: gaps of a data frame, numbers, bytes,
+dictionaries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from bertine.errors import BertineError
@@ -15,7 +16,7 @@ def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
     """`texts` as strings, and tuples of strings.
 
     Args:
-        texts: N of them; several that belong together in any sequence.
+        texts: N of them; several that belong together in any sequence, not by names.
         first: the number of the first one, for messages.
 
     Raises:
@@ -41,7 +42,8 @@ def checked_singles(texts: Iterable[Any]) -> list[str]:
 
 
 def _several(texts: Any, number: int) -> tuple[str, ...]:
-    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+    # Of a mapping the keys would be read, of a set what comes first is chance.
+    if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
         raise _no_text(texts, number)
     parts = tuple(texts)
     for part in parts:
