@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bertine.console import visible_list
 from bertine.interop.bert_hf import HEAD_PARTS, part_of
 from bertine.interop.bert_hf_config import ConfigFile, read_config
 from bertine.interop.weights import read_facts, weight_files
@@ -84,7 +85,7 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
             lines.append(f"training: {trained or f'see {TASK}'}")
     if labels:
         more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
-        lines.append(f"labels ({len(labels)}): {', '.join(labels[:20])}{more}")
+        lines.append(f"labels ({len(labels)}): {visible_list(labels[:20])}{more}")
     return lines
 
 

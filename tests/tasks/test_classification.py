@@ -20,7 +20,7 @@ from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.examples import Example, Examples
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, label_lines
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["good", "bad", "film", "very", "a", "##s"]
@@ -222,6 +222,25 @@ def test_a_collapse_is_said() -> None:
     assert report.to_dict()["collapsed"] is True
     right = task.report(predictions, ["pos"] * 4)
     assert not right.collapsed
+
+
+def test_labels_with_control_characters_keep_to_their_line() -> None:
+    """A line break, a colour, a turn of the direction of writing; letters stay as they are."""
+    names = ("a\nb", "\x1b[31mred", "\u202eturned", "\u0628\u200c\u0627 naïve 名")
+    task = TextClassification(names)
+    scores = dict.fromkeys(("precision", "recall", "f1", "support"), 0.5)
+    wrong = [prediction(names, [0.7, 0.1, 0.1, 0.1])] * 4
+    text = "\n".join(task.report(wrong, names).lines())
+    many = "\n".join(label_lines(dict.fromkeys(names, scores)))
+    for shown in (text, many):
+        for name in ("a\\nb  ", "\\x1b[31mred", "\\u202eturned", names[3]):
+            assert name in shown
+        assert not {"\x1b", "\u202e"} & set(shown)
+    assert len(many.splitlines()) == 5
+    assert len({len(line) for line in many.splitlines()}) == 1
+    with pytest.raises(BertineError, match=r"the known ones are a\\nb, \\x1b\[31mred, ") as mistake:
+        task.label_id("c", "file", 1)
+    assert "\n" not in str(mistake.value)
 
 
 def test_the_confusion_matrix_is_a_table_or_the_worst_confusions() -> None:

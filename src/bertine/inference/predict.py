@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bertine.console import visible_list
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
@@ -63,7 +64,7 @@ class PredictReport(TextReport):
         """What a person reads in the terminal."""
         rows = self.rows - self.rows_before
         lines = [
-            f"predicted {rows} rows {pace(rows, self.seconds)}; added {', '.join(self.columns)}"
+            f"predicted {rows} rows {pace(rows, self.seconds)}; added {visible_list(self.columns)}"
         ]
         if self.rows_before:
             lines.append(f"went on after {self.rows_before} rows that were there; now {self.rows}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bertine.console import visible_list
 from bertine.errors import BertineError
 from bertine.tasks.parquet import class_names, is_parquet
 from bertine.tasks.tables import Row, Table
@@ -85,7 +86,7 @@ class ClassLabels:
         """What a person should know, once the rows are read: that names, or in spite of names
         numbers, were taken, where that is not what is known already; and the rows left out."""
         notes = []
-        shown = ", ".join(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)
+        shown = visible_list(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)
         if self._known is None and self._numbered:
             notes.append(
                 f"{self._name}: the numbers in {self._column!r} stand for the names that the file "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertine.console import visible
 from bertine.tasks.entities import Counts
 
 #: More types than that are not shown in a terminal; the most frequent ones are.
@@ -91,7 +92,7 @@ class TaggingReport:
                 counts = self.types[name]
                 rows.append(
                     [
-                        name or "(no type)",
+                        visible(name) or "(no type)",
                         f"{counts.precision:.2%}",
                         f"{counts.recall:.2%}",
                         f"{counts.f1:.2%}",
