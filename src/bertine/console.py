@@ -89,6 +89,14 @@ def visible_list(texts: Iterable[str]) -> str:
     return ", ".join(map(visible, texts))
 
 
+def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
+    """A number of things in words: "1 row", "2 rows"; with what is said of `one` and of `more`,
+    "1 row was", "2 rows were"."""
+    told = f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    said = one if count == 1 else more
+    return f"{told} {said}" if said else told
+
+
 def human_count(value: float) -> str:
     """1234567 -> '1.2M'."""
     for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):

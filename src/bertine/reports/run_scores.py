@@ -51,6 +51,9 @@ def validation(files: RunFiles) -> list[Section]:
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
         return []
+    labels = final.get("labels") or ()
+    if "confusion" in final and "f1" in final.get("metrics", {}) and len(labels) == 2:
+        saved += f" The score F1 is that of the class {labels[1]!r}."
     count = final.get("num_examples")
     source = f" of {Path(final['source']).name}" if final.get("source") else ""
     return [

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.rng import generator
@@ -97,7 +98,7 @@ class Examples(Generic[Item]):
         """
         if not 0 < share < 1 or len(self) < 2:
             raise BertineError(
-                f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'example')}; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
         items: list[Any] = self.items
