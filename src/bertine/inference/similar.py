@@ -242,7 +242,7 @@ def _read_texts(
                 best.texts[count - 1] = table.text(row, column)
     if count != best.seen:
         raise BertineError(
-            f"{path}: has {count} texts, but {vectors} has {best.seen} vectors; name the table "
-            "that they were made of"
+            f"{path}: has {counted(count, 'text')}, but {vectors} has "
+            f"{counted(best.seen, 'vector')}; name the table that they were made of"
         )
     return table.stats.notes(table.name)
