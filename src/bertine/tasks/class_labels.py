@@ -35,9 +35,9 @@ class ClassLabels:
     def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
         self._name, self._column, self._known = table.name, column, known
         told = class_names(table.name, column) if is_parquet(table.name) else ()
-        self._told = told
-        fits = known is None or not set(known).isdisjoint(told)
-        self.names = tuple(name.strip() for name in told) if fits else ()
+        self._told = tuple(name.strip() for name in told)  # as labels are read
+        fits = known is None or not set(known).isdisjoint(self._told)
+        self.names = self._told if fits else ()
         self._numbered = False
         self._rows = 0
         self._unlabelled: list[int] = []
