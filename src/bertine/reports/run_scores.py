@@ -51,7 +51,7 @@ def validation(files: RunFiles) -> list[Section]:
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
         return []
-    labels = final.get("labels") or ()
+    labels: list[str] = list(final.get("labels") or [])
     positive = ""
     if "confusion" in final and "f1" in final.get("metrics", {}) and len(labels) == 2:
         positive = f" The score F1 is that of the class {labels[1]!r}."
