@@ -285,7 +285,7 @@ class NotAvailable:
         (np.zeros((4, 2)), [0, 1, 0, 1], r"X\[0\] holds 0.0, of type float"),
         (np.array([["a"] * 3] * 2), [0, 1], r"shape \(2, 3\), but must be"),
         (["a cat", ("a", "b")], [0, 1], "X"),
-        (["a cat", "a dog"], [0], "X has 2 texts, but y has 1 labels"),
+        (["a cat", "a dog"], [0], "X has 2 texts, but y has 1 label"),
         (["a cat", "a dog"], [0, 0], "y has 1 class, 0;"),
         (["a cat", "a dog"], ["a", None], r"y\[1\] is missing"),
         (["a cat", "a dog"], np.array(["a", NotAvailable()], object), r"y\[1\] is missing"),

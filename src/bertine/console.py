@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -71,6 +72,29 @@ def progress(*columns: str, show: bool = True) -> Progress:
         # Results on stdout stay on stdout, also while a display is live on stderr.
         redirect_stdout=False,
     )
+
+
+#: What ends a line, moves the cursor, or turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """A text of a user's, such as a label, for one line of the terminal: line breaks and other
+    control characters escaped, as in "a\\nb"."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def visible_list(texts: Iterable[str]) -> str:
+    """Such texts one after the other."""
+    return ", ".join(map(visible, texts))
+
+
+def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
+    """A number of things in words: "1 row", "2 rows"; with what is said of `one` and of `more`,
+    "1 row was", "2 rows were"."""
+    told = f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    said = one if count == 1 else more
+    return f"{told} {said}" if said else told
 
 
 def human_count(value: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bertine.console import counted, visible_list
 from bertine.interop.bert_hf import HEAD_PARTS, part_of
 from bertine.interop.bert_hf_config import ConfigFile, read_config
 from bertine.interop.weights import read_facts, weight_files
@@ -29,8 +30,9 @@ def _preset_of(config: BertConfig) -> str:
 def _architecture(settings: ConfigFile) -> str:
     c = settings.config
     return (
-        f"architecture: BERT{_preset_of(c)}, {c.num_hidden_layers} layers of {c.hidden_size}, "
-        f"{c.num_attention_heads} heads, feed-forward {c.intermediate_size} ({c.hidden_act}), "
+        f"architecture: BERT{_preset_of(c)}, {counted(c.num_hidden_layers, 'layer')} of "
+        f"{c.hidden_size}, {counted(c.num_attention_heads, 'head')}, "
+        f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
         f"{c.max_position_embeddings} positions, vocabulary {c.vocab_size:,}"
     )
 
@@ -84,7 +86,7 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
             lines.append(f"training: {trained or f'see {TASK}'}")
     if labels:
         more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
-        lines.append(f"labels ({len(labels)}): {', '.join(labels[:20])}{more}")
+        lines.append(f"labels ({len(labels)}): {visible_list(labels[:20])}{more}")
     return lines
 
 

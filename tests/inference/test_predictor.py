@@ -72,7 +72,7 @@ def test_pairs(pair_classifier: Path) -> None:
     forth = predictor.predict([("a cat sat", "the dog ran"), ("very good", "bad")])
     back = predictor.predict([("the dog ran", "a cat sat")])
     assert forth[0].probabilities != pytest.approx(back[0].probabilities, abs=1e-4)
-    with pytest.raises(BertineError, match="input:1: 1 texts, but the model takes 2"):
+    with pytest.raises(BertineError, match="input:1: 1 text, but the model takes 2"):
         predictor.predict(["a cat sat"])
 
 
@@ -140,7 +140,7 @@ def test_json_lines_keep_their_other_values(predictor: Predictor, tmp_path: Path
     }
     assert second["predicted_label"] == bad.label
     assert report.columns == ["predicted_label", "probability"]
-    assert any("1 blank lines were skipped" in line for line in report.lines())
+    assert any("1 blank line was skipped" in line for line in report.lines())
 
 
 def test_plain_text_to_stdout(
@@ -227,7 +227,7 @@ def test_files_that_do_not_fit_leave_nothing(
     with pytest.raises(BertineError, match=r"no column 'text' \(did you mean 'txt'\?\)"):
         predict(predictor, source, out)
     source.write_text("text,id\na,1\nb\n")
-    with pytest.raises(BertineError, match=r"in\.csv:3: 1 cells"):
+    with pytest.raises(BertineError, match=r"in\.csv:3: 1 cell"):
         predict(predictor, source, out)
     plain = tmp_path / "in.txt"
     plain.write_text("hello\n")

@@ -40,7 +40,7 @@ def test_half_characters_are_mended_and_counted(
     report = predict(predictor, source, out)
     assert report.notes[-2:] == [
         f"{source}: 2 invalid UTF-8 sequences were replaced by U+FFFD",
-        f"{source}: 1 blank lines were skipped",
+        f"{source}: 1 blank line was skipped",
     ]
     for found in rows_of(out):
         assert found.get("text", " ".join(found.get("words", []))) == "cat a\ufffd"

@@ -29,7 +29,7 @@ TABLES = [
     ("csv", b"text,label\r\n", "has a header, but no rows"),
     ("csv", b"text,label,text\na,b,c\n", ":1: two columns are called 'text'; rename one"),
     ("csv", b"text,label\rthe cat,a\rthe dog,b\r", ":1: the lines end with \\r alone"),
-    ("csv", b"text,label\na,x\nb\n", ":3: 1 cells where the header has 2"),
+    ("csv", b"text,label\na,x\nb\n", ":3: 1 cell where the header has 2"),
     ("csv", b"text,label\na,x\nb, \n", ":3: the label 'label' is empty; every row needs one"),
     ("csv", b'text,label\na,x\n"b,y\nc,z\n', ":3: not valid csv ("),
     ("csv", b"text,kind\na,x\n", "cannot tell which column holds the label"),
@@ -233,8 +233,8 @@ def test_damage_that_is_mended_is_told(
     report = predict(made / "classifier", path, tmp_path / "out.csv", **quiet)
     told = "\n".join(report.lines())
     assert "1 of 3 texts are empty" in told
-    assert "1 NUL bytes were removed" in told
-    assert "1 invalid UTF-8 sequences were replaced" in told
+    assert "1 NUL byte was removed" in told
+    assert "1 invalid UTF-8 sequence was replaced" in told
     rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0] == "text,n,label,probability"
     assert rows[1].startswith("the cat,1,")
@@ -270,7 +270,7 @@ def test_a_search_reads_before_it_runs(made: Path, tmp_path: Path, fails: Fails)
     path.write_text("text,label\na,x\nb\n")
     given = ["--model", made / "model", "--data", path, "--out", tmp_path / "search"]
     message = fails("search", "text", *given, "--epochs", 1, "--restarts", 1)
-    assert f"{path}:3: 1 cells where the header has 2" in message
+    assert f"{path}:3: 1 cell where the header has 2" in message
 
 
 def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) -> None:
@@ -295,7 +295,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
     half = tmp_path / "half.jsonl"
     half.write_text('{"words": ["the", "\\ud800"]}\n{"words": ["\\u00e9"]}\n')
     report = predict(tagger, half, tmp_path / "out", precision="fp32", show_progress=False)
-    assert f"{half}: 1 invalid UTF-8 sequences were replaced by U+FFFD" in "\n".join(report.notes)
+    assert f"{half}: 1 invalid UTF-8 sequence was replaced by U+FFFD" in "\n".join(report.notes)
     dev = tmp_path / "dev.jsonl"
     dev.write_text(json.dumps({"words": toys.sentence("cat", "old").split(), "tags": ["O"] * 7}))
     message = fails("evaluate", tagger, "--data", dev)

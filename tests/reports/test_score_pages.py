@@ -163,12 +163,16 @@ def test_labels_that_are_many_are_told_by_the_most_frequent(tmp_path: Path) -> N
 def test_many_labels_and_types_have_tables(tmp_path: Path) -> None:
     truth = np.array([[1, 1], [0, 1], [1, 0]], dtype=bool)
     answers = np.array([[1, 0], [0, 1], [0, 0]], dtype=bool)
+    one = ClassificationReport(("no", "yes"), {"accuracy": 0.5, "f1": 0.0}, [[1, 1], [0, 0]])
+    run = write_final(tmp_path / "one", one.to_dict())
+    assert "The score F1 is that of the class 'yes'." in words(run)
     many = MultiLabelReport.of(("a", "b"), truth, answers, answers * 0.8 + 0.1)
     run = write_final(tmp_path / "many", many.to_dict())
     assert cells(run, 0)[1] == ["a", "100.00%", "50.00%", "66.67%", "2", "1"]
     types = {"city": Counts(3, 4, 6), "": Counts(0, 0, 1)}
     told = TaggingReport.of(types, entities=True, right=20, num_words=30, num_sentences=5)
     run = write_final(tmp_path / "types", told.to_dict())
+    assert "The score F1 is that of the class" not in words(run)
     assert cells(run, 0) == [
         ["label", "precision", "recall", "F1", "true", "found"],
         ["city", "75.00%", "50.00%", "60.00%", "6", "4"],

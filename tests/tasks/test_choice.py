@@ -114,7 +114,7 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
         (("q", "a", "b", "c"), "-1", r"the label is '-1'"),
         (("q", "a", "b", "c"), "9" * 5000, r"of a choice, 0 to 2, or its column's name"),
         (("q", "", "b", "c"), "1", r"train.csv:2: the choice 'choice0' is empty"),
-        (("q", "a", "", ""), "0", r"train.csv:2: has 1 choices, but must have from 2 to 3"),
+        (("q", "a", "", ""), "0", r"train.csv:2: has 1 choice, but must have from 2 to 3"),
     ],
 )
 def test_bad_rows_are_named(texts: tuple[str, ...], label: str, message: str) -> None:

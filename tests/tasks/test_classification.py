@@ -20,7 +20,7 @@ from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.examples import Example, Examples
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, label_lines
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["good", "bad", "film", "very", "a", "##s"]
@@ -97,7 +97,7 @@ def test_features_are_the_tokenizers_and_truncation_is_counted() -> None:
         assert feature.input_ids.tolist() == expected.input_ids
     assert [feature.label for feature in features] == [1, 0, None]
     assert [feature.num_truncated for feature in features] == [0, 1, 0]
-    assert truncation_note(features, 6) == "1 of 3 texts were cut at 6 pieces (1 pieces lost)"
+    assert truncation_note(features, 6) == "1 of 3 texts were cut at 6 pieces (1 piece lost)"
     assert truncation_note(features[:1], 6) is None
 
 
@@ -105,7 +105,7 @@ def test_pairs_have_segments_and_must_be_pairs() -> None:
     task = TextClassification(("n", "p"), ("premise", "hypothesis"))
     features = task.featurize(examples_of([(("good film", "bad"), "n")]), TOKENIZER)
     assert features[0].token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
-    with pytest.raises(BertineError, match=r"train\.csv:2: 1 texts, but the model takes 2"):
+    with pytest.raises(BertineError, match=r"train\.csv:2: 1 text, but the model takes 2"):
         task.featurize(examples_of([("good film", "n")]), TOKENIZER)
 
 
@@ -224,6 +224,33 @@ def test_a_collapse_is_said() -> None:
     assert not right.collapsed
 
 
+def test_of_which_class_f1_is() -> None:
+    two, three = TextClassification(("neg", "pos")), TextClassification(("a", "b", "c"))
+    report = two.report([prediction(two.labels, [0.4, 0.6])], ["neg"])
+    assert "f1 is that of the class 'pos'" in report.lines()
+    report = three.report([prediction(three.labels, [0.4, 0.3, 0.3])], ["a"])
+    assert not any("that of the class" in line for line in report.lines())
+
+
+def test_labels_with_control_characters_keep_to_their_line() -> None:
+    """A line break, a colour, a turn of the direction of writing; letters stay as they are."""
+    names = ("a\nb", "\x1b[31mred", "\u202eturned", "\u0628\u200c\u0627 naïve 名")
+    task = TextClassification(names)
+    scores = dict.fromkeys(("precision", "recall", "f1", "support"), 0.5)
+    wrong = [prediction(names, [0.7, 0.1, 0.1, 0.1])] * 4
+    text = "\n".join(task.report(wrong, names).lines())
+    many = "\n".join(label_lines(dict.fromkeys(names, scores)))
+    for shown in (text, many):
+        for name in ("a\\nb  ", "\\x1b[31mred", "\\u202eturned", names[3]):
+            assert name in shown
+        assert not {"\x1b", "\u202e"} & set(shown)
+    assert len(many.splitlines()) == 5
+    assert len({len(line) for line in many.splitlines()}) == 1
+    with pytest.raises(BertineError, match=r"the known ones are a\\nb, \\x1b\[31mred, ") as mistake:
+        task.label_id("c", "file", 1)
+    assert "\n" not in str(mistake.value)
+
+
 def test_the_confusion_matrix_is_a_table_or_the_worst_confusions() -> None:
     few = TextClassification(("a", "b"))
     report = few.report([prediction(few.labels, [0.1, 0.9])] * 3, ["a", "a", "b"])
@@ -234,7 +261,7 @@ def test_the_confusion_matrix_is_a_table_or_the_worst_confusions() -> None:
     report = many.report([first] * 3, ["c03", "c03", "c01"])
     assert report.lines()[-2:] == [
         "2 times 'c03' was taken for 'c00'",
-        "1 times 'c01' was taken for 'c00'",
+        "1 time 'c01' was taken for 'c00'",
     ]
 
 

@@ -203,7 +203,7 @@ def test_json_lines(tmp_path: Path, words: str, tags: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.conll", "a\tO\nb\n", "a.conll:2: 1 columns (separated by tabs), but the first word"),
+        ("a.conll", "a\tO\nb\n", "a.conll:2: 1 column (separated by tabs), but the first word"),
         ("a.conll", "a O\nb c O\n", "a.conll:2: 3 columns (separated by spaces), but the first"),
         ("a.conll", "a\tO\nb\t\n", "a.conll:2: the tag is empty; every word needs one"),
         ("a.conll", "a\nb\n", "a.conll: column 1 would be the word and its tag"),
@@ -283,7 +283,7 @@ def test_whole_documents_are_held_out_where_there_are_many() -> None:
 
 
 def test_nothing_can_be_held_out_of_one_sentence() -> None:
-    with pytest.raises(BertineError, match=r"train\.conll: cannot hold out 0\.1 of 1 sentences"):
+    with pytest.raises(BertineError, match=r"train\.conll: cannot hold out 0\.1 of 1 sentence"):
         sentences(1).hold_out(0.1, 0)
 
 

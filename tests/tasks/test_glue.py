@@ -91,7 +91,7 @@ def test_rows_without_a_gold_label_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     examples = read_glue_file(path, GLUE["MNLI"])
     assert len(examples) == 23
-    assert examples.notes == [f"{path}: 1 rows without a gold label were left out (lines 3)"]
+    assert examples.notes == [f"{path}: 1 row without a gold label left out (lines 3)"]
 
 
 def test_empty_texts_are_counted(tmp_path: Path) -> None:

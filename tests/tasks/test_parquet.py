@@ -30,7 +30,7 @@ def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
     examples = read_examples(path)
     assert [item.texts for item in examples.items] == [("ä, b",), ("two\nlines",), ("cd",)]
     assert [item.label for item in examples.items] == ["1", "0", "1"]
-    assert any("1 NUL bytes were removed" in note for note in examples.notes)
+    assert any("1 NUL byte was removed" in note for note in examples.notes)
     assert find_splits(tmp_path).train == path
     with pytest.raises(BertineError, match=r"train.parquet:3: NUL byte"):
         read_examples(path, strict=True)
@@ -52,7 +52,7 @@ def test_bytes_are_texts_whose_writer_did_not_say_so(tmp_path: Path) -> None:
         (("hé",), "a"),
         (("x\ufffd",), "b"),
     ]
-    assert any("1 invalid UTF-8 sequences were replaced" in note for note in examples.notes)
+    assert any("1 invalid UTF-8 sequence was replaced" in note for note in examples.notes)
 
 
 def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_questions_without_an_answer_count_in_v2_alone(tmp_path: Path) -> None:
     examples = read_squad(write(tmp_path / "train-v2.0.json", content))
     assert len(examples.trainable()) == len(examples.scorable()) == 3
     assert [item.label.answerable for item in examples.items if item.label] == [True, False, True]
-    assert "1 questions are called impossible and have answers" in examples.notes[0]
+    assert "1 question is called impossible and with answers" in examples.notes[0]
     path = write(tmp_path / "none.json", squad(question("a"), question("b")))
     with pytest.raises(BertineError, match=r"none\.json: no question has an answer that is in"):
         read_squad(path).trainable()

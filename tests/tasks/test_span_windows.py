@@ -234,5 +234,5 @@ def test_an_empty_context_and_an_empty_question_have_a_feature() -> None:
 
 def test_what_is_no_pair_names_its_line() -> None:
     lone = SpanExamples("in.csv", ("question", "context"), None, [Question(("a",), None, 7)])
-    with pytest.raises(BertineError, match=r"in\.csv:7: 1 texts, but the model takes 2"):
+    with pytest.raises(BertineError, match=r"in\.csv:7: 1 text, but the model takes 2"):
         encoded(lone)

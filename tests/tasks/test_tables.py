@@ -200,9 +200,9 @@ def test_a_missing_column_is_named_with_the_nearest_and_all(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.csv", b"text,label\na,b\nc\n", "a.csv:3: 1 cells where the header has 2"),
+        ("a.csv", b"text,label\na,b\nc\n", "a.csv:3: 1 cell where the header has 2"),
         ("a.csv", b"text,label\na,b,c\n", "a.csv:2: 3 cells where the header has 2"),
-        ("a.tsv", b"text\tlabel\na\n", "a.tsv:2: 1 cells where the header has 2"),
+        ("a.tsv", b"text\tlabel\na\n", "a.tsv:2: 1 cell where the header has 2"),
         ("a.csv", b'text,label\n"a" b,c\n', "a.csv:2: not valid csv"),
         ("a.csv", b'text,label\nx,y\n"never closed,c\n', "a.csv:3: not valid csv"),
         ("a.csv", b"text,text\na,b\n", "two columns are called 'text'"),
@@ -371,7 +371,7 @@ def test_damaged_rows_are_left_out_only_when_asked(tmp_path: Path) -> None:
         assert [row.values["text"] for row in table] == ["x", "z"]
         assert table.stats.damaged == [3, 4]
         assert "2 damaged rows were left out" in table.stats.notes("a.tsv")[0]
-    with Table(path) as table, pytest.raises(BertineError, match=":3: 1 cells where the header"):
+    with Table(path) as table, pytest.raises(BertineError, match=":3: 1 cell where the header"):
         list(table)
 
 

@@ -150,8 +150,7 @@ def test_what_is_met_is_noted_once() -> None:
         "train.conll: 1 of 2 sentences are longer than 12 pieces; they are read in 6 windows, so "
         "that every word is predicted",
         "train.conll: of 1 of 32 words normalization leaves nothing; their tag is O",
-        "train.conll: 1 words have more than 10 pieces; the last ones are left out (10 pieces "
-        "lost)",
+        "train.conll: 1 word has more than 10 pieces; the last ones are left out (10 pieces lost)",
     ]
 
 
@@ -203,7 +202,7 @@ def test_an_unknown_tag_is_named_with_its_line() -> None:
         BertineError, match=r"train\.conll:11: unknown tag 'B-y' of 'b' \(did you mean 'B-x'\?\)"
     ):
         features_of(task, examples_of([(["a", "b"], ["O", "B-y"])]))
-    with pytest.raises(BertineError, match=r"train\.conll:10: 2 words, but 1 tags"):
+    with pytest.raises(BertineError, match=r"train\.conll:10: 2 words, but 1 tag"):
         features_of(task, examples_of([(["a", "b"], ["O"])]))
 
 

@@ -71,6 +71,27 @@ def test_what_the_command_prints_of_a_run_that_was_finished(
     assert found.lines()[0].startswith(f"on the validation examples: {accuracy}, ")
 
 
+def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
+    learner: Learner,
+    model: Path,
+    labelled: Path,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for_best = {**RECIPE, "epochs": 1, "save_best": True}
+    bertine.finetune("text", model=model, data=labelled, out=tmp_path / "best", **for_best)
+    capsys.readouterr()
+    for folder, recipe, late in (
+        (run, {**RECIPE, "save_best": True}, True),
+        (tmp_path / "best", for_best, False),
+    ):
+        bertine.finetune("text", model=model, data=labelled, out=folder, resume=True, **recipe)
+        said = capsys.readouterr().err
+        assert "the run was finished already" in said
+        assert ("save_best (--save-best) comes too late: the model is that" in said) == late
+
+
 def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
     with pytest.raises(BertineError, match="label_column is given, but no data"):
         learner.validate(label_column="kind")

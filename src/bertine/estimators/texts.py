@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
+from bertine.console import counted
 from bertine.errors import BertineError
 
 
@@ -54,7 +55,9 @@ def labels_of(y: Any, count: int) -> np.ndarray:
     """
     labels = column_or_1d(y, warn=True)
     if len(labels) != count:
-        raise InputError(f"X has {count} texts, but y has {len(labels)} labels")
+        raise InputError(
+            f"X has {counted(count, 'text')}, but y has {counted(len(labels), 'label')}"
+        )
     missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
         raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.inference.embedder import Embedder
 from bertine.inference.rows import (
@@ -53,7 +54,7 @@ class EmbedReport(TextReport):
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
         lines = [
-            f"embedded {self.rows} rows {pace(self.rows, self.seconds)}; "
+            f"embedded {counted(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
             f"{self.dimensions} numbers each, {self.dtype}"
         ]
         if self.agreement is not None:

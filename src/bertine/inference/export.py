@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 
 from bertine import __version__
-from bertine.console import say
+from bertine.console import say, visible_list
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.inference.embedder import Embedder
@@ -265,7 +265,7 @@ def _what(source: _Source) -> str:
         return f"vectors of {kind} ({source.pooling.describe()}; {width} numbers)"
     assert source.task is not None
     labels = source.task.labels
-    names = f" of {len(labels)} labels ({', '.join(labels[:8])}{', …' * (len(labels) > 8)})"
+    names = f" of {len(labels)} labels ({visible_list(labels[:8])}{', …' * (len(labels) > 8)})"
     return f"the logits of the task {source.task.name!r}" + (names if labels else "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.console import say
+from bertine.console import counted, say
 from bertine.errors import BertineError
 from bertine.files import atomic_file
 from bertine.inference.predictor import Predictor
@@ -38,7 +38,7 @@ class GlueSubmission:
 
     def lines(self) -> list[str]:
         """What the command prints."""
-        lines = [f"{name}: {count} predictions" for name, count in self.files.items()]
+        lines = [f"{name}: {counted(count, 'prediction')}" for name, count in self.files.items()]
         lines.extend(self.notes)
         if self.missing:
             lines.append(f"the leaderboard wants eleven files; missing: {', '.join(self.missing)}")

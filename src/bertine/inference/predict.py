@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bertine.console import counted, visible_list
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
@@ -62,11 +63,11 @@ class PredictReport(TextReport):
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
         rows = self.rows - self.rows_before
-        lines = [
-            f"predicted {rows} rows {pace(rows, self.seconds)}; added {', '.join(self.columns)}"
-        ]
+        told = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
+        lines = [told + visible_list(self.columns)]
         if self.rows_before:
-            lines.append(f"went on after {self.rows_before} rows that were there; now {self.rows}")
+            there = counted(self.rows_before, "row", "that was", "that were")
+            lines.append(f"went on after {there} there; now {self.rows}")
         return lines + self.warnings()
 
 

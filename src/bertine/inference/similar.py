@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.embedder import Embedder, unit
@@ -165,7 +166,9 @@ def similar(
     notes = []
     cut = embedder.features([query])[0].num_truncated
     if cut:
-        notes.append(f"the query was cut at {embedder.max_length} pieces ({cut} pieces lost)")
+        notes.append(
+            f"the query was cut at {embedder.max_length} pieces ({counted(cut, 'piece')} lost)"
+        )
     if ready:
         for part in _parts(input, embedder.dimensions):
             best.add(unit(part) @ asked)
@@ -239,7 +242,7 @@ def _read_texts(
                 best.texts[count - 1] = table.text(row, column)
     if count != best.seen:
         raise BertineError(
-            f"{path}: has {count} texts, but {vectors} has {best.seen} vectors; name the table "
-            "that they were made of"
+            f"{path}: has {counted(count, 'text')}, but {vectors} has "
+            f"{counted(best.seen, 'vector')}; name the table that they were made of"
         )
     return table.stats.notes(table.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import progress
+from bertine.console import counted, progress
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
 from bertine.inference.predictor import Predictor
@@ -38,8 +38,8 @@ class SquadPredictReport(TextReport):
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
-        told = f"answered {self.rows} questions {pace(self.rows, self.seconds)}"
-        told += f" from {self.inputs} windows"
+        told = f"answered {counted(self.rows, 'question')} {pace(self.rows, self.seconds)}"
+        told += f" from {counted(self.inputs, 'window')}"
         if self.silent:
             told += f"; {self.silent} of them with no answer"
         return [told, *self.warnings(), *(f"written: {name}" for name in self.files)]

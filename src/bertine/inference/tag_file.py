@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import chunks, joined, line_progress, unused
@@ -74,7 +75,7 @@ class TagReport:
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
         lines = [
-            f"tagged {self.sentences} sentences, {self.words} words, "
+            f"tagged {counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}, "
             f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
         ]
         if self.entities:

@@ -51,13 +51,17 @@ def validation(files: RunFiles) -> list[Section]:
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
         return []
+    labels: list[str] = list(final.get("labels") or [])
+    positive = ""
+    if "confusion" in final and "f1" in final.get("metrics", {}) and len(labels) == 2:
+        positive = f" The score F1 is that of the class {labels[1]!r}."
     count = final.get("num_examples")
     source = f" of {Path(final['source']).name}" if final.get("source") else ""
     return [
         Section(
             "On the validation examples",
             blocks,
-            lead=f"{count:,} examples{source}, after each epoch.{saved}" if count else "",
+            lead=f"{count:,} examples{source}, after each epoch.{saved}{positive}" if count else "",
         )
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.console import human_time, say, warn
+from bertine.console import counted, human_time, say, warn
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.models.memory import bound_kernels, keep_freed_memory
@@ -63,7 +63,7 @@ class ServeReport:
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
         return [
-            f"answered {self.requests} requests in {human_time(self.seconds)}; "
+            f"answered {counted(self.requests, 'request')} in {human_time(self.seconds)}; "
             f"computed {self.inputs} inputs"
         ]
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
@@ -255,7 +256,9 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
 
 def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "texts") -> str:
     """ "17 of 2000 texts were cut at 128 pieces (31 pieces lost)"."""
-    return f"{cut} of {total} {what} were cut at {max_length} pieces ({lost} pieces lost)"
+    return (
+        f"{cut} of {total} {what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
+    )
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
@@ -185,7 +186,7 @@ class MultipleChoice(TaskDefaults):
                 )
         if not 2 <= len(choices) <= len(self.choice_columns):
             raise BertineError(
-                f"{where}: has {len(choices)} choices, but must have from 2 to "
+                f"{where}: has {counted(len(choices), 'choice')}, but must have from 2 to "
                 f"{len(self.choice_columns)} ({', '.join(self.choice_columns)})"
             )
         return tuple(choices)

@@ -112,6 +112,7 @@ def read_choices(
             text_columns=columns,
             label_column=label_column,
             optional=choices[2:],
+            known=(),
             **reading,
         ),
         choices,
@@ -312,6 +313,6 @@ def read_trained_choices(
         columns, notes = choices_of(table, task, named)
         label = resolve_label_column(table, label_column or task.label_column)
         rows = choice_rows(table, task, columns, named)
-        examples = labelled_rows(table, rows, columns, label)
+        examples = labelled_rows(table, rows, columns, label, known=())
     examples.notes[:0] = notes
     return examples

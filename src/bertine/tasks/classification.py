@@ -100,7 +100,8 @@ class TextClassification(TaskDefaults):
     ) -> TextClassification:
         """The task of labelled training examples.
 
-        The labels are those that occur, sorted (as numbers when all are integers), unless given.
+        The labels are those that occur, in the order of the file's class names, or else sorted (as
+        numbers when all are integers), unless given.
 
         Raises:
             BertineError: fewer than two labels occur, every row has a label of its own, or one
@@ -118,7 +119,7 @@ class TextClassification(TaskDefaults):
                 f"{examples.label_column!r}; is that the label column?"
             )
         task = cls(
-            tuple(_sorted_labels(found) if labels is None else labels),
+            tuple(_ordered(found, examples.class_names) if labels is None else labels),
             examples.text_columns,
             examples.label_column,
             max_length,
@@ -312,8 +313,11 @@ def _pairs(
     return list(zip(predictions, labels, strict=True))
 
 
-def _sorted_labels(labels: set[str]) -> list[str]:
-    """By number when all are whole numbers (so that 10 comes after 9), else by text."""
+def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:
+    """In the order of `names` when all are there; by number when all are whole numbers (so that 10
+    comes after 9), else by text."""
+    if labels <= set(names):
+        return [name for name in names if name in labels]
     try:
         return sorted(labels, key=lambda label: (int(label), label))
     except ValueError:

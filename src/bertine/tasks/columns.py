@@ -21,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.entities import is_entity_tag
 from bertine.tasks.layout import inner_suffix
@@ -101,8 +102,8 @@ class ColumnLines:
                 return Line(row.line, text, "comment")
             by = "tabs" if self.tabs else "spaces"
             raise BertineError(
-                f"{self.name}:{row.line}: {len(cells)} columns (separated by {by}), but the first "
-                f"word of the file has {self.width}"
+                f"{self.name}:{row.line}: {counted(len(cells), 'column')} (separated by {by}), "
+                f"but the first word of the file has {self.width}"
             )
         if self.tabs and self.width >= _CONLLU and _NO_WORD.fullmatch(cells[0]):
             self.ranges += 1
@@ -118,12 +119,15 @@ class ColumnLines:
         notes = []
         if self.comments:
             notes.append(
-                f"{self.name}: {self.comments} lines that begin with # were taken for comments"
+                f"{self.name}: "
+                + counted(self.comments, "line", "that begins with # was", "that begin with # were")
+                + " taken for comments"
             )
         if self.ranges:
             notes.append(
-                f"{self.name}: {self.ranges} lines of CoNLL-U are no words (numbered 3-4 or 8.1) "
-                "and were left out"
+                f"{self.name}: "
+                + counted(self.ranges, "line", "of CoNLL-U is no word", "of CoNLL-U are no words")
+                + " (numbered 3-4 or 8.1), left out"
             )
         return notes
 
@@ -146,8 +150,8 @@ def column_index(lines: ColumnLines, number: int, what: str) -> int:
     """
     if not 1 <= number <= lines.width:
         raise BertineError(
-            f"{lines.name}: has {lines.width} column{'s' * (lines.width != 1)}, so the {what} "
-            f"cannot be in column {number}"
+            f"{lines.name}: has {counted(lines.width, 'column')}, so the {what} cannot be in "
+            f"column {number}"
         )
     return number - 1
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.columns import (
     ColumnLines,
@@ -318,8 +319,8 @@ def _from_json(table: Table, columns: Columns) -> Sentences:
         tags = _json_tags(table.name, row, tags_key, names)
         if len(words) != len(tags):
             raise BertineError(
-                f"{table.name}:{row.line}: {len(words)} words ({words_key}), but {len(tags)} tags "
-                f"({tags_key}); each word needs one"
+                f"{table.name}:{row.line}: {counted(len(words), 'word')} ({words_key}), but "
+                f"{counted(len(tags), 'tag')} ({tags_key}); each word needs one"
             )
         if not all(tags):
             raise BertineError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.tasks.base import Features
@@ -69,8 +70,8 @@ def encode(
         for example in part:
             if len(example.texts) != width:
                 raise BertineError(
-                    f"{examples.source}:{example.line}: {len(example.texts)} texts, but the "
-                    f"model takes {width} ({', '.join(text_columns)})"
+                    f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                    f"but the model takes {width} ({', '.join(text_columns)})"
                 )
         encodings = tokenizer.encode_arrays(
             [example.texts[0] for example in part],

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.rng import generator
+from bertine.tasks.class_labels import ClassLabels
 from bertine.tasks.parquet import SUFFIXES as PARQUET
 from bertine.tasks.tables import MissingColumn, Row, Table, listed, require_columns
 from bertine.text.streams import COMPRESSIONS
@@ -62,7 +64,8 @@ Item = TypeVar("Item")
 class Examples(Generic[Item]):
     """The examples of one file in their order, the columns they came from, and what was mended.
 
-    Each item has a `label` (None when unknown) and a `line`.
+    Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
+    order that the file gives them, if it gives one.
     """
 
     source: str
@@ -70,6 +73,7 @@ class Examples(Generic[Item]):
     label_column: str | None
     items: list[Item] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -94,7 +98,7 @@ class Examples(Generic[Item]):
         """
         if not 0 < share < 1 or len(self) < 2:
             raise BertineError(
-                f"{self.source}: cannot hold out {share:g} of {len(self)} examples; "
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'example')}; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
         items: list[Any] = self.items
@@ -122,7 +126,7 @@ class Examples(Generic[Item]):
         held = [item for index, item in enumerate(self.items) if index in chosen]
         columns = (self.text_columns, self.label_column)
         return (
-            Examples(self.source, *columns, kept, self.notes),
+            Examples(self.source, *columns, kept, self.notes, class_names=self.class_names),
             Examples(f"{self.source} (held out)", *columns, held),
         )
 
@@ -265,9 +269,11 @@ def read_examples(
     quotes: bool | None = None,
     strict: bool = False,
     optional: Sequence[str] = (),
+    known: Sequence[str] | None = None,
 ) -> Examples:
     """Read a labelled table whole. Columns that are not named are told from the header; where an
-    `optional` one holds nothing, the text is empty.
+    `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
+    which :class:`~bertine.tasks.class_labels.ClassLabels` tells names from numbers.
 
     Raises:
         BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column is missing or
@@ -278,7 +284,8 @@ def read_examples(
     with Table(path, wanted=wanted, optional=optional, **reading) as table:
         refuse_plain(table)
         texts = resolve_text_columns(table, text_columns)
-        return labelled_rows(table, table, texts, resolve_label_column(table, label_column))
+        label = resolve_label_column(table, label_column)
+        return labelled_rows(table, table, texts, label, known=known)
 
 
 def refuse_plain(table: Table) -> None:
@@ -291,22 +298,29 @@ def refuse_plain(table: Table) -> None:
 
 
 def labelled_rows(
-    table: Table, rows: Iterable[Row], text_columns: tuple[str, ...], label_column: str
+    table: Table,
+    rows: Iterable[Row],
+    text_columns: tuple[str, ...],
+    label_column: str,
+    *,
+    known: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """The `rows` of a table as examples.
+    """The `rows` of a table as examples; `known` as :func:`read_examples` has it.
 
     Raises:
         BertineError: the label is one of the texts; a row has no label; there is no row.
     """
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
-    for row in rows:
+    labels = ClassLabels(table, label_column, known)
+    examples.class_names = labels.names
+    for row in labels.rows(rows):
         examples.items.append(
             Example(row_texts(table, row, text_columns), table.label(row, label_column), row.line)
         )
     if not examples.items:
         raise BertineError(f"{table.name}: has a header, but no rows")
-    examples.notes = table.stats.notes(table.name)
+    examples.notes = [*table.stats.notes(table.name), *labels.notes()]
     note_empty_texts(examples)
     return examples
 

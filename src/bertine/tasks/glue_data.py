@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
@@ -154,7 +155,8 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
     if unlabelled:
         shown = ", ".join(map(str, unlabelled[:10])) + (", …" if len(unlabelled) > 10 else "")
         examples.notes.append(
-            f"{path}: {len(unlabelled)} rows without a gold label were left out (lines {shown})"
+            f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
+            f"(lines {shown})"
         )
     note_empty_texts(examples)
     return examples

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.tasks.class_labels import ClassLabels
 from bertine.tasks.examples import (
     Example,
     Examples,
@@ -50,6 +51,7 @@ def read_label_sets(
     label_column: str | None = None,
     label_columns: Sequence[str] | str | None = None,
     separator: str | None = None,
+    known: Sequence[str] | None = None,
     **reading: Any,
 ) -> tuple[Examples, str]:
     """The examples of a table, each with its labels, and the separator.
@@ -58,6 +60,8 @@ def read_label_sets(
         label_columns: a column for each label, with 0 or 1.
         separator: between labels in `label_column`; None: the first of :data:`SEPARATORS` that
             occurs there, which is noted.
+        known: the labels that there may be; see
+            :class:`~bertine.tasks.class_labels.ClassLabels`.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
 
     Raises:
@@ -86,11 +90,13 @@ def read_label_sets(
             refuse_both(table, texts, column)
             examples = Examples(table.name, texts, column)
             cells: list[str | list[str]] = []
-            for row in table:
+            named = ClassLabels(table, column, known)
+            for row in named.rows(table):
                 cells.append(_cell(table, row, column))
                 if separator is None:
                     _refuse_list(table, row, column)
                 examples.items.append(Example(row_texts(table, row, texts), None, row.line))
+            examples.notes += named.notes()
             told = separator or next(
                 (s for s in SEPARATORS if any(isinstance(c, str) and s in c for c in cells)), None
             )

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from bertine.console import visible_list
 from bertine.errors import BertineError
 
 #: So many labels are named in a message.
@@ -37,7 +38,7 @@ def known_labels(label: str, labels: Sequence[str]) -> str:
     near = same or difflib.get_close_matches(label, labels, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     more = ", …" if len(labels) > _SHOWN else ""
-    return f"{hint}; the known ones are {', '.join(labels[:_SHOWN])}{more}"
+    return f"{hint}; the known ones are {visible_list(labels[:_SHOWN])}{more}"
 
 
 def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:

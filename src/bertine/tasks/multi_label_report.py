@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.tasks.report import label_lines
 
 
@@ -95,7 +96,7 @@ class MultiLabelReport:
             for name, value in self.metrics.items()
         )
         origin = f" of {self.source}" if self.source else ""
-        lines = [f"{self.num_examples} examples{origin}: {scores}"]
+        lines = [f"{counted(self.num_examples, 'example')}{origin}: {scores}"]
         if self.collapsed:
             lines.append(
                 "collapsed: every example got the same labels; train again with another seed, "

@@ -70,7 +70,7 @@ def read_own(
             splits.train, label_columns=options.label_columns, separator=separator, **named
         )
     else:
-        train = read_examples(splits.train, **named)
+        train = read_examples(splits.train, known=None if _has_names(kind) else (), **named)
     occurring: set[str] = set()
     if splits.validation is None:
         labels = [item.label for item in train.items]
@@ -84,6 +84,7 @@ def read_own(
     else:
         named |= {"text_columns": train.text_columns, "label_column": train.label_column}
         named["quotes"] = quotes[-1]
+        named["known"] = _names_in(train) if _has_names(kind) else ()
         if kind is MultiLabel:
             validation, _ = read_label_sets(
                 splits.validation,
@@ -115,6 +116,16 @@ def read_own(
         return task
 
     return train, validation, build
+
+
+def _has_names(kind: type[Task[Any]]) -> bool:
+    """Whether the labels of a task are names, and not scores or places."""
+    return not issubclass(kind, TextRegression | MultipleChoice)
+
+
+def _names_in(train: Examples) -> list[str]:
+    """The labels that occur, of one and of many labels."""
+    return sorted({name for item in train.items for name in labels_in(item.label or "")})
 
 
 def _multi_label(
@@ -164,5 +175,7 @@ def read_for(
     }
     if isinstance(task, MultiLabel):
         each = task.labels if task.one_column_each and not label_column else None
+        named["known"] = task.labels
         return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
-    return read_examples(path, **named)
+    known = task.labels if isinstance(task, TextClassification) else ()
+    return read_examples(path, known=known, **named)

@@ -84,8 +84,8 @@ def count_rows(path: str | Path) -> int:
 
 
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
-    """What the numbers in a column of lists stand for, where the `datasets` library has written
-    that down beside the table (its ``ClassLabel``); empty where nobody says.
+    """What the numbers in a column, or in its lists, stand for, where the `datasets` library has
+    written that down beside the table (its ``ClassLabel``); empty where nobody says.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -95,8 +95,10 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     try:
         told = json.loads(metadata.get(b"huggingface", b"{}"))
         feature = told["info"]["features"][column]
-        names = (feature[0] if isinstance(feature, list) else feature["feature"])["names"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        if isinstance(feature, list):  # how lists were written at first
+            feature = feature[0]
+        names = feature.get("feature", feature)["names"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ()
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return tuple(names) if texts else ()

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
@@ -74,7 +75,7 @@ class RegressionReport:
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
         origin = f" of {self.source}" if self.source else ""
         lines = [
-            f"{self.num_examples} examples{origin}: {scores}",
+            f"{counted(self.num_examples, 'example')}{origin}: {scores}",
             f"always answering the mean, {self.mean:.4g}: mean_squared_error {self.variance:.4f}",
         ]
         if self.collapsed:

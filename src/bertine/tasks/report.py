@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertine.console import counted, visible
+
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
 _WORST = 10
@@ -17,16 +19,17 @@ _SHOWN = 20
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
     """A table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
-    width = max(map(len, [*order[:_SHOWN], "label"]))
+    names = [visible(label) for label in order[:_SHOWN]]
+    width = max(map(len, [*names, "label"]))
     lines = [f"{'label'.ljust(width)}  precision  recall      f1  support"]
-    for label in order[:_SHOWN]:
+    for label, name in zip(order, names, strict=False):
         row = per_label[label]
         lines.append(
-            f"{label.ljust(width)}  {row['precision']:9.2%}  {row['recall']:6.2%}  "
+            f"{name.ljust(width)}  {row['precision']:9.2%}  {row['recall']:6.2%}  "
             f"{row['f1']:6.2%}  {row['support']:7.0f}"
         )
     if len(order) > _SHOWN:
-        lines.append(f"and {len(order) - _SHOWN} labels more")
+        lines.append(f"and {counted(len(order) - _SHOWN, 'label')} more")
     return lines
 
 
@@ -87,17 +90,19 @@ class ClassificationReport:
         return table
 
     def lines(self) -> list[str]:
-        """Scores beside the majority class, the warning of a collapse, the scores of each label,
-        the confusion matrix."""
+        """Scores beside the majority class, the class that f1 is of, the warning of a collapse, the
+        scores of each label, the confusion matrix."""
         scores = [
             f"{name} {value:.4f}" if name in ("loss", "matthews") else f"{name} {value:.2%}"
             for name, value in self.metrics.items()
         ]
         origin = f" of {self.source}" if self.source else ""
         lines = [
-            f"{self.num_examples} examples{origin}: {', '.join(scores)}",
+            f"{counted(self.num_examples, 'example')}{origin}: {', '.join(scores)}",
             f"majority class {self.majority_label!r}: {self.majority_share:.2%}",
         ]
+        if "f1" in self.metrics and len(self.labels) == 2:
+            lines.append(f"f1 is that of the class {self.labels[1]!r}")
         if self.collapsed:
             only = next(
                 label
@@ -125,13 +130,12 @@ class ClassificationReport:
                 key=lambda entry: -entry[0],
             )
             return [
-                f"{count} times {true!r} was taken for {guess!r}"
+                f"{counted(count, 'time')} {true!r} was taken for {guess!r}"
                 for count, true, guess in wrong[:_WORST]
             ]
-        rows = [["true \\ predicted", *self.labels]]
-        rows += [
-            [label, *map(str, row)] for label, row in zip(self.labels, self.confusion, strict=True)
-        ]
+        names = [visible(label) for label in self.labels]
+        rows = [["true \\ predicted", *names]]
+        rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             "  ".join(

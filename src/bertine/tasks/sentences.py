@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.rng import generator
 from bertine.tasks.entities import Scheme
@@ -107,8 +108,8 @@ class Sentences(Examples[Sentence]):
                 break
         if not held:
             raise BertineError(
-                f"{self.source}: cannot hold out {share:g} of {len(self)} sentences without "
-                "losing a tag; give a folder with a training and a validation file"
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'sentence')} "
+                "without losing a tag; give a folder with a training and a validation file"
             )
         first = [item for name in names if name not in held for item in units[name]]
         second = [item for name in names if name in held for item in units[name]]

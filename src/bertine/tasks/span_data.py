@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.console import say
+from bertine.console import counted, say
 from bertine.errors import BertineError
 from bertine.tasks.examples import as_columns, find_splits
 from bertine.tasks.layout import inner_suffix, is_json_object, quotes_for
@@ -154,13 +154,14 @@ class _Reader:
         notes = []
         if self._contradictions:
             notes.append(
-                f"{self.source}: {self._contradictions} questions are called impossible and have "
-                "answers, or are not and have none; the answers count"
+                f"{self.source}: "
+                + counted(self._contradictions, "question", "is", "are")
+                + " called impossible and with answers, or neither; the answers count"
             )
         if self._surrogates:
             notes.append(
-                f"{self.source}: {self._surrogates} texts with half a character (\\udXXX) were "
-                "mended by U+FFFD"
+                f"{self.source}: {counted(self._surrogates, 'text')} with half a character "
+                "(\\udXXX), mended by U+FFFD"
             )
         return notes
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.tasks.span_decoding import SpanPrediction
 from bertine.tasks.span_examples import Gold
 from bertine.tasks.squad_metrics import answer_scores, best_threshold
@@ -53,7 +54,7 @@ class SpanReport:
         """Scores beside what always giving no answer would get, the threshold, a collapse."""
         scores = ", ".join(f"{name} {value:.2%}" for name, value in self.metrics.items())
         origin = f" of {self.source}" if self.source else ""
-        lines = [f"{self.num_examples} questions{origin}: {scores}"]
+        lines = [f"{counted(self.num_examples, 'question')}{origin}: {scores}"]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
             if self.null_threshold is None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.base import Features, cut_line
 from bertine.tasks.examples import Examples
@@ -128,8 +129,8 @@ def encode_spans(
         for example in part:
             if len(example.texts) != 2:
                 raise BertineError(
-                    f"{examples.source}:{example.line}: {len(example.texts)} texts, but the model "
-                    "takes 2, a question and its context"
+                    f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                    "but the model takes 2, a question and its context"
                 )
         new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]
         for text, encoding in zip(new, tokenizer.encode_batch(new), strict=True):

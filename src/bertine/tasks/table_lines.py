@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.text.streams import looks_like_utf16, reading
 
@@ -43,16 +44,19 @@ class TableStats:
         notes = []
         if self.invalid_utf8:
             notes.append(
-                f"{name}: {self.invalid_utf8} invalid UTF-8 sequences were replaced by U+FFFD"
+                f"{name}: {counted(self.invalid_utf8, 'invalid UTF-8 sequence', 'was', 'were')} "
+                "replaced by U+FFFD"
             )
         if self.nul_bytes:
-            notes.append(f"{name}: {self.nul_bytes} NUL bytes were removed")
+            notes.append(f"{name}: {counted(self.nul_bytes, 'NUL byte', 'was', 'were')} removed")
         if self.blank_lines:
-            notes.append(f"{name}: {self.blank_lines} blank lines were skipped")
-        if self.damaged:
             notes.append(
-                f"{name}: {len(self.damaged)} damaged rows were left out, with more or fewer cells "
-                f"than there are columns ({_lines(self.damaged, len(self.damaged))})"
+                f"{name}: {counted(self.blank_lines, 'blank line', 'was', 'were')} skipped"
+            )
+        if count := len(self.damaged):
+            notes.append(
+                f"{name}: {counted(count, 'damaged row', 'was', 'were')} left out, with more or "
+                f"fewer cells than there are columns ({_lines(self.damaged, count)})"
             )
         for column, (count, lines) in self.lacking.items():
             notes.append(

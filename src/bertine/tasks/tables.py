@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
 from bertine.tasks.parquet import is_parquet, open_parquet
@@ -347,8 +348,8 @@ class Table:
                     continue
                 hint = "; quote the cells that hold it" if self.layout.quotes else ""
                 raise BertineError(
-                    f"{self.name}:{line}: {len(values)} cells where the header has {width} "
-                    f"(separator {self.layout.delimiter!r}{hint})"
+                    f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
+                    f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
             yield Row(line, dict(zip(self.columns, values, strict=True)))
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
@@ -254,8 +255,8 @@ class Tagging(TaskDefaults):
             return None
         if len(item.tags) != len(item.words):
             raise BertineError(
-                f"{sentences.source}:{item.line}: {len(item.words)} words, but {len(item.tags)} "
-                "tags; each word needs one"
+                f"{sentences.source}:{item.line}: {counted(len(item.words), 'word')}, but "
+                f"{counted(len(item.tags), 'tag')}; each word needs one"
             )
         pairs = zip(item.tags, item.words, strict=True)
         return np.array(
@@ -363,7 +364,8 @@ class Tagging(TaskDefaults):
         for number, (given, true) in enumerate(zip(predictions, labels, strict=True), 1):
             if len(given.tags) != len(true):
                 raise BertineError(
-                    f"sentence {number}: {len(true)} tags for {len(given.tags)} words; each word "
+                    f"sentence {number}: {counted(len(true), 'tag')} for "
+                    f"{counted(len(given.tags), 'word')}; each word "
                     "needs one"
                 )
         guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertine.console import counted, visible
 from bertine.tasks.entities import Counts
 
 #: More types than that are not shown in a terminal; the most frequent ones are.
@@ -72,7 +73,8 @@ class TaggingReport:
         scores = ", ".join(f"{name} {value:.2%}" for name, value in self.metrics.items())
         origin = f" of {self.source}" if self.source else ""
         whole = sum(self.types.values(), Counts())
-        lines = [f"{self.num_sentences} sentences, {self.num_words} words{origin}: {scores}"]
+        size = f"{counted(self.num_sentences, 'sentence')}, {counted(self.num_words, 'word')}"
+        lines = [f"{size}{origin}: {scores}"]
         if self.entities:
             lines.append(f"{whole.true} entities; found {whole.predicted}; correct {whole.correct}")
         if self.collapsed:
@@ -91,7 +93,7 @@ class TaggingReport:
                 counts = self.types[name]
                 rows.append(
                     [
-                        name or "(no type)",
+                        visible(name) or "(no type)",
                         f"{counts.precision:.2%}",
                         f"{counts.recall:.2%}",
                         f"{counts.f1:.2%}",

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from bertine.console import counted
 from bertine.tasks.entities import OUTSIDE
 from bertine.tasks.sentences import Sentence
 from bertine.text.tokenizer import Tokenizer
@@ -89,7 +90,7 @@ def met_notes(source: str, met: Mapping[str, int], max_length: int, *, keep: boo
         )
     if met["long"]:
         notes.append(
-            f"{source}: {met['long']} words have more than {max_length - 2} pieces; the last ones "
-            f"are left out ({met['cut']} pieces lost)"
+            f"{source}: {counted(met['long'], 'word', 'has', 'have')} more than {max_length - 2} "
+            f"pieces; the last ones are left out ({counted(met['cut'], 'piece')} lost)"
         )
     return notes

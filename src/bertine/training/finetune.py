@@ -234,7 +234,7 @@ def finetune(
         settings["split_seed"] = split_seed
     run = Run.open(out, settings, resume, world=world, shard=shard)
     if run.finished:
-        outcome = found(run, world)
+        outcome = found(run, world, save_best=save_best)
     else:
         outcome = train(
             prepared, config, run, settings, save_best=save_best, world=world, shard=shard

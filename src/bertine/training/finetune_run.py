@@ -34,11 +34,12 @@ class Outcome:
     final: dict[str, float]
 
 
-def found(run: Run, world: World) -> Outcome:
-    """What a run that is finished already ended with; its checkpoints are removed."""
-    say(f"{run.folder}: the run was finished already")
+def found(run: Run, world: World, *, save_best: bool) -> Outcome:
+    """What a run that is finished already ended with; its checkpoints are removed. `save_best` is
+    what is asked for now."""
 
     def look() -> tuple[list[dict[str, Any]], float, dict[str, float]]:
+        run.say_finished(save_best)
         run.remove_checkpoints()  # it may have been killed on the way
         # Of the model that is there: not the last scores where the best one was saved.
         return _scores(run), _elapsed(run), final_of(run.folder).get("metrics", {})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from bertine.console import say
+from bertine.console import counted, say
 from bertine.errors import BertineError
 from bertine.models.model import Model
 
@@ -20,7 +20,8 @@ def check_freezing(model: Model, layers: int) -> None:
     """
     if not 0 <= layers <= len(model.backbone.layers):
         raise BertineError(
-            f"freeze_layers is {layers}, but the model has {len(model.backbone.layers)} layers"
+            f"freeze_layers is {layers}, but the model has "
+            f"{counted(len(model.backbone.layers), 'layer')}"
         )
 
 

@@ -253,7 +253,7 @@ def pretrain(
         f"({data.epochs:.2g} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
     )
     if run.finished:
-        say(f"{run.folder}: the run was finished already")
+        world.alone(lambda: run.say_finished(save_best))
         return result_of(run, opened, mask_split[2], world)
     fit(
         built,

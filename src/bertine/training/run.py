@@ -22,7 +22,9 @@ import torch
 from bertine.console import say, warn
 from bertine.errors import BertineError
 from bertine.files import write_json
+from bertine.modeldir import TASK
 from bertine.reports.run_files import read_begun
+from bertine.taskinfo import TaskInfo
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
 from bertine.training.world import World
 
@@ -169,6 +171,16 @@ class Run:
             return None
         found = read_begun(file)[0].get("steps")
         return found if isinstance(found, int) else None
+
+    def say_finished(self, save_best: bool) -> None:
+        """Say that the run was finished already, and of `save_best` if it was without it that this
+        comes too late."""
+        say(f"{self.folder}: the run was finished already")
+        if save_best and not TaskInfo.read(self.model / TASK).training.get("save_best"):
+            warn(
+                f"{self.folder}: save_best (--save-best) comes too late: the model is that of the "
+                "last step; to get the best one, run it again in another folder"
+            )
 
     def remove_checkpoints(self) -> None:
         """For a run that is done, and will not be gone on with."""

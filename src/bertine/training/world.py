@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from bertine import launch
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.models.precision import resolve_device
 
@@ -166,7 +167,8 @@ def join(device: str | None) -> World:
             )
         if beside > torch.cuda.device_count():
             raise BertineError(
-                f"{beside} processes on a machine with {torch.cuda.device_count()} GPUs; start "
+                f"{beside} processes on a machine with "
+                f"{counted(torch.cuda.device_count(), 'GPU')}; start "
                 f"torchrun with --nproc-per-node {torch.cuda.device_count()}"
             )
         where = torch.device("cuda", local)
