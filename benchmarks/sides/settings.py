@@ -12,7 +12,7 @@ from bertine.tasks.conll import read_sentences
 from bertine.tasks.examples import Examples, read_examples
 from bertine.tasks.glue import glue_task
 from bertine.tasks.glue_data import read_glue_file
-from bertine.tasks.span_data import read_squad
+from bertine.tasks.squad_files import read_squad
 
 Kind = Literal["text", "regression", "spans", "choice", "tagging"]
 

@@ -11,13 +11,12 @@ import pytest
 
 from bertine.errors import BertineError
 from bertine.tasks.span_data import (
-    load_squad,
     read_questions,
     read_span_evaluation,
     read_span_splits,
-    read_squad,
 )
 from bertine.tasks.span_examples import Gold
+from bertine.tasks.squad_files import load_squad, read_squad
 
 CONTEXT = "The oil crisis began in October 1973 , and in October 1974 it was over ."
 Answer = tuple[str, int]

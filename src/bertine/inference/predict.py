@@ -31,8 +31,8 @@ from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, columns_of_training, row_texts
 from bertine.tasks.layout import LINE_COLUMN, Layout, written_layout
-from bertine.tasks.span_data import load_squad
 from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.squad_files import load_squad
 from bertine.tasks.table_writer import TableWriter, is_stream, open_writer
 from bertine.tasks.tables import Row, Table
 from bertine.tasks.tagging import Tagging

@@ -37,7 +37,8 @@ _TABLE_SUFFIXES = (
     ),
     *PARQUET,
 )
-_SPLIT_NAMES = {
+#: What the files of a folder are called, without their suffixes.
+SPLIT_NAMES = {
     "train": ("train",),
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
@@ -165,7 +166,7 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
         *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
     ]
     found: dict[str, Path | None] = {}
-    for part, names in _SPLIT_NAMES.items():
+    for part, names in SPLIT_NAMES.items():
         files = [
             path / f"{name}{suffix}"
             for name in names
