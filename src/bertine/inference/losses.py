@@ -27,6 +27,8 @@ from bertine.text.tokenizer import Tokenizer
 WORST = "worst.json"
 _KEPT = 20
 _CHARACTERS = 400
+#: Decimals up to which losses are equal: examples are then in the order of the file.
+_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def _ranked(
     outputs = run_features(model, task, features, pad_id=tokenizer.pad_token_id, dtype=dtype)
     losses, answers = task.losses(outputs, features), task.decode(outputs, features)
     order = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
-    order.sort(key=lambda index: -losses[index])
+    # On some CPUs rows of one batch differ in their last bits where their inputs do not.
+    order.sort(key=lambda index: -round(losses[index], _DIGITS))
     worst = [
         WorstExample(
             index,
