@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -87,6 +88,23 @@ def visible(text: str) -> str:
 def visible_list(texts: Iterable[str]) -> str:
     """Such texts one after the other."""
     return ", ".join(map(visible, texts))
+
+
+def aligned(rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """The lines of a table in the terminal, where Chinese characters take two places.
+
+    Args:
+        rows: cells, equally many in each.
+        left: the columns that begin at the same place; those of the others, numbers, end there.
+    """
+    rows = list(rows)
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+
+    def cell(at: int, text: str) -> str:
+        space = " " * (widths[at] - cell_len(text))
+        return text + space if at in left else space + text
+
+    return ["  ".join(cell(at, text) for at, text in enumerate(row)).rstrip() for row in rows]
 
 
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from bertine.console import say
+from bertine.console import aligned, say
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 
@@ -54,11 +54,8 @@ class FilledMasks:
         for number, mask in enumerate(self.masks, 1):
             if len(self.masks) > 1:
                 lines.append(f"mask {number} of {len(self.masks)}")
-            width = max(len(candidate.token) for candidate in mask.candidates)
-            lines.extend(
-                f"{candidate.probability:7.2%}  {candidate.token.ljust(width)}  {candidate.text}"
-                for candidate in mask.candidates
-            )
+            rows = [(f"{each.probability:.2%}", each.token, each.text) for each in mask.candidates]
+            lines.extend(aligned(rows, left=(1, 2)))
         return lines
 
 

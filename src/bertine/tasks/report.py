@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertine.console import counted, visible
+from bertine.console import aligned, counted, visible
 
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
@@ -20,14 +20,17 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
     """A table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
     names = [visible(label) for label in order[:_SHOWN]]
-    width = max(map(len, [*names, "label"]))
-    lines = [f"{'label'.ljust(width)}  precision  recall      f1  support"]
+    rows = [["label", "precision", "recall", "f1", "support"]]
     for label, name in zip(order, names, strict=False):
-        row = per_label[label]
-        lines.append(
-            f"{name.ljust(width)}  {row['precision']:9.2%}  {row['recall']:6.2%}  "
-            f"{row['f1']:6.2%}  {row['support']:7.0f}"
+        scores = per_label[label]
+        rows.append(
+            [
+                name,
+                *(f"{scores[score]:.2%}" for score in ("precision", "recall", "f1")),
+                f"{scores['support']:.0f}",
+            ]
         )
+    lines = aligned(rows)
     if len(order) > _SHOWN:
         lines.append(f"and {counted(len(order) - _SHOWN, 'label')} more")
     return lines
@@ -136,14 +139,7 @@ class ClassificationReport:
         names = [visible(label) for label in self.labels]
         rows = [["true \\ predicted", *names]]
         rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return [
-            "  ".join(
-                [row[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            )
-            for row in rows
-        ]
+        return aligned(rows)
 
     def to_dict(self) -> dict[str, Any]:
         return {

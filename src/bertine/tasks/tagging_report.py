@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertine.console import counted, visible
+from bertine.console import aligned, counted, visible
 from bertine.tasks.entities import Counts
 
 #: More types than that are not shown in a terminal; the most frequent ones are.
@@ -101,16 +101,8 @@ class TaggingReport:
                         str(counts.predicted),
                     ]
                 )
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            )
-            for row in rows
-        ]
         more = len(self.types) - len(chosen)
-        return [*lines, *([f"and {more} more"] if more else [])]
+        return [*aligned(rows), *([f"and {more} more"] if more else [])]
 
     def to_dict(self) -> dict[str, Any]:
         return {

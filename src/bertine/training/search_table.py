@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time
+from bertine.console import aligned, human_time
 from bertine.reports.scores import exact_rate, hundredfold
 from bertine.training.search_grid import Setting, Trial
 
@@ -229,8 +229,7 @@ class SearchResult:
         head = ["batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed"]
         rows = [head, *(cells(row) for row in self.rows)]
         shown = [at for at, name in enumerate(head) if name != "failed" or self.failed]
-        widths = {at: max(len(row[at]) for row in rows) for at in shown}
-        return ["  ".join(row[at].rjust(widths[at]) for at in shown) for row in rows]
+        return aligned(([row[at] for at in shown] for row in rows), left=())
 
     def _doubts(self, chosen: Row, best: SearchRun) -> list[str]:
         """What speaks against taking the choice at its word."""
