@@ -161,7 +161,8 @@ def test_row_gradients_give_the_same_updates(tied: bool) -> None:
     with clipping, over accumulated parts, and where the table is the decoder too."""
     plain, sparse = twins()
     models = (plain.eval(), sparse.eval())
-    optimizers = [AdamW(model, weight_decay=0.1) for model in models]
+    # The gradient of the keys' bias is rounding error alone, which is not to be made a step.
+    optimizers = [AdamW(model, weight_decay=0.1, eps=1e-3) for model in models]
     with row_gradients(sparse):
         for step in range(STEPS):
             norms = []

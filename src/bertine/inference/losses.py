@@ -27,7 +27,7 @@ from bertine.text.tokenizer import Tokenizer
 WORST = "worst.json"
 _KEPT = 20
 _CHARACTERS = 400
-#: Decimals up to which losses are equal: examples are then in the order of the file.
+#: Decimals of a loss. Examples with equal ones are in the order of the file.
 _DIGITS = 5
 
 
@@ -41,7 +41,7 @@ class WorstExample:
         label: the true one as text: a class, a number, tags, labels or answers with a bar between
             them, "(none)" where there is no label or no answer.
         answer: the model's, as text.
-        loss: see :func:`example_losses`.
+        loss: see :func:`example_losses`; to five decimals.
     """
 
     index: int
@@ -151,10 +151,11 @@ def _ranked(
     if features is None:
         features = task.featurize(examples, tokenizer)
     outputs = run_features(model, task, features, pad_id=tokenizer.pad_token_id, dtype=dtype)
-    losses, answers = task.losses(outputs, features), task.decode(outputs, features)
-    order = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
     # On some CPUs rows of one batch differ in their last bits where their inputs do not.
-    order.sort(key=lambda index: -round(losses[index], _DIGITS))
+    losses = [round(loss, _DIGITS) for loss in task.losses(outputs, features)]
+    answers = task.decode(outputs, features)
+    order = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
+    order.sort(key=lambda index: -losses[index])
     worst = [
         WorstExample(
             index,
