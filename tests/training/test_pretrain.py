@@ -178,7 +178,11 @@ def test_the_splits_of_the_papers_ablation(
 
 
 def test_hours_are_kept_and_the_rate_comes_down_in_them(
-    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 3 / 3600}
     began = time.monotonic()
@@ -192,11 +196,14 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
     monkeypatch.setattr(
         "bertine.training.pretrain.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
     )
-    result = pretrain(store, model=model, out=tmp_path / "slower", **settings)
+    result = pretrain(store, model=model, out=tmp_path / "slower", long_seq_length=32, **settings)
     slower = toys.log(tmp_path / "slower")
     assert slower[-1]["step"] < 5 * len(log)
     assert slower[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in slower)
     assert result.model.is_dir()
+    said = capsys.readouterr().err
+    assert f"the time was over after {slower[-1]['step']} of " in said
+    assert "the time was enough for 0 of the " in said
 
 
 def test_a_run_for_hours_goes_on_with_its_own_steps(

@@ -287,7 +287,14 @@ def pretrain(
     def save() -> None:
         if save_best:
             load_best(run.checkpoints, built)
-        facts = {**settings, "final": last_line(run)}
+        final = last_line(run)
+        if len(phases) > 1 and final["step"] < steps:
+            done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
+            warn(
+                f"the time was enough for {done:,} of the {planned:,} steps with sequences of "
+                f"{long_seq_length} tokens; a larger long_share begins them earlier"
+            )
+        facts = {**settings, "final": final}
         task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
         save_model(run.model, built, tokenizer, task=task)
 
