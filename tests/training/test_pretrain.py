@@ -122,11 +122,15 @@ def test_one_document_is_scored_in_the_format_that_a_model_was_trained_on(
     assert text < again.metrics["tokens"] < 1.5 * text
 
 
-def test_a_run_that_never_comes_to_its_rate_says_so_at_the_start(
-    store: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_will_make_a_run_worthless_is_said_at_the_start(
+    store: Path, held: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretrain(store, model=model, out=tmp_path / "run", warmup_steps=100, **FEW)
-    assert "rises for 100 of 8 steps, so it never comes" in capsys.readouterr().err
+    pretrain(store, model=model, out=tmp_path / "run", warmup_steps=100, held_out=store, **FEW)
+    said = capsys.readouterr().err
+    assert "rises for 100 of 8 steps, so it never comes" in said
+    assert f"{store}: the text held out is the text trained on" in said
+    pretrain(store, model=model, out=tmp_path / "fine", warmup_steps=1, held_out=held, **FEW)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(

@@ -356,6 +356,8 @@ def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> 
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
     make_instances(data.input_format, store, max_seq_length=data.max_seq_length)
+    if store.manifest["shards"] == data.store.manifest["shards"]:
+        warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
     return store
 
 
