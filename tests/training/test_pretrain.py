@@ -120,6 +120,11 @@ def test_one_document_is_scored_in_the_format_that_a_model_was_trained_on(
     # All of a text that is shorter than a batch, and that once.
     text = TokenStore.open(lone).num_tokens
     assert text < again.metrics["tokens"] < 1.5 * text
+    # A model from elsewhere that knows no next sentences: nothing says how it was trained.
+    (result.model / "bertine.json").unlink()
+    foreign = evaluate(result.model, lone, show_progress=False)
+    positions = load_model(result.model).config.max_position_embeddings
+    assert foreign.lines()[0].endswith(f"full-sentences of at most {positions} tokens")
 
 
 def test_what_will_make_a_run_worthless_is_said_at_the_start(
