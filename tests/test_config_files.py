@@ -127,6 +127,30 @@ def test_a_config_file_that_is_not_text(tmp_path: Path, capsys: pytest.CaptureFi
     assert "not valid YAML" in line
 
 
+def test_what_is_said_another_way_takes_the_place_of_what_a_file_says(
+    config: Callable[[str], str],
+) -> None:
+    """A recipe for a million steps, for twelve hours in place of that."""
+    command = COMMANDS["pretrain"]
+    enough = ["store", "--model", "bert-base", "--out", "run", "--config", "paper"]
+
+    def said(*more: str) -> tuple[Any, ...]:
+        values = parse_arguments(command, [*enough, *more])
+        return tuple(values[n] for n in ("steps", "tokens", "hours", "warmup_steps"))
+
+    assert said() == (1_000_000, None, None, 10_000)
+    assert said("--hours", "12") == (None, None, 12, 10_000)
+    assert said("--tokens=1e9", "--warmup-ratio", "0.05") == (None, 10**9, None, None)
+    assert said("--steps", "5", "--hours", "1") == (5, None, 1, 10_000)  # for pretrain to refuse
+    assert said("--config", config("hours: 3\nwarmup_steps: 7\n")) == (None, None, 3, 7)
+    values = parse_arguments(command, [*enough, "--warmup-steps", "5"])
+    assert (values["warmup_steps"], values["warmup_ratio"]) == (5, 0.01)
+    borrowed = ["text", "--model", "m", "--data", "d", "--out", "o", "--warmup-ratio", "0.2"]
+    path = config("warmup_steps: 9\n")
+    values = parse_arguments(COMMANDS["search"], [*borrowed, "--config", path])
+    assert (values["warmup_steps"], values["warmup_ratio"]) == (None, 0.2)
+
+
 def test_the_papers_recipe_is_a_configuration_by_name() -> None:
     arguments = ["store", "--model", "bert-base", "--out", "run", "--config", "paper"]
     values = parse_arguments(COMMANDS["pretrain"], [*arguments, "--batch-size", "128"])

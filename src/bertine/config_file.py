@@ -3,7 +3,8 @@ name alone, one of the recipes that come with the package.
 
 A file is checked as the command line is: an unknown key, a key given twice and a value of the
 wrong kind are errors that name the file and the key. Dashes and underscores are the same in a
-key. What stands on the command line wins, wherever ``--config`` stands in it.
+key. What stands on the command line wins, wherever ``--config`` stands in it, also where it says
+in another way what a key of the file says: ``--hours`` over ``steps``.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     unused = [key for key in config if key in parser.left_out]
     if arguments.keys() >= set(unused):
         unused = []
+    given = {key for key, value in config.items() if value is not None}
+    parser.take_back({action for name, action in arguments.items() if name in given})
     for key, value in config.items():
         if key in unused:
             continue

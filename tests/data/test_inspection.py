@@ -10,6 +10,7 @@ import bertine
 from bertine.data.formats import INPUT_FORMATS
 from bertine.data.inspection import inspect_store
 from bertine.data.marks import MarkedToken, as_text, marked_segments
+from bertine.data.phases import predictions
 from bertine.data.pretraining import PretrainingData
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
@@ -107,11 +108,11 @@ def test_pieces_are_joined_and_the_predicted_told_with_what_they_were():
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 @pytest.mark.parametrize("masking", ["dynamic", "static"])
 def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format, masking):
-    store = with_tokenizer(make_store([[9, 8, 7] * 4] * 5))
+    store = with_tokenizer(make_store([[9, 8, 7] * 40] * 5))
     found = inspect_store(
         store.path,
         num_instances=4,
-        max_seq_length=48,
+        max_seq_length=200,
         seed=3,
         input_format=input_format,
         masking=masking,
@@ -120,7 +121,8 @@ def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format
     data = PretrainingData(
         store,
         tokenizer,
-        max_seq_length=48,
+        max_seq_length=200,
+        max_predictions_per_seq=predictions(0.15, 200),
         seed=3,
         input_format=input_format,
         masking=masking,

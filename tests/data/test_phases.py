@@ -38,8 +38,24 @@ def test_the_facts_name_the_phases(phases: list[PretrainingData]) -> None:
     assert "phase_starts" not in one.describe()
     assert two.describe()["phase_starts"] == [15]
     assert two.describe()["phase_lengths"] == [16, 32]
-    assert one.epochs == pytest.approx(30 / phases[0].steps_per_epoch)
+    assert one.epochs == 30 * 4 / phases[0].instances_per_epoch
     assert two.epochs > one.epochs
+
+
+def test_epochs_are_counted_where_the_batch_is_larger_than_the_text(
+    phases: list[PretrainingData],
+) -> None:
+    first = phases[0]
+    batch_size = 3 * first.instances_per_epoch
+    large = PretrainingData(first.store, toys.tokenizer(), batch_size=batch_size, max_seq_length=16)
+    assert PhasedData([large], [1.0], 10).epochs == 30
+
+
+def test_a_phase_without_steps_is_told(phases: list[PretrainingData]) -> None:
+    assert not any("none is left" in line for line in PhasedData(phases, [0.9, 0.1], 10).warnings())
+    (line,) = [w for w in PhasedData(phases, [0.9, 0.1], 4).warnings() if "none is left" in w]
+    assert "of 4 steps" in line
+    assert "32 tokens" in line
 
 
 def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
@@ -48,6 +64,24 @@ def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
     assert sum(data.batch(step).num_tokens for step in range(steps)) == pytest.approx(
         20_000, rel=0.05
     )
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_tokens_become_steps_for_small_batches_of_uneven_lengths(
+    phases: list[PretrainingData], batch_size: int
+) -> None:
+    found = []
+    for seed in range(6):
+        data = PretrainingData(
+            phases[0].store,
+            toys.tokenizer(),
+            batch_size=batch_size,
+            max_seq_length=64,
+            short_seq_prob=1.0,
+            seed=seed,
+        )
+        found.append(steps_for_tokens(100_000, [data], [1.0]))
+    assert max(found) < 1.1 * min(found)
 
 
 def test_no_steps_are_refused(phases: list[PretrainingData]) -> None:

@@ -192,3 +192,11 @@ def test_a_limit_that_binds_and_lone_sentences_are_warned_of(data):
     assert "raise it to 77" in data(max_seq_length=512).warnings()[0]
     assert data(max_seq_length=512, max_predictions_per_seq=None).warnings() == []
     assert "one sentence only" in data([[20]] * 5).warnings()[0]
+
+
+def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
+    words = data(whole_word_mask=True, max_seq_length=64)
+    assert words.warnings() == []
+    words._is_continuation[:] = True  # each segment is one word; few have 10 pieces or less
+    (warning,) = words.warnings()
+    assert "only 3% as many tokens are predicted" in warning

@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "batch_size": 64,
     "max_seq_length": 128,
-    "instances_per_epoch": 100_000,
+    "num_tokens": 10_000_000,
     "unigram_entropy": ENTROPY,
     "mask_split": [0.8, 0.1, 0.1],
 }
@@ -42,6 +42,7 @@ def healthy(lines: int = 200, seed: int = 0, noise: float = 0.03) -> Log:
                 "nsp_accuracy": 0.5 + 0.35 * (1 - math.exp(-step / 2000)) + draw.normal(0, 0.02),
                 "learning_rate": 1e-3 * rate,
                 "grad_norm": math.exp(draw.normal(0.3, 0.3)),
+                "tokens": 8000 * step,
                 "tokens_per_second": 20_000 * math.exp(draw.normal(0, 0.15)),
                 "unigram_entropy": ENTROPY,
             }
@@ -251,10 +252,10 @@ def test_a_loss_that_still_falls_fast_at_the_end() -> None:
 
 
 def test_many_epochs_over_little_data() -> None:
-    finding = the("many-epochs", healthy(), instances_per_epoch=6400, num_tokens=812_345)
-    assert "seen 100 times" in finding.text
+    finding = the("many-epochs", healthy(), num_tokens=812_345)
+    assert "seen 98 times" in finding.text
     assert "810,000 tokens" in finding.text
-    assert kinds(healthy(), instances_per_epoch=20_000) == []  # 32 times
+    assert kinds(healthy(), num_tokens=2_500_000) == []  # 32 times
 
 
 def test_warm_up_for_most_of_the_run() -> None:

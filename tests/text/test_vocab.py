@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -152,6 +153,26 @@ def test_a_vocabulary_too_small_for_its_alphabet_is_refused(tmp_path):
     with pytest.raises(BertineError, match="too small"):
         train_vocab([file], tmp_path / "out", vocab_size=5)
     assert [p.name for p in tmp_path.iterdir()] == ["zh.txt"], "nothing half-written is left"
+
+
+def test_an_extension_has_room_for_the_characters_it_says_it_has(tmp_path):
+    """What the old tokens hold takes none; new characters are taken by how frequent they are."""
+    file = chinese(tmp_path)
+    old = train_vocab([file], tmp_path / "old", vocab_size=200, limit_alphabet=60)
+    with pytest.raises(BertineError, match="too small for the") as error:
+        train_vocab([file], tmp_path / "new", vocab_size=old.size + 20, extend=old.out)
+    advised = int(re.search("give at least ([0-9,]+),", str(error.value))[1].replace(",", ""))
+    new = train_vocab([file], tmp_path / "new", vocab_size=advised, extend=old.out)
+    assert 0.99 <= new.coverage < 1
+    assert new.unknown_share == pytest.approx(1 - new.coverage, abs=0.005)
+    few = train_vocab(
+        [file], tmp_path / "few", vocab_size=old.size + 20, extend=old.out, limit_alphabet=80
+    )
+    assert (few.alphabet_size, few.size) == (80, old.size + 20)
+    known = set(Tokenizer.load(few.out).tokens)
+    counts = Counter(file.read_text("utf-8"))
+    for character, _ in counts.most_common(75):
+        assert character.isspace() or character in known
 
 
 def test_bad_corpora_leave_nothing_behind(tmp_path):

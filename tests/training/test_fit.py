@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,17 @@ def test_a_model_that_has_not_learnt_is_told_apart(
     result = pretrain(
         store, model=model, out=tmp_path / "run", steps=1, batch_size=2, max_seq_length=32
     )
-    assert "it knows frequencies only" in "\n".join(result.lines())
+    entropy = result.unigram_entropy
+
+    def said(loss: float, kept: float = 0.1) -> str:
+        final = {**result.final, "mlm_loss": loss}
+        return dataclasses.replace(result, final=final, kept=kept).lines()[1]
+
+    assert "does not even know how frequent" in said(entropy + 1)
+    assert "it knows frequencies only" in said(entropy)
+    assert "it knows frequencies only" in said(0.95 * entropy)
+    assert "below the unigram entropy" in said(0.5 * entropy)
+    assert "to be copied" in said(0.01, kept=1.0)
 
 
 def test_finetuning_separates_what_is_separable(

@@ -14,6 +14,7 @@ import torch
 import toys
 from bertine import evaluate, finetune, load_model, pretrain
 from bertine.data.batch import Batch
+from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.training.speed import seconds_per_step
@@ -97,12 +98,44 @@ def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
     assert "learning_rate" in result.final
     assert any(line.startswith("held-out text: MLM loss") for line in result.lines())
     again = evaluate(run, held, precision="fp32", show_progress=False)
-    assert again.metrics["nsp_accuracy"] >= 0
-    # The same masks: what differs is the length of the sequences.
-    assert again.metrics["mlm_loss"] == pytest.approx(result.held_out["mlm_loss"], abs=0.5)
+    assert again.metrics == pytest.approx(result.held_out)
+    assert "segment-pair of at most 24 tokens" in again.lines()[0]
     tuned = toys.write_classifier(tmp_path / "classifier")
     with pytest.raises(BertineError, match="no masked-LM head"):
         evaluate(tuned, held, show_progress=False)
+
+
+def test_one_document_is_scored_in_the_format_that_a_model_was_trained_on(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    lone = toys.write_store(tmp_path / "lone", documents=1)
+    settings: dict[str, Any] = {**FEW, "held_out": lone, "precision": "fp32"}
+    with pytest.raises(BertineError, match="at least two documents"):
+        pretrain(store, model=model, out=tmp_path / "pairs", **settings)
+    assert not (tmp_path / "pairs").exists(), "known before the first step"
+    choice = {"objective": "mlm", "input_format": "full-sentences", "masked_lm_prob": 0.3}
+    result = pretrain(store, model=model, out=tmp_path / "run", **choice, **settings)
+    again = evaluate(tmp_path / "run", lone, precision="fp32", show_progress=False)
+    assert again.metrics == pytest.approx(result.held_out)
+    # All of a text that is shorter than a batch, and that once.
+    text = TokenStore.open(lone).num_tokens
+    assert text < again.metrics["tokens"] < 1.5 * text
+    # A model from elsewhere that knows no next sentences: nothing says how it was trained.
+    (result.model / "bertine.json").unlink()
+    foreign = evaluate(result.model, lone, show_progress=False)
+    positions = load_model(result.model).config.max_position_embeddings
+    assert foreign.lines()[0].endswith(f"full-sentences of at most {positions} tokens")
+
+
+def test_what_will_make_a_run_worthless_is_said_at_the_start(
+    store: Path, held: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain(store, model=model, out=tmp_path / "run", warmup_steps=100, held_out=store, **FEW)
+    said = capsys.readouterr().err
+    assert "rises for 100 of 8 steps, so it never comes" in said
+    assert f"{store}: the text held out is the text trained on" in said
+    pretrain(store, model=model, out=tmp_path / "fine", warmup_steps=1, held_out=held, **FEW)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
@@ -124,7 +157,9 @@ def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
         ({"mask_split": (0.8, 0.1)}, "three shares"),
         ({"mask_split": (0.8, 0.1, 0.2)}, "add up to 1"),
         ({"long_seq_length": 32, "long_share": 1.0}, "long_share is 1"),
-        ({"long_seq_length": 4096}, "the model has positions for"),
+        ({"max_seq_length": 4096}, "max_seq_length is 4096, but the model has positions for"),
+        ({"long_seq_length": 4096}, "long_seq_length is 4096, but the model has positions for"),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0"),
         ({"tokens": 1000}, "one of --steps, --tokens and --hours"),
         ({"hours": 1.0}, "one of --steps, --tokens and --hours"),
         ({"steps": None, "hours": 0.0}, "hours is 0"),
@@ -152,7 +187,11 @@ def test_the_splits_of_the_papers_ablation(
 
 
 def test_hours_are_kept_and_the_rate_comes_down_in_them(
-    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 3 / 3600}
     began = time.monotonic()
@@ -166,11 +205,14 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
     monkeypatch.setattr(
         "bertine.training.pretrain.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
     )
-    result = pretrain(store, model=model, out=tmp_path / "slower", **settings)
+    result = pretrain(store, model=model, out=tmp_path / "slower", long_seq_length=32, **settings)
     slower = toys.log(tmp_path / "slower")
     assert slower[-1]["step"] < 5 * len(log)
     assert slower[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in slower)
     assert result.model.is_dir()
+    said = capsys.readouterr().err
+    assert f"the time was over after {slower[-1]['step']} of " in said
+    assert "the time was enough for 0 of the " in said
 
 
 def test_a_run_for_hours_goes_on_with_its_own_steps(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NoReturn
 
 from bertine.errors import BertineError
@@ -133,6 +133,19 @@ class Parser(argparse.ArgumentParser):
         #: Keys of the configuration files of another command, which are taken here too, that do
         #: not matter here or mean something else: as options, too, they are told as such.
         self.left_out: frozenset[str] = frozenset()
+        self._alternatives: list[dict[argparse.Action, Any]] = []
+
+    def alternatives(self, *actions: argparse.Action) -> None:
+        """Declare options that say the same thing in different ways. Where a configuration file
+        gives one of them, the command line, or a later file, may give another instead."""
+        self._alternatives.append({action: action.default for action in actions})
+
+    def take_back(self, given: Container[argparse.Action]) -> None:
+        """Back to the declared default with what stands, so far, in place of what is `given`."""
+        for group in self._alternatives:
+            if any(action in given for action in group):
+                for action, default in group.items():
+                    action.default = default
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument ", "", message)
@@ -150,6 +163,9 @@ class Parser(argparse.ArgumentParser):
             BertineError: an option is unknown, a value is missing or is none of its kind.
         """
         self._refuse_unknown(arguments)
+        known = self._option_string_actions
+        names = (argument.partition("=")[0] for argument in arguments)
+        self.take_back({known[name] for name in names if name in known})
         namespace, unexpected = self.parse_known_args(arguments)
         if unexpected:
             self.error(f"unexpected argument '{unexpected[0]}'")
@@ -195,6 +211,7 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[s
         for action in actions:
             assert mine is not None
             mine._add_action(action)
+    parser._alternatives += other._alternatives
     if unknown := left_out - set(other._option_string_actions):
         raise ValueError(f"not borrowed, but not there either: {', '.join(sorted(unknown))}")
     return frozenset(names - taken)

@@ -27,13 +27,17 @@ def _add_arguments(parser: Parser) -> None:
         "--out", metavar="RUN", type=Path, required=True, help="folder of the run and its model"
     )
     length = parser.add_argument_group("how long (one of the three)")
-    length.add_argument("--steps", metavar="N", type=whole(1), help="updates of the weights")
-    length.add_argument("--tokens", metavar="N", type=whole(1), help="tokens to see, such as 1e8")
-    length.add_argument(
-        "--hours",
-        metavar="X",
-        type=real(),
-        help="wall time; the schedule is made to fit it, whatever the machine's speed",
+    parser.alternatives(
+        length.add_argument("--steps", metavar="N", type=whole(1), help="updates of the weights"),
+        length.add_argument(
+            "--tokens", metavar="N", type=whole(1), help="tokens to see, such as 1e8"
+        ),
+        length.add_argument(
+            "--hours",
+            metavar="X",
+            type=real(),
+            help="wall time; the schedule is made to fit it, whatever the machine's speed",
+        ),
     )
     _add_objective_arguments(parser)
     _add_data_arguments(parser)

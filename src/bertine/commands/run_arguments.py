@@ -78,16 +78,18 @@ def add_optimizer_arguments(
     group.add_argument(
         "--learning-rate", metavar="X", type=real(), default=learning_rate, help="its highest value"
     )
-    group.add_argument(
-        "--warmup-steps", metavar="N", type=whole(), help="steps of warm-up (or --warmup-ratio)"
-    )
-    group.add_argument(
-        "--warmup-ratio",
-        metavar="P",
-        type=share,
-        default=warmup_ratio,
-        help="warm-up as a share of all steps, where --warmup-steps is not given"
-        + ("" if warmup_ratio is not None else " (not given: 0.1, of one-cycle 0.3)"),
+    parser.alternatives(
+        group.add_argument(
+            "--warmup-steps", metavar="N", type=whole(), help="steps of warm-up (or --warmup-ratio)"
+        ),
+        group.add_argument(
+            "--warmup-ratio",
+            metavar="P",
+            type=share,
+            default=warmup_ratio,
+            help="warm-up as a share of all steps, where --warmup-steps is not given"
+            + ("" if warmup_ratio is not None else " (not given: 0.1, of one-cycle 0.3)"),
+        ),
     )
     group.add_argument(
         "--weight-decay", metavar="X", type=real(), default=0.01, help="none on biases and norms"

@@ -64,6 +64,7 @@ def inspect_store(
                 tokenizer,
                 # With the batch size of `pretrain`: a batch's masks are drawn together.
                 max_seq_length=max_seq_length,
+                max_predictions_per_seq=None,
                 seed=seed,
                 input_format=input_format,
                 whole_word_mask=whole_word_mask,

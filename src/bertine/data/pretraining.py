@@ -5,6 +5,7 @@ Shape legend: B sequences in the batch, T tokens of the longest one, P chosen to
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Whether a sequence is masked anew at every step, or in a number of ways and these again.
 MASKINGS = ("dynamic", "static")
+#: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
+_PROBES = 256
 
 
 class PretrainingData:
@@ -261,6 +264,22 @@ class PretrainingData:
             "steps_per_epoch": self.steps_per_epoch,
         }
 
+    def _chosen_of_whole_words(self) -> float:
+        """Tokens that are chosen as whole words, as a share of those chosen one by one; of a few
+        hundred sequences."""
+        if not self.whole_word_mask:
+            return 1.0
+        single = copy.copy(self)
+        single.whole_word_mask = False
+        words, tokens = (
+            sum(
+                data.batch(step).targets["mlm_labels"].numel()
+                for step in range(math.ceil(_PROBES / self.batch_size))
+            )
+            for data in (self, single)
+        )
+        return words / max(1, tokens)
+
     def warnings(self) -> list[str]:
         """What a person should know before the run begins; empty when all is well."""
         found = []
@@ -271,6 +290,13 @@ class PretrainingData:
                 f"max_predictions_per_seq {limit} limits a full sequence to "
                 f"{limit / self.max_seq_length:.1%} predictions instead of "
                 f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
+            )
+        share = self._chosen_of_whole_words()
+        if share < 0.9:
+            found.append(
+                f"with whole words only {share:.0%} as many tokens are predicted as with single "
+                "ones: many words have more pieces than are chosen of a sequence; use longer "
+                "sequences, a larger vocabulary, or single tokens"
             )
         single = self.store.manifest["single_sentence_documents"]
         if self.has_pairs and single > 0.1 * self.store.num_documents:

@@ -22,7 +22,7 @@ from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.running import batch_tokens, evaluating
-from bertine.modeldir import load_model
+from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.objectives import objective as named
@@ -187,6 +187,8 @@ def evaluate_pretraining(
         input_format=input_format,
         whole_word_mask=whole_word_mask,
     )
+    # A text of a few sequences is seen once, not as often as it goes into a batch.
+    data.batch_size = min(batch_size, data.instances_per_epoch)
     if objective is None:
         objective = named("mlm-nsp" if "nsp" in model.heads else "mlm", input_format=input_format)
     return score_batches(
@@ -208,12 +210,14 @@ class HeldOutReport:
     Attributes:
         metrics: as :func:`score_batches` gives them.
         source: the store.
+        instances: what its sequences were made of.
         notes: nothing is dropped or cut here.
     """
 
     metrics: dict[str, float]
     source: str
     unigram_entropy: float
+    instances: str
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -227,7 +231,7 @@ class HeldOutReport:
         found = self.metrics
         lines = [
             f"{found['tokens']:,.0f} tokens of {self.source}, {found['mlm_count']:,.0f} of them "
-            f"hidden (unigram entropy {self.unigram_entropy:.3f} nats)",
+            f"hidden (unigram entropy {self.unigram_entropy:.3f} nats); {self.instances}",
             f"MLM loss {found['mlm_loss']:.4f}, perplexity {found['mlm_perplexity']:.2f}, "
             f"accuracy {found['mlm_accuracy']:.2%}",
         ]
@@ -237,7 +241,12 @@ class HeldOutReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {"source": self.source, "unigram_entropy": self.unigram_entropy, **self.metrics}
+        return {
+            "source": self.source,
+            "unigram_entropy": self.unigram_entropy,
+            "instances": self.instances,
+            **self.metrics,
+        }
 
 
 def evaluate_store(
@@ -249,6 +258,10 @@ def evaluate_store(
     show_progress: bool = True,
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
+
+    Sequences are made as the model's pre-training here made them, so that the scores are those of
+    its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
+    tokens, or full sentences where it has no NSP head.
 
     Raises:
         BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
@@ -263,6 +276,7 @@ def evaluate_store(
             f"{model}: has no masked-LM head, so there is nothing to evaluate on the token store "
             f"{store}; give a pre-trained model, or labelled examples"
         )
+    making = _making(loaded)
     with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
         metrics = evaluate_pretraining(
@@ -271,5 +285,22 @@ def evaluate_store(
             opened,
             dtype=resolve_precision(precision, where),
             on_batch=lambda tokens: bar.advance(job, tokens),
+            **making,
         )
-    return HeldOutReport(metrics, str(store), opened.unigram_entropy)
+    words = ", whole words" if making["whole_word_mask"] else ""
+    instances = f"{making['input_format']} of at most {making['max_seq_length']} tokens{words}"
+    return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
+
+
+def _making(loaded: LoadedModel) -> dict[str, Any]:
+    """What :func:`evaluate_pretraining` is told of the instances for a model."""
+    making: dict[str, Any] = {
+        "input_format": "segment-pair" if "nsp" in loaded.model.heads else "full-sentences",
+        "whole_word_mask": False,
+        "max_seq_length": 128,
+        "masked_lm_prob": 0.15,
+    }
+    facts = {} if loaded.task is None else loaded.task.training
+    making |= {name: facts[name] for name in making if type(facts.get(name)) is type(making[name])}
+    making["max_seq_length"] = min(making["max_seq_length"], loaded.config.max_position_embeddings)
+    return making

@@ -36,7 +36,7 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             be missing, and what cannot be told without them is not told.
         facts: of the run, any of them missing: the settings in its ``run.json`` (``steps``,
             ``warmup_steps``, ``learning_rate``, ``batch_size``, ``max_seq_length``,
-            ``instances_per_epoch``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
+            ``num_tokens``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
             ``phase_starts``: the steps after which another sequence length began;
             ``duplicate_share``: share of the documents that are copies of others;
             ``collapsed`` of the report on the saved model, and ``majority_share`` of a

@@ -56,6 +56,8 @@ def stalled(seen: Seen) -> list[Finding]:
     )
     if third is None or entropy is None or floor is None:
         return []
+    if not floor:
+        return []  # every chosen token is left in place: to copy it is all that there is to learn
     steps, loss = third
     level, half = mean(loss), len(loss) // 2
     if level < floor - AT_LEVEL or mean(loss[:half]) - mean(loss[half:]) > _ON_ITS_WAY:
@@ -182,20 +184,19 @@ def falling(seen: Seen) -> list[Finding]:
 
 
 def epochs(seen: Seen) -> list[Finding]:
-    batch, instances = seen.fact("batch_size"), seen.fact("instances_per_epoch")
-    if not batch or not instances:
+    # By tokens, as sequences of different lengths make epochs of different sizes.
+    tokens, (_, total) = seen.fact("num_tokens"), seen.points("tokens")
+    if not tokens or not len(total):
         return []
-    epochs = seen.last_step * batch / instances
+    epochs = float(total[-1]) / tokens
     if epochs <= _EPOCHS:
         return []
-    tokens = seen.fact("num_tokens")
     return [
         Finding(
             "many-epochs",
             "warning",
-            f"the text was seen {epochs:,.0f} times"
-            + (f" ({rounded(tokens)} tokens in the store)" if tokens else "")
-            + f": beyond {_EPOCHS} times, repeated text brings next to nothing; use more text, a "
+            f"the text was seen {epochs:,.0f} times ({rounded(tokens)} tokens in the store): "
+            f"beyond {_EPOCHS} times, repeated text brings next to nothing; use more text, a "
             "smaller model or fewer steps, and watch the loss on held-out text",
         )
     ]

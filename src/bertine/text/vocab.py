@@ -155,7 +155,8 @@ def train_vocab(
         limit_alphabet: how many different characters to keep, the most frequent first; words with
             others are unknown. None: as many as make up 99.99% of the text (English: about a
             hundred, Chinese: some seven thousand), more if they take no more than a twentieth of
-            the vocabulary, and fewer if they would take more than half of it.
+            the vocabulary, and fewer if they would take more than half of it; with `extend`,
+            more than half of what is added.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
 
     Returns:
@@ -200,7 +201,9 @@ def train_vocab(
                 seen, times = np.unique(points[begin : begin + _LINE_PART], return_counts=True)
                 counts[seen] += times
             display.update(task, completed=documents.position)
-        alphabet = _Alphabet.choose(backend, counts, vocab_size, limit_alphabet)
+        alphabet = _Alphabet.choose(
+            backend, counts, vocab_size, limit_alphabet, () if base is None else base.tokens
+        )
 
         task = display.add_task("counting words", total=documents.size_on_disk)
         learning = display.add_task("learning pieces", total=None, start=False, visible=False)
@@ -270,12 +273,16 @@ class _Alphabet:
 
     @staticmethod
     def choose(
-        backend: tokenizers.Tokenizer, raw_counts: np.ndarray, vocab_size: int, limit: int | None
+        backend: tokenizers.Tokenizer,
+        raw_counts: np.ndarray,
+        vocab_size: int,
+        limit: int | None,
+        base: Sequence[str],
     ) -> _Alphabet:
         """Choose from counts of raw characters [code points], normalized here one by one.
 
         (BERT's normalization works on single characters, so that this equals counting the
-        normalized text.)
+        normalized text.) What the tokens of `base` hold takes no room.
         """
         counts: dict[str, int] = {}
         for point in np.flatnonzero(raw_counts):
@@ -290,14 +297,18 @@ class _Alphabet:
         # words of their own.
         inside = {c for c in ranked if _goes_on(backend, c)}
 
-        cost = {c: 1 + (c in inside) for c in ranked}
-        chosen: list[str] = []
-        used, covered = len(SPECIAL_TOKENS), 0
-        for character in ranked:
+        known = set(base)
+        cost = {c: (c not in known) + (c in inside and f"##{c}" not in known) for c in ranked}
+        new = [c for c in ranked if cost[c]]
+        chosen = [c for c in ranked if not cost[c]]
+        covered = sum(counts[c] for c in chosen)
+        used = taken = len(base) or len(SPECIAL_TOKENS)
+        most = taken + (vocab_size - taken) // 2 if base else vocab_size // 2
+        for character in new:
             if limit is not None:
-                if len(chosen) == limit:
+                if len(chosen) >= limit:
                     break
-            elif used + cost[character] > vocab_size // 2 or (
+            elif used + cost[character] > most or (
                 covered >= _COVERAGE * total and used >= vocab_size // 20
             ):
                 break
@@ -305,15 +316,16 @@ class _Alphabet:
             used += cost[character]
             covered += counts[character]
         if limit is None and covered < _LEAST_COVERAGE * total:
-            need, rest = len(SPECIAL_TOKENS), _LEAST_COVERAGE * total
-            for character in ranked:
+            need, rest = 0, _LEAST_COVERAGE * total - sum(counts[c] for c in ranked if not cost[c])
+            for character in new:
                 if rest <= 0:
                     break
                 need += cost[character]
                 rest -= counts[character]
+            least = taken + 2 * need if base else 2 * (taken + need)
             raise BertineError(
                 f"vocab_size {vocab_size} is too small for the {len(ranked):,} characters of this "
-                f"corpus; give at least {2 * need:,}, or say how many to keep with limit_alphabet"
+                f"corpus; give at least {least:,}, or say how many to keep with limit_alphabet"
             )
         if used > vocab_size:
             raise BertineError(

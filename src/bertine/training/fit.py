@@ -337,6 +337,8 @@ def fit(
                     if config.checkpoint_every:
                         display.note(f"stopped after step {done}; go on with --resume")
                     raise KeyboardInterrupt
+            if position() >= config.steps > done:
+                display.note(f"the time was over after {done:,} of {config.steps:,} steps")
         except BertineError:
             if done == 0 and world.main:
                 run.discard()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bertine import launch
 from bertine.console import human_count, say, warn
+from bertine.data.formats import make_instances
 from bertine.data.loader import default_workers
 from bertine.data.phases import PhasedData, predictions, steps_for_tokens
 from bertine.data.pretraining import PretrainingData
@@ -173,7 +174,6 @@ def pretrain(
         raise BertineError("save_best needs text to tell what is best; give it with --held-out")
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
-    held = None if held_out is None else _held_out(held_out, tokenizer)
     lengths = [max_seq_length] if long_seq_length is None else [max_seq_length, long_seq_length]
     shares = [1.0] if long_seq_length is None else [1.0 - long_share, long_share]
     phases = [
@@ -184,7 +184,9 @@ def pretrain(
             max_seq_length=length,
             seed=seed,
             masked_lm_prob=masked_lm_prob,
-            max_predictions_per_seq=max_predictions_per_seq or predictions(masked_lm_prob, length),
+            max_predictions_per_seq=predictions(masked_lm_prob, length)
+            if max_predictions_per_seq is None
+            else max_predictions_per_seq,
             mask_split=_three(mask_split),
             short_seq_prob=short_seq_prob,
             input_format=input_format,
@@ -194,7 +196,12 @@ def pretrain(
         )
         for length in lengths
     ]
-    built = starting_model(model, chosen, opened, max(lengths), tokenizer, dropout, seed)
+    held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
+    built = starting_model(model, chosen, opened, tokenizer, dropout, seed)
+    positions = built.config.max_position_embeddings
+    for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
+        if length > positions:
+            raise BertineError(f"{name} is {length}, but the model has positions for {positions}")
     weights_fingerprint = built.fingerprint()
     built.to(where)
     making = default_workers(where, launch.beside()) if workers is None else workers
@@ -228,6 +235,12 @@ def pretrain(
         workers=making,
         compile=compile if where.type == "cuda" else None,
     )
+    if config.warmup_steps > steps / 2:
+        warn(
+            f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
+            + (", so it never comes to its height" if config.warmup_steps >= steps else "")
+            + "; 1% to 10% are usual, --warmup-steps says how many"
+        )
     every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
     described["data_path"] = described.pop("store")
@@ -247,10 +260,11 @@ def pretrain(
         "held_out_tokens": None if held is None else held.num_tokens,
     }
     run = Run.open(out, settings, resume, world=world, shard=shard)
+    epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
     say(
         f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
         f"tokens in the store, {steps} steps of {batch_size} sequences "
-        f"({data.epochs:.2g} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
+        f"({epochs} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
     )
     if run.finished:
         world.alone(lambda: run.say_finished(save_best))
@@ -273,7 +287,14 @@ def pretrain(
     def save() -> None:
         if save_best:
             load_best(run.checkpoints, built)
-        facts = {**settings, "final": last_line(run)}
+        final = last_line(run)
+        if len(phases) > 1 and final["step"] < steps:
+            done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
+            warn(
+                f"the time was enough for {done:,} of the {planned:,} steps with sequences of "
+                f"{long_seq_length} tokens; a larger long_share begins them earlier"
+            )
+        facts = {**settings, "final": final}
         task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
         save_model(run.model, built, tokenizer, task=task)
 
@@ -330,9 +351,13 @@ def _three(shares: Sequence[float]) -> tuple[float, float, float]:
     return (shares[0], shares[1], shares[2])
 
 
-def _held_out(path: Path | str, tokenizer: Tokenizer) -> TokenStore:
+def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
+    """The store `path`, which can be made into sequences like those of `data`."""
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
+    make_instances(data.input_format, store, max_seq_length=data.max_seq_length)
+    if store.manifest["shards"] == data.store.manifest["shards"]:
+        warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
     return store
 
 

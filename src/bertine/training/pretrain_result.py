@@ -53,6 +53,13 @@ class PretrainResult:
         # A model without context can still copy the chosen tokens that were left in place.
         if loss < (1.0 - self.kept) * entropy - 0.05:
             return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
+        if loss > entropy + 0.05:
+            return (
+                f"{loss - entropy:.2f} nats above the unigram entropy {entropy:.2f}: it does not "
+                "even know how frequent each piece is; train longer, or with a higher rate"
+            )
+        if self.kept == 1.0:
+            return f"unigram entropy {entropy:.2f}; every chosen token is there to be copied"
         return (
             f"unigram entropy {entropy:.2f}: it knows frequencies only; train longer, or with a "
             "higher rate"

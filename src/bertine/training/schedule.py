@@ -37,7 +37,9 @@ def linear(step: float, steps: int, warmup_steps: int) -> float:
 
     As in google-research/bert, ``optimization.py``, but counted so that the first step has a
     rate above zero and the last one too: the factor at step s is that of the middle of the
-    interval [s, s + 1].
+    interval [s, s + 1]. And the decay begins where the warm-up ends; there it is counted from the
+    first step, so that the rate drops by ``warmup_steps / steps`` after the warm-up (1% in the
+    paper's schedule).
     """
     at = step + 0.5
     if at < warmup_steps:

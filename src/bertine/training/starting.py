@@ -37,7 +37,6 @@ def starting_model(
     model: Path | str,
     objective: MlmNsp | Mlm,
     store: TokenStore,
-    longest: int,
     tokenizer: Tokenizer,
     dropout: float | None,
     seed: int,
@@ -47,12 +46,11 @@ def starting_model(
     Args:
         objective: whose heads the model gets.
         store: for the message; its `tokenizer` must be the model's, or an extension of it.
-        longest: tokens of the longest sequences.
         dropout: on hidden states and attention, in place of the model's own rates.
         seed: of the new weights.
 
     Raises:
-        BertineError: no such preset, file or folder; another vocabulary; too few positions.
+        BertineError: no such preset, file or folder; another vocabulary.
     """
     if str(model) not in PRESETS and Path(model).is_dir():
         config = load_config(model, dropout=dropout)
@@ -62,7 +60,6 @@ def starting_model(
         built = loaded.model
         if extends(tokenizer, loaded.tokenizer):
             built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
-            config = built.config
             say(
                 f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
                 f"mean of their old ones; {unknown} of them have characters that were unknown"
@@ -83,9 +80,4 @@ def starting_model(
             )
         with seeded(seed, "initial weights"):
             built = Model(config, objective.heads(config))
-    if longest > config.max_position_embeddings:
-        raise BertineError(
-            f"max_seq_length is {longest}, but the model has positions for "
-            f"{config.max_position_embeddings}"
-        )
     return built
