@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from bertine.console import counted, visible, visible_list
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from bertine.console import counted, progress, visible, visible_list
 
 
 def test_one_thing_and_more() -> None:
@@ -15,3 +21,21 @@ def test_control_characters_are_escaped_and_letters_are_not() -> None:
     assert visible("a\tb\r\n\x1b[1m") == "a\\tb\\r\\n\\x1b[1m"
     assert visible("naïve \\ 名 \u200d") == "naïve \\ 名 \u200d"
     assert visible_list(["a\n", "b"]) == "a\\n, b"
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_progress_shows_the_time_left_and_every_fact_in_a_terminal_of_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("bertine.console.console", terminal)
+    facts = [f"fact{number} {number / 7:.3f}" for number in range(9)]
+    with progress() as bar:
+        job = bar.add_task("pretrain", total=20_000)
+        bar.update(job, completed=150, facts=facts, ends=time.monotonic() + 7384.4)
+    lines = written.getvalue().split("\r")[-1].splitlines()
+    assert "150/20000" in written.getvalue()
+    assert "left 2:03:04" in written.getvalue()
+    assert all(any(fact in line for line in lines) for fact in facts)
+    assert "…" not in written.getvalue()
