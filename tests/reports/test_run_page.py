@@ -82,13 +82,21 @@ def test_a_run_that_ended_before_its_last_step(
     assert report(run).lines()[0] == "20 of 1,000 steps done; finished"
 
 
+def test_a_short_log_is_not_called_healthy(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [line(step) for step in range(10, 70, 10)])
+    told = "too little is logged to tell a stall or a divergence: 6 lines"
+    assert told in report(run).lines()
+    assert told[1:] in words(run)
+    assert "othing stands out" not in words(run)
+
+
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [])
     assert "Nothing logged yet" in words(run)
     (run / "log.jsonl").unlink()
     shown = words(run)
     assert "Nothing logged yet" in shown
-    assert "Too little has been logged" in shown
+    assert "Too little is logged" in shown
 
 
 def test_an_mlm_only_run_has_no_word_of_nsp(tmp_path: Path) -> None:

@@ -213,6 +213,6 @@ def copies(seen: Seen) -> list[Finding]:
             f"{share:.0%} of the documents are copies of others"
             + (": the corpus is mostly duplicates" if mostly else "")
             + "; the model learns them by heart and the loss looks better than it is. Prepare the "
-            "store again without them",
+            "store again without them (--drop-duplicates)",
         )
     ]
