@@ -127,7 +127,7 @@ def visible_list(texts: Iterable[str]) -> str:
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
     """A number of things in words: "1 row", "2 rows"; with what is said of `one` and of `more`,
     "1 row was", "2 rows were"."""
-    told = f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    told = f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
     said = one if count == 1 else more
     return f"{told} {said}" if said else told
 
@@ -138,6 +138,11 @@ def human_count(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.1f}{suffix}"
     return f"{value:.0f}"
+
+
+def human_bytes(size: int) -> str:
+    """1234567 -> '1.2 MB'."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def human_time(seconds: float) -> str:

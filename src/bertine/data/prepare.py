@@ -155,15 +155,16 @@ def prepare(
         _remove_remains(real)
         shutil.rmtree(work, ignore_errors=True)
     store = TokenStore.open(out, encoder)
+    unknown = float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens)
     report = PrepareReport(
         path=out,
         manifest=store.manifest,
         corpus_lines=joined.stats.lines(),
-        unknown_share=float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens),
+        unknown_share=unknown,
         unigram_entropy=store.unigram_entropy,
         store_bytes=sum(shard["bytes"] for shard in store.manifest["shards"]),
         seconds=time.perf_counter() - began,
-        warnings=store_warnings(store),
+        warnings=store_warnings(store, unknown),
         resumed_files=resumed,
     )
     for warning in report.warnings:

@@ -234,9 +234,8 @@ def pretrain(
     every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
     described["data_path"] = described.pop("store")
-    copies = opened.manifest.get("duplicates")
-    if copies and not copies["dropped"]:
-        described["duplicate_share"] = copies["copies"] / max(1, copies["documents"])
+    if opened.duplicate_share is not None:
+        described["duplicate_share"] = opened.duplicate_share
     settings = {
         "objective": chosen.name,
         **described,
