@@ -162,6 +162,8 @@ def curve(
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if log_scale:
             axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
+            if sum(low <= tick <= high for tick in axes.get_yticks()) < 2:
+                axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.yaxis.set_minor_locator(NullLocator())
         else:
             axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -69,8 +69,10 @@ def held_out(files: RunFiles) -> list[Section]:
     sizes = {"mlm_count": "masked tokens", "nsp_count": "pairs", "tokens": "tokens"}
     last = evaluations[-1][1]
     counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
+    # Of MLM alone the loss of all is that of MLM.
+    left_out = {*sizes} if "nsp_loss" in last else {*sizes, "loss", "accuracy"}
     shown = [
-        (step, {k: v for k, v in scores.items() if k not in sizes and not k.endswith(_SIZES)})
+        (step, {k: v for k, v in scores.items() if k not in left_out and not k.endswith(_SIZES)})
         for step, scores in evaluations
     ]
     return [

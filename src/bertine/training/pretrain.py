@@ -176,7 +176,7 @@ def pretrain(
         raise BertineError("save_best needs text to tell what is best; give it with --held-out")
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
-    held = None if held_out is None else _held_out(held_out, tokenizer)
+    held = None if held_out is None else _held_out(held_out, tokenizer, opened)
     lengths = [max_seq_length] if long_seq_length is None else [max_seq_length, long_seq_length]
     shares = [1.0] if long_seq_length is None else [1.0 - long_share, long_share]
     phases = [
@@ -348,9 +348,14 @@ def _three(shares: Sequence[float]) -> tuple[float, float, float]:
     return (shares[0], shares[1], shares[2])
 
 
-def _held_out(path: Path | str, tokenizer: Tokenizer) -> TokenStore:
+def _held_out(path: Path | str, tokenizer: Tokenizer, trained_on: TokenStore) -> TokenStore:
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
+    if store.manifest["shards"] == trained_on.manifest["shards"]:
+        warn(
+            f"{path}: held_out is the text that is trained on, so its scores say nothing of "
+            "other text"
+        )
     return store
 
 
