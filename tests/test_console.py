@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from bertine.console import aligned, counted, visible, visible_list
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from bertine.console import aligned, counted, progress, visible, visible_list
 
 
 def test_one_thing_and_more() -> None:
@@ -24,3 +30,21 @@ def test_columns_stand_below_each_other_where_characters_are_wide() -> None:
         " 9.1%  中  x",
         "10.0%  in  y z",
     ]
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_progress_shows_the_time_left_and_every_fact_in_a_terminal_of_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("bertine.console.console", terminal)
+    facts = [f"fact{number} {number / 7:.3f}" for number in range(9)]
+    with progress() as bar:
+        job = bar.add_task("pretrain", total=20_000)
+        bar.update(job, completed=150, facts=facts, ends=time.monotonic() + 7384.4)
+    lines = written.getvalue().split("\r")[-1].splitlines()
+    assert "150/20000" in written.getvalue()
+    assert "left 2:03:04" in written.getvalue()
+    assert all(any(fact in line for line in lines) for fact in facts)
+    assert "…" not in written.getvalue()

@@ -20,7 +20,7 @@ from typing import Any
 
 from bertine import __version__, launch
 from bertine.commands import COMMANDS
-from bertine.commands.arguments import Parser, nearest
+from bertine.commands.arguments import Parser, line_width, nearest
 from bertine.commands.command import Command
 from bertine.config_file import apply_config
 from bertine.errors import BertineError
@@ -138,7 +138,7 @@ def resolved(command: Command, values: dict[str, Any]) -> str:
     words = [f"{key}={_shown(value)}" for key, value in values.items() if value is not None]
     return textwrap.fill(
         f"{command.name}: {' '.join(words)}",
-        width=96,
+        width=line_width(),
         subsequent_indent="  ",
         break_long_words=False,
         break_on_hyphens=False,

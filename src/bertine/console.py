@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from bertine import launch
 
@@ -52,27 +56,58 @@ def warn(message: str) -> None:
     console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
 
 
-def progress(*columns: str, show: bool = True) -> Progress:
+def progress(*, show: bool = True) -> Progress:
     """A live progress display with an estimate of the time left; nothing unless `show`.
 
-    `columns` are extra text fields of the task, e.g. ``"{task.fields[loss]}"``.
+    A task may have the field ``facts``, texts that are shown below its bar, and the field
+    ``ends``, the time of :func:`time.monotonic` when it will be done, for one who knows better
+    than the mean speed so far.
     """
-    return Progress(
-        SpinnerColumn(),
+    return _Progress(
+        SpinnerColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        *(TextColumn(column) for column in columns),
-        TimeElapsedColumn(),
+        BarColumn(bar_width=24),  # the one column that gives way in a narrow terminal
+        TaskProgressColumn(table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        _TimeLeft(table_column=Column(no_wrap=True)),
         console=console,
         transient=False,
         disable=_quiet.get() or not show,
         # Results on stdout stay on stdout, also while a display is live on stderr.
         redirect_stdout=False,
+        # Of all updates that are kept, not of the last half minute: one may take longer.
+        speed_estimate_period=float("inf"),
     )
+
+
+class _Progress(Progress):
+    """Bars, and below them the facts of each task, broken between two facts where a line is
+    full: a terminal of any width shows all of them, and the time left."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            lines: list[str] = []
+            for fact in task.fields.get("facts", ()):
+                if lines and len(lines[-1]) + 2 + len(fact) <= self.console.width:
+                    lines[-1] += "  " + fact
+                else:
+                    lines.append("  " + fact)
+            yield from map(Text, lines)
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """Until the task's field ``ends``, where it has one."""
+
+    def render(self, task: Task) -> Text:
+        ends = task.fields.get("ends")
+        if ends is None or task.finished:
+            return super().render(task)
+        minutes, seconds = divmod(max(0, round(ends - time.monotonic())), 60)
+        hours, minutes = divmod(minutes, 60)
+        return Text(f"{hours:d}:{minutes:02d}:{seconds:02d}", style="progress.remaining")
 
 
 #: What ends a line, moves the cursor, or turns the direction of writing.
@@ -110,7 +145,7 @@ def aligned(rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[s
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
     """A number of things in words: "1 row", "2 rows"; with what is said of `one` and of `more`,
     "1 row was", "2 rows were"."""
-    told = f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    told = f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
     said = one if count == 1 else more
     return f"{told} {said}" if said else told
 
@@ -121,6 +156,11 @@ def human_count(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.1f}{suffix}"
     return f"{value:.0f}"
+
+
+def human_bytes(size: int) -> str:
+    """1234567 -> '1.2 MB'."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def human_time(seconds: float) -> str:

@@ -68,6 +68,10 @@ def inspect(
         found = describe_model(path)
     elif not path.exists():
         raise BertineError(f"{path}: no such folder")
+    elif any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise BertineError(
+            f"{path}: is a tokenizer alone; inspect a store that 'bertine prepare' made with it"
+        )
     else:
         raise BertineError(
             f"{path}: neither a token store (it has no manifest.json) nor a model directory "

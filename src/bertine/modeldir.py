@@ -219,6 +219,11 @@ def model_folder(path: str | Path) -> Path:
             raise BertineError(
                 f"{folder}: is a run that has not finished; go on with it by --resume"
             )
+        if (folder / "manifest.json").exists():
+            raise BertineError(
+                f"{folder}: is a token store, not a model directory; give the folder of a run of "
+                "'bertine pretrain' on it"
+            )
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
     if is_exported(folder):
         raise BertineError(

@@ -14,6 +14,7 @@ import toys
 from bertine import prepare
 from bertine.data import duplicates
 from bertine.data.duplicates import Seen, fingerprint
+from bertine.data.store import TokenStore
 from bertine.text.sentences import iter_sentences
 
 
@@ -84,6 +85,8 @@ def test_copies_are_counted_and_dropped(tmp_path: Path) -> None:
     dropped = prepare(texts, tokenizer=tokenizer, out=tmp_path / "dropped", drop_duplicates=True)
     assert dropped.manifest["num_documents"] == 10
     assert not dropped.warnings
+    shares = [TokenStore.open(tmp_path / name).duplicate_share for name in ("kept", "dropped")]
+    assert shares == [pytest.approx(1 / 3), None]
     alone = prepare(corpus(tmp_path, 0), tokenizer=tokenizer, out=tmp_path / "alone")
     assert not any("earlier one" in line for line in alone.lines())
     shards = [

@@ -103,6 +103,9 @@ def test_pieces_are_joined_and_the_predicted_told_with_what_they_were():
         MarkedToken("[SEP]", "added", "[SEP]"),
     ]
     assert as_text(tokens) == "[CLS] uneven [MASK→##ly] [cat→dog] [=sat] [SEP]"
+    # A sequence may begin within a word, whose first pieces were cut off.
+    assert as_text([tokens[0], tokens[2], tokens[-1]]) == "[CLS] ##even [SEP]"
+    assert as_text(tokens[2:3]) == "##even"
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
@@ -211,6 +214,12 @@ def test_a_page_of_a_model_is_refused(tmp_path: Path):
     with pytest.raises(BertineError, match="is a model, but html"):
         bertine.inspect(tmp_path, html=tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_a_tokenizer_is_told_as_such(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    with pytest.raises(BertineError, match="is a tokenizer alone"):
+        bertine.inspect(tmp_path)
 
 
 def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeStore):

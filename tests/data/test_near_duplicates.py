@@ -132,6 +132,7 @@ def test_near_duplicates_are_left_out_and_others_stay(folder: Path) -> None:
     counted = store_of(folder, "counted", files, near_duplicates="count")
     assert counted.num_documents == 10
     assert counted.manifest["near_duplicates"]["documents"] == 3
+    assert [counted.duplicate_share, one.duplicate_share] == [0.3, 0.0]
     strict = store_of(folder, "strict", files, similarity=0.97)
     assert strict.manifest["near_duplicates"]["documents"] == 1
     plain = store_of(folder, "plain", files, near_duplicates="ignore")

@@ -24,6 +24,7 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> list[PretrainingData]:
 def test_each_phase_begins_at_its_beginning(phases: list[PretrainingData]) -> None:
     data = PhasedData(phases, [0.9, 0.1], 30)
     assert data.starts == [0, 27]
+    assert [data.counts(done) for done in (0, 26, 28, 30)] == [[0, 0], [26, 0], [27, 1], [27, 3]]
     for step in range(30):
         phase, within = (0, step) if step < 27 else (1, step - 27)
         expected = phases[phase].batch(within)

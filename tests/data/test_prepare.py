@@ -133,6 +133,17 @@ def test_one_document_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[s
     assert "--document-per-file" in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
+def test_text_that_the_vocabulary_does_not_know_is_warned_of(folder: Path):
+    (folder / "c.txt").write_text(f"{story(0)}\n\nΜία γάτα. Ένας σκύλος. Δύο γάτες.\n")
+    report = prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "s")
+    assert f"{report.unknown_share:.0%} of the tokens are unknown" in report.warnings[0]
+    assert "bertine vocab" in report.warnings[0]
+    (folder / "c.txt").write_text("Μία γάτα.\n\nΜία γάτα.\n")
+    report = prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "s")
+    # One piece after the other the same, but for the full stops.
+    assert f"{report.unigram_entropy:.3f}" == "0.637"
+
+
 def test_a_corpus_without_any_token_leaves_nothing(folder: Path):
     (folder / "c.txt").write_text("\u200b\n\n\u200b\n")
     with pytest.raises(BertineError, match="no document with text"):

@@ -52,6 +52,15 @@ def test_a_piece_inside_a_word_joins_the_word(pretrained: Path, tokenizer: Token
     assert any("two cats" in line for line in filled.lines())
 
 
+def test_what_the_vocabulary_does_not_know_is_told(
+    pretrained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_mask(pretrained, "The cat [MASK] on Δευτέρα.")
+    assert "1 word of the text unknown to the vocabulary" in capsys.readouterr().err
+    fill_mask(pretrained, "The cat [MASK].")
+    assert "unknown to the vocabulary" not in capsys.readouterr().err
+
+
 def test_mistakes(pretrained: Path, classifier: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(BertineError, match=r"the text has no \[MASK\]"):
         fill_mask(pretrained, "The cat [mask] on the mat.")

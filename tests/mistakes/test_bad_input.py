@@ -249,6 +249,7 @@ def test_folders_that_are_something_else(made: Path, tmp_path: Path, fails: Fail
     for path in (nowhere, made / "store", made / "corpus.txt"):
         assert str(path) in fails("predict", path, "--input", made / "train.csv")
         assert str(path) in fails(*finetune(path, made / "train.csv", tmp_path / "run"))
+    assert "is a token store" in fails("fill-mask", made / "store", "the [MASK]")
     for path in (nowhere, made / "model", made / "corpus.txt"):
         assert str(path) in fails(*pretrain(path, made / "model", tmp_path / "run"))
     for path in (nowhere, made / "corpus.txt"):

@@ -58,6 +58,28 @@ def test_a_reference_outside_the_values_is_still_in_the_picture() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "percent"),
+    [
+        ([0.6912, 0.7023, 0.6951], False),
+        ([0.0101, 0.01013, 0.01012], False),
+        ([10_120.0, 10_480.0, 10_300.0], False),
+        ([150.2, 150.9, 150.4], False),
+        ([0.5012, 0.5031, 0.5021], True),
+        ([0.00012, 0.0001203, 0.0001201], False),
+    ],
+)
+def test_the_numbers_beside_an_axis_differ(values: list[float], percent: bool) -> None:
+    shown = text_of(plots.curve([1, 2, 3], values, percent=percent))
+    beside = [text for text in shown if text not in {"1", "2", "3", "step"}]
+    assert len(set(beside[:-1])) == len(beside[:-1]) >= 3  # the last one stands at the curve's end
+
+
+def test_held_out_scores_of_a_run_with_one_line_of_log_are_in_the_picture() -> None:
+    svg = plots.curve([100], [3.0], overlay=([25, 50, 75, 100], [6.0, 5.0, 4.0, 3.2]))
+    assert "30" in text_of(svg)
+
+
+@pytest.mark.parametrize(
     ("value", "percent", "expected"),
     [
         (0.5, True, "50%"),
@@ -65,7 +87,7 @@ def test_a_reference_outside_the_values_is_still_in_the_picture() -> None:
         (0.001, False, "1e-3"),
         (0.00025, False, "2.5e-4"),
         (4.2499, False, "4.25"),
-        (21_499.0, False, "21k"),
+        (21_499.0, False, "21.5k"),
         (640.0, False, "640"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -82,13 +83,21 @@ def test_a_run_that_ended_before_its_last_step(
     assert report(run).lines()[0] == "20 of 1,000 steps done; finished"
 
 
+def test_a_short_log_is_not_called_healthy(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [line(step) for step in range(10, 70, 10)])
+    told = "too little is logged to tell a stall or a divergence: 6 lines"
+    assert told in report(run).lines()
+    assert told[1:] in words(run)
+    assert "othing stands out" not in words(run)
+
+
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [])
     assert "Nothing logged yet" in words(run)
     (run / "log.jsonl").unlink()
     shown = words(run)
     assert "Nothing logged yet" in shown
-    assert "Too little has been logged" in shown
+    assert "Too little is logged" in shown
 
 
 def test_an_mlm_only_run_has_no_word_of_nsp(tmp_path: Path) -> None:
@@ -98,6 +107,7 @@ def test_an_mlm_only_run_has_no_word_of_nsp(tmp_path: Path) -> None:
     ]
     run = write_run(tmp_path / "run", log)
     assert titles(run) == ["MLM loss", "MLM accuracy", "Learning rate"]
+    assert "step MLM loss 1 5.5000" in words(run), "the loss of all is that of MLM, told once"
     assert "MLM loss 5.000" in words(run)
     assert "NSP" not in words(run)
 
@@ -227,3 +237,9 @@ def test_held_out_is_drawn_over_training_with_a_legend() -> None:
 def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
     assert b"nothing logged yet" in curve([1.0, 2.0], [0.0, 0.0], log_scale=True)
     assert b">100<" in curve([1.0, 2.0, 3.0], [0.0, 1.0, 150.0], log_scale=True)
+
+
+def test_a_logarithmic_axis_of_a_small_range_has_numbers_too() -> None:
+    svg = curve([1.0, 2.0], [0.62, 1.1], reference=1.0, reference_label="one", log_scale=True)
+    numbers = re.findall(rb">(\d[\d.]*)<", svg)
+    assert any(0.5 < float(number) < 1 for number in numbers)

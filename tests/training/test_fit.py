@@ -220,3 +220,36 @@ def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]
     assert lines[-1].startswith("pretrain 3/3  mlm loss 2.500  (unigram entropy 3.250)")
     assert "nsp acc 50.0%" in lines[-1]
     assert "left" in lines[-1]
+
+
+def test_the_time_left_counts_the_work_and_the_time_that_is_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("bertine.training.display.time.monotonic", lambda: now)
+
+    def lines(latest: float) -> list[str]:
+        """Of nine steps of ten. The last has five times the work of another; the first takes
+        longer, since memory is taken and products are compiled."""
+        nonlocal now
+        now = 1000.0
+        with Display.open("train", 10, 0, lambda done: done + 4 * (done == 10), latest) as display:
+            for step in range(1, 10):
+                now += 60.0 if step == 1 else 11.0
+                display.update(step, {"loss": "1.0"})
+        return [line for line in capsys.readouterr().err.splitlines() if "loss" in line]
+
+    told = lines(math.inf)
+    assert told[0] == "train 1/10  loss 1.0"
+    assert told[1] == "train 2/10  loss 1.0  left 2 min 12 s"
+    assert told[-1] == "train 9/10  loss 1.0  left 55.0 s"
+    told = lines(latest=1188.0)
+    assert told[0] == "train 1/10  loss 1.0  left 2 min 08 s"
+    assert told[-1] == "train 9/10  loss 1.0  left 40.0 s"
+
+
+def test_the_loss_of_masked_words_alone_is_shown_beside_the_unigram_entropy() -> None:
+    assert facts_of({"loss": 2.5, "unigram_entropy": 3.25}) == {
+        "loss": "2.500",
+        "(unigram entropy": "3.250)",
+    }

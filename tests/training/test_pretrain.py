@@ -86,12 +86,19 @@ def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path)
 
 
 def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
-    store: Path, held: Path, model: Path, tmp_path: Path
+    store: Path,
+    held: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = tmp_path / "run"
     result = pretrain(
         store, model=model, out=run, held_out=held, evaluate_every=4, precision="fp32", **FEW
     )
+    assert "is trained on" not in capsys.readouterr().err
+    pretrain(store, model=model, out=tmp_path / "same", held_out=store, **FEW)
+    assert "held_out is the text that is trained on" in capsys.readouterr().err
     scored = [line for line in toys.log(run) if "eval_mlm_loss" in line]
     assert [line["step"] for line in scored] == [4, 8]
     assert result.held_out["mlm_loss"] == scored[-1]["eval_mlm_loss"]

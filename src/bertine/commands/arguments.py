@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -97,14 +99,25 @@ class Switch(argparse.Action):
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
 
+def line_width() -> int:
+    """Of what is written for people: the terminal's, and not too long to be read."""
+    return max(40, min(96, shutil.get_terminal_size((96, 24)).columns))
+
+
 class HelpFormatter(argparse.HelpFormatter):
-    """Help with the default beside each option, and descriptions kept as they are written."""
+    """Help with the default beside each option, and descriptions kept as they are written where
+    the terminal has room for them."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=96)
+        width = line_width()
+        super().__init__(prog, max_help_position=min(32, width // 3), width=width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(indent + line for line in text.strip().splitlines())
+        paragraphs = [
+            part if max(map(len, part.splitlines())) <= width else textwrap.fill(part, width)
+            for part in text.strip().split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(paragraphs), indent)
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = (action.help or "").replace("%", "%%")

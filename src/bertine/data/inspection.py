@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.console import human_bytes
 from bertine.data.formats import PAIR_FORMATS
 from bertine.data.inspection_page import ShownInstance, write_page
 from bertine.data.marks import as_text, heading, marked_segments, segment_names
@@ -119,7 +120,7 @@ def _facts(store: TokenStore) -> list[str]:
         f"({facts['single_sentence_documents']:,} of one sentence)",
         f"sentences      {store.num_sentences:,}",
         f"tokens         {store.num_tokens:,}",
-        f"size           {size / 1e6:,.1f} MB in {len(facts['shards'])} "
+        f"size           {human_bytes(size)} in {len(facts['shards'])} "
         f"shard{'' if len(facts['shards']) == 1 else 's'}, "
         f"{size / store.num_tokens:.2f} bytes a token",
         f"unigram entropy {store.unigram_entropy:.3f} nats a token: the loss to beat",
@@ -132,6 +133,11 @@ def _facts(store: TokenStore) -> list[str]:
         f"{dropped['sentences_without_tokens']:,} sentences without a token; "
         f"{facts['cut_sentences']:,} sentences cut"
     )
+    if store.duplicate_share:
+        lines.append(
+            f"duplicates     {store.duplicate_share:.1%} of the documents are copies of another, "
+            "or nearly"
+        )
     return lines
 
 

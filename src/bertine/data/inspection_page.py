@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from bertine.data.marks import Kind, MarkedToken
+from bertine.data.marks import Kind, MarkedToken, joined
 from bertine.files import write_text
 
 _STYLE = """
@@ -79,7 +79,7 @@ def write_page(
         ]
         for number, (name, tokens) in enumerate(instance.segments):
             odd = " odd" if number % 2 else ""
-            text = "".join(map(_token, tokens))
+            text = "".join(map(_token, tokens, joined(tokens)))
             body.append(
                 f'<p class="segment{odd}"><span class="name">{escape(name)}</span>{text}</p>'
             )
@@ -94,10 +94,10 @@ def write_page(
     )
 
 
-def _token(token: MarkedToken) -> str:
-    space = "" if token.continues else " "
+def _token(token: MarkedToken, goes_on: bool) -> str:
+    space = "" if goes_on else " "
     if token.kind == "plain":
-        return space + escape(token.text.removeprefix("##") if token.continues else token.text)
+        return space + escape(token.text.removeprefix("##") if goes_on else token.text)
     if token.kind == "added":
         return f'{space}<span class="added">{escape(token.text)}</span>'
     return space + _ruby(token.kind, token.text, token.was)

@@ -94,13 +94,23 @@ def heading(instance: Instance, is_pair: bool) -> str:
     return f"{tokens} tokens of document{several} {', '.join(map(str, instance.documents))}"
 
 
+def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
+    """Which tokens stand in one word with the token before. Where a segment begins within a word,
+    there is none before its first piece."""
+    before = [None, *tokens[:-1]]
+    return [
+        token.continues and last is not None and last.kind != "added"
+        for last, token in zip(before, tokens, strict=True)
+    ]
+
+
 def as_text(tokens: Sequence[MarkedToken]) -> str:
     """Marked tokens as a line: a continuing piece is joined to the one before; ``[MASK→word]``
     is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
     text = ""
-    for token in tokens:
+    for token, goes_on in zip(tokens, joined(tokens), strict=True):
         if token.kind in ("plain", "added"):
-            text += token.text.removeprefix("##") if token.continues else f" {token.text}"
+            text += token.text.removeprefix("##") if goes_on else f" {token.text}"
         elif token.kind == "kept":
             text += f" [={token.was}]"
         else:

@@ -45,13 +45,20 @@ class PhasedData:
         phase = max(i for i, start in enumerate(self.starts) if start <= step)
         return self.phases[phase].batch(step - self.starts[phase])
 
+    def counts(self, done: int) -> list[int]:
+        """How many of the first `done` steps each phase has."""
+        ends = [*self.starts[1:], self.steps]
+        return [
+            max(0, min(done, end) - start) for start, end in zip(self.starts, ends, strict=True)
+        ]
+
     @property
     def epochs(self) -> float:
         """How often all steps together see the corpus, about."""
-        ends = [*self.starts[1:], self.steps]
+        counts = self.counts(self.steps)
         return sum(
-            (end - start) * phase.batch_size / phase.instances_per_epoch
-            for phase, start, end in zip(self.phases, self.starts, ends, strict=True)
+            count * phase.batch_size / phase.instances_per_epoch
+            for phase, count in zip(self.phases, counts, strict=True)
         )
 
     def describe(self) -> dict[str, Any]:

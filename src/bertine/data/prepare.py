@@ -155,15 +155,16 @@ def prepare(
         _remove_remains(real)
         shutil.rmtree(work, ignore_errors=True)
     store = TokenStore.open(out, encoder)
+    unknown = float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens)
     report = PrepareReport(
         path=out,
         manifest=store.manifest,
         corpus_lines=joined.stats.lines(),
-        unknown_share=float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens),
+        unknown_share=unknown,
         unigram_entropy=store.unigram_entropy,
         store_bytes=sum(shard["bytes"] for shard in store.manifest["shards"]),
         seconds=time.perf_counter() - began,
-        warnings=store_warnings(store),
+        warnings=store_warnings(store, unknown),
         resumed_files=resumed,
     )
     for warning in report.warnings:
@@ -305,16 +306,8 @@ def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
     began = time.perf_counter()
     finished = PartProgress()
     going: dict[int, PartProgress] = {}
-    with progress(
-        "{task.fields[documents]}", "{task.fields[tokens]}", "{task.fields[rate]}"
-    ) as bar:
-        task = bar.add_task(
-            f"tokenizing ({unit_name})",
-            total=max(size / unit, 1e-3),
-            documents="",
-            tokens="",
-            rate="",
-        )
+    with progress() as bar:
+        task = bar.add_task(f"tokenizing ({unit_name})", total=max(size / unit, 1e-3))
 
         def told(number: int, state: PartProgress | None) -> None:
             if state is None:
@@ -330,9 +323,11 @@ def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
             bar.update(
                 task,
                 completed=sum(each.position for each in states) / unit,
-                documents=f"{human_count(sum(each.documents for each in states))} docs",
-                tokens=f"{human_count(sum(each.tokens for each in states))} tokens",
-                rate=f"{characters / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
+                facts=[
+                    f"{human_count(sum(each.documents for each in states))} docs",
+                    f"{human_count(sum(each.tokens for each in states))} tokens",
+                    f"{characters / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
+                ],
             )
 
         yield told

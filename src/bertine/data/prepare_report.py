@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time
+from bertine.console import counted, human_bytes, human_time
 from bertine.data.parts import MAX_SENTENCE_CHARACTERS
 from bertine.data.store import TokenStore
 from bertine.data.writer import MAX_SENTENCE
 
 #: From this share of documents on that are copies of others there is a warning.
 _MANY_COPIES = 0.3
+#: And from this share of tokens on that are [UNK]: of text that the vocabulary was made for they
+#: are far less than one in a hundred.
+_MANY_UNKNOWN = 0.02
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class PrepareReport:
         tokens = facts["num_tokens"]
         lines = [
             *self.corpus_lines,
-            f"{facts['num_documents']:,} documents, {facts['num_sentences']:,} sentences, "
-            f"{tokens:,} tokens stored ({tokens / facts['num_sentences']:.1f} a sentence)",
+            f"{counted(facts['num_documents'], 'document')}, "
+            f"{counted(facts['num_sentences'], 'sentence')}, {tokens:,} tokens stored "
+            f"({tokens / facts['num_sentences']:.1f} a sentence)",
         ]
         dropped, copies = facts["dropped"], facts["duplicates"]
         if copies["copies"]:
@@ -83,24 +87,30 @@ class PrepareReport:
             *lines,
             f"unknown tokens {self.unknown_share:.3%}, "
             f"unigram entropy {self.unigram_entropy:.3f} nats a token",
-            f"{self.path}: {self.store_bytes / 1e6:,.1f} MB, "
+            f"{self.path}: {human_bytes(self.store_bytes)}, "
             f"{self.store_bytes / tokens:.2f} bytes a token, "
             f"{len(facts['shards'])} shard{'' if len(facts['shards']) == 1 else 's'}; "
             f"{human_time(self.seconds)}, {self.megabytes_per_second:.1f} MB/s",
         ]
 
 
-def store_warnings(store: TokenStore) -> list[str]:
+def store_warnings(store: TokenStore, unknown_share: float) -> list[str]:
     """What to tell the user of a store that was just made."""
-    found = store.manifest["duplicates"]
-    copies, documents = found["copies"], found["documents"]
-    mostly = []
-    if not found["dropped"] and copies > _MANY_COPIES * documents:
-        mostly = [
-            f"{store.path}: {copies:,} of {documents:,} documents are copies of another; a model "
-            "learns them by heart; use --drop-duplicates"
-        ]
-    return mostly + _pair_warnings(store)
+    found: list[str] = []
+    copies = store.duplicate_share or 0.0
+    if copies > _MANY_COPIES:
+        near = store.manifest.get("near_duplicates")
+        dropping = "--drop-duplicates" if near is None else "--near-duplicates drop"
+        found.append(
+            f"{store.path}: {copies:.0%} of the documents are copies of another, "
+            f"or nearly; a model learns them by heart; use {dropping}"
+        )
+    if unknown_share > _MANY_UNKNOWN:
+        found.append(
+            f"{store.path}: {unknown_share:.0%} of the tokens are unknown to the vocabulary, so "
+            "there is nothing to learn of them; train one on this text with 'bertine vocab'"
+        )
+    return found + _pair_warnings(store)
 
 
 def _pair_warnings(store: TokenStore) -> list[str]:

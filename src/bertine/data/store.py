@@ -230,7 +230,18 @@ class TokenStore:
         frequent each token is."""
         counts = self.unigram_counts[self.unigram_counts > 0]
         p = counts / counts.sum()
-        return float(-(p * np.log(p)).sum())
+        return float(np.abs((p * np.log(p)).sum()))  # of one token 0, not -0
+
+    @property
+    def duplicate_share(self) -> float | None:
+        """Share of the documents that are copies of others, and of near-duplicates where
+        ``prepare`` was to count them; None where they were dropped."""
+        copies, near = (self.manifest.get(key) for key in ("duplicates", "near_duplicates"))
+        kept = [facts for facts in (copies, near) if facts is not None and not facts["dropped"]]
+        if copies is None or not kept:
+            return None
+        found = sum(facts["copies" if facts is copies else "documents"] for facts in kept)
+        return float(found / max(1, copies["documents"]))
 
     def chunk(self, index: int) -> Chunk:
         """Record batch number `index`; its shard is mapped on first use."""

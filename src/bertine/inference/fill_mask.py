@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from bertine.console import aligned, say
+from bertine.console import aligned, counted, say, warn
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 
@@ -100,6 +100,9 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
             f"the text has {length} pieces, but the model takes {config.max_position_embeddings}; "
             "shorten it"
         )
+    unknown = encoding.input_ids.count(tokenizer.unk_token_id)
+    if unknown and not isinstance(model, LoadedModel):
+        warn(f"{counted(unknown, 'word')} of the text unknown to the vocabulary, read as [UNK]")
     device = next(loaded.model.parameters()).device
     loaded.model.eval()
     with torch.inference_mode():

@@ -121,7 +121,8 @@ class Predictor:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
             raise BertineError(
                 f"{model_dir}: the model {name}, so it has no task to answer for; "
-                "fine-tune it first (bertine finetune)"
+                "fine-tune it first (bertine finetune); 'bertine evaluate' scores a pre-trained "
+                "model on a token store"
             )
         task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
         missing = set(task.heads(loaded.config)) - set(loaded.model.heads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -59,19 +60,34 @@ def nothing_logged(figure: Figure, axes: Any) -> bytes:
     return to_svg(figure, salt="nothing")
 
 
-def number_text(value: float, percent: bool) -> str:
-    """A number as an axis is lettered with it; a share in percent if `percent`."""
+def number_text(value: float, percent: bool, more: int = 0) -> str:
+    """A number as an axis is lettered with it; a share in percent if `percent`; with so many
+    `more` decimals than are usual."""
     if percent:
         share = 100 * value
-        return f"{share:.0f}%" if abs(share - round(share)) < 0.05 else f"{share:.1f}%"
+        if not more:
+            return f"{share:.0f}%" if abs(share - round(share)) < 0.05 else f"{share:.1f}%"
+        return f"{share:.{1 + more}f}%"
     size = abs(value)
     if size == 0:
         return "0"
     if size < 0.01:
-        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+        return re.sub(r"\.?0*e-0?", "e-", f"{value:.{1 + more}e}")
     if size >= 10_000:
-        return f"{value / 1000:.0f}k"
+        return f"{value / 1000:.{more}f}k"
+    if more:
+        return f"{value:,.{more if size >= 100 else 2 + more}f}"
     return f"{value:,.0f}" if size >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def decimals(ticks: Sequence[float], percent: bool) -> int:
+    """With how many more decimals than usual :func:`number_text` tells these numbers apart: an
+    axis on which three ticks say 0.7 says nothing."""
+    apart = len(set(ticks))
+    return next(
+        (more for more in range(4) if len({number_text(v, percent, more) for v in ticks}) == apart),
+        4,
+    )
 
 
 def to_svg(figure: Figure, salt: str) -> bytes:

@@ -27,6 +27,7 @@ from bertine.reports.plot_style import (
     STYLE,
     WIDE,
     blank_axes,
+    decimals,
     nothing_logged,
     number_text,
     to_svg,
@@ -128,31 +129,50 @@ def curve(
         low, high = axes.get_ylim()
         if from_zero:
             low = min(0.0, low)
-        if reference is not None and log_scale:
-            low, high = min(low, reference / 1.3), max(high, reference * 1.5)
-        elif reference is not None:
-            span = high - low
-            low, high = min(low, reference - 0.08 * span), max(high, reference + 0.14 * span)
+        # What the line is stands at its right end, on the side where the curve is not.
+        under = reference is None or float(np.mean(values[len(values) // 2 :])) < reference
+        if reference is not None:
+            room = (0.08, 0.14) if under else (0.14, 0.08)
+            if log_scale:
+                low, high = min(low, reference / (1 + 4 * room[0])), max(high, reference * 1.5)
+            else:
+                span = high - low
+                low = min(low, reference - room[0] * span)
+                high = max(high, reference + room[1] * span)
         axes.set_ylim(low, high)
-        if len(values) == 1:
+        drawn = [*steps, *(overlay[0] if overlay else ())]
+        if min(drawn) == max(drawn):
             axes.set_xlim(steps[0] - 1, steps[0] + 1)
         else:
-            axes.set_xlim(steps[0], steps[-1])
+            axes.set_xlim(min(drawn), max(drawn))
         if reference is not None:
             axes.axhline(reference, color=SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
             axes.annotate(
                 reference_label,
                 (1, reference),
                 xycoords=axes.get_yaxis_transform(),
-                xytext=(-2, 4),
+                xytext=(-2, 4 if under else -4),
                 textcoords="offset points",
                 ha="right",
+                va="bottom" if under else "top",
                 color=SECOND,
                 fontsize=10.5,
             )
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if log_scale:
+            axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
+            if sum(low <= tick <= high for tick in axes.get_yticks()) < 2:
+                axes.yaxis.set_major_locator(MaxNLocator(4))
+            axes.yaxis.set_minor_locator(NullLocator())
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(5))
+        more = decimals([tick for tick in axes.get_yticks() if low <= tick <= high], percent)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, percent, more)))
         # The last value stands outside the axes, at its height, where no line can cross it.
         axes.annotate(
-            number_text(last, percent),
+            number_text(last, percent, more),
             (1, min(max(last, low), high)),
             xycoords=axes.get_yaxis_transform(),
             xytext=(5, 0),
@@ -163,15 +183,6 @@ def curve(
             fontweight="bold",
             annotation_clip=False,
         )
-        axes.set_xlabel("step")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        if log_scale:
-            axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
-            axes.yaxis.set_minor_locator(NullLocator())
-        else:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, percent)))
         return to_svg(figure, salt=name)
 
 
@@ -299,7 +310,9 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
         axes.set_ylabel("predicted")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))
-            axis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, False)))
+        more = decimals(axes.get_yticks(), False)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, False, more)))
         return to_svg(figure, salt=repr(table.tolist()))
 
 

@@ -211,9 +211,9 @@ def copies(seen: Seen) -> list[Finding]:
         Finding(
             "duplicates",
             "warning",
-            f"{share:.0%} of the documents are copies of others"
+            f"{share:.0%} of the documents are copies of others, or nearly"
             + (": the corpus is mostly duplicates" if mostly else "")
             + "; the model learns them by heart and the loss looks better than it is. Prepare the "
-            "store again without them",
+            "store again without them (--drop-duplicates, --near-duplicates drop)",
         )
     ]

@@ -18,6 +18,7 @@ from bertine.reports.plot_style import (
     SECOND,
     STYLE,
     blank_axes,
+    decimals,
     number_text,
     to_svg,
 )
@@ -80,7 +81,10 @@ def rate_plot(test: RateTest) -> bytes:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value)))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value, False)))
+        more = decimals(axes.get_yticks(), False)
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: number_text(value, False, more))
+        )
         return to_svg(figure, salt=repr(test))
 
 

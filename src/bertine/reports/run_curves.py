@@ -121,10 +121,12 @@ def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curv
     schedule = facts.get("schedule")
     warmup = facts.get("warmup_steps")
     told = f"Schedule: {schedule}" if schedule else "As scheduled"
+    if isinstance(warmup, int):
+        told += f", {warmup:,} step{'' if warmup == 1 else 's'} of warm-up"
     drawn.add(
         "Learning rate",
         "learning_rate",
-        told + (f", {warmup:,} steps of warm-up." if isinstance(warmup, int) else "."),
+        f"{told}.",
         from_zero=True,
         noisy=False,
     )

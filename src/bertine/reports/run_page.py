@@ -39,6 +39,7 @@ class RunReport:
         steps: done so far.
         total_steps: that the run is to have; None when its settings do not say.
         finished: whether the run is over: it may have ended before its last step.
+        logged: steps of which the log has a line.
     """
 
     path: Path
@@ -46,12 +47,14 @@ class RunReport:
     steps: int
     total_steps: int | None
     finished: bool = False
+    logged: int = 0
 
     def lines(self) -> list[str]:
         """What the command prints."""
         total = "" if self.total_steps is None else f" of {self.total_steps:,}"
         over = "; finished" if self.finished and self.steps < (self.total_steps or 0) else ""
-        found = [str(finding) for finding in self.findings] or ["nothing stands out"]
+        found = [str(finding) for finding in self.findings]
+        found = found or [sections_of.nothing_found(self.logged)]
         return [f"{self.steps:,}{total} steps done{over}", *found, f"report: {self.path}"]
 
 
@@ -72,7 +75,8 @@ def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
         raise BertineError(f"{path}: is a folder; name a file for the report")
     findings = diagnose(files.log, files.facts())
     html.render_report(path, run_page(files, findings))
-    return RunReport(path, findings, files.steps, files.total_steps, files.finished)
+    steps = (files.steps, files.total_steps)
+    return RunReport(path, findings, *steps, files.finished, len(files.log))
 
 
 def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:

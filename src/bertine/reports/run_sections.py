@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.reports import html
 from bertine.reports.html import Fact, Facts, Note, Section, Table
 from bertine.reports.log import LogRow
 from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
-from bertine.reports.seen import Finding
+from bertine.reports.seen import SHORT_LOG, Finding
 
 #: Rows of a table of evaluations, about.
 _ROWS = 12
@@ -28,11 +29,18 @@ _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
 
 def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
     notes = [Note(sentence(finding.text), _MOODS[finding.severity]) for finding in findings]
-    if not notes and len(files.log) < 2:
-        notes = [Note("Too little has been logged to say anything.")]
+    if not notes and len(files.log) < SHORT_LOG:
+        notes = [Note(sentence(nothing_found(len(files.log))))]
     elif not notes:
         notes = [Note("Nothing stands out: no stall, no divergence, no loss of speed.", "good")]
     return Section("Diagnosis", notes)
+
+
+def nothing_found(lines: int) -> str:
+    """What is said of a log of so many lines in which nothing stands out."""
+    if lines >= SHORT_LOG:
+        return "nothing stands out"
+    return f"too little is logged to tell a stall or a divergence: {counted(lines, 'line')}"
 
 
 def sentence(text: str) -> str:
@@ -61,8 +69,10 @@ def held_out(files: RunFiles) -> list[Section]:
     sizes = {"mlm_count": "masked tokens", "nsp_count": "pairs", "tokens": "tokens"}
     last = evaluations[-1][1]
     counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
+    # Of MLM alone the loss of all is that of MLM.
+    left_out = {*sizes} if "nsp_loss" in last else {*sizes, "loss", "accuracy"}
     shown = [
-        (step, {k: v for k, v in scores.items() if k not in sizes and not k.endswith(_SIZES)})
+        (step, {k: v for k, v in scores.items() if k not in left_out and not k.endswith(_SIZES)})
         for step, scores in evaluations
     ]
     return [

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 Severity = Literal["fault", "warning", "advice"]
 #: Fewer points of a curve than this are no trend.
 FEW = 6
+#: In fewer lines of log neither a stall nor a divergence is told from noise.
+SHORT_LOG = 10
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertine.console import counted, human_bytes
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.text.streams import (
@@ -97,8 +98,8 @@ class CorpusStats(Repairs):
     def lines(self) -> list[str]:
         """A summary for people; a line for each thing that was mended or skipped."""
         lines = [
-            f"{self.documents:,} documents, {self.text_bytes / 1e6:,.1f} MB of text, "
-            f"from {self.files:,} file{'' if self.files == 1 else 's'}"
+            f"{counted(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
+            f"from {counted(self.files, 'file')}"
         ]
         if self.empty_documents:
             lines.append(f"{self.empty_documents:,} documents without text skipped")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.console import human_time, progress
+from bertine.console import counted, human_time, progress
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
 from bertine.text import wordpiece
@@ -93,8 +93,9 @@ class VocabReport:
             f"vocabulary: {self.size:,} tokens, {'uncased' if self.lowercase else 'cased'}, "
             f"of {self.alphabet_size:,} characters ({self.coverage:.3%} of the text; "
             f"{self.characters_seen:,} different ones seen)",
-            f"on {self.held_out_words:,} words of {where}: {self.fertility:.3f} pieces per word, "
-            f"{self.unknown_share:.4%} unknown, {self.single_character_share:.2%} single letters",
+            f"on {counted(self.held_out_words, 'word')} of {where}: {self.fertility:.3f} "
+            f"pieces per word, {self.unknown_share:.4%} unknown, "
+            f"{self.single_character_share:.2%} single letters",
             f"{self.out}: written after {human_time(self.seconds)}",
         ]
         if self.base_size:

@@ -101,8 +101,8 @@ def train_row(
         step = 0
         best = 0.0
         report: TaggingReport | None = None
-        with progress("{task.fields[note]}") as bar:
-            job = bar.add_task(name, total=steps, note="")
+        with progress() as bar:
+            job = bar.add_task(name, total=steps)
             for epoch in range(recipe.epochs):
                 tagger.train()
                 sizes = [lengths[index] for index in full]
@@ -126,7 +126,7 @@ def train_row(
                     tagger, sets["validation"], states["validation"], task, device, dtype
                 )
                 best = max(best, report.metrics[metric])
-                bar.update(job, note=f"{metric} {report.metrics[metric]:.4f}")
+                bar.update(job, facts=[f"{metric} {report.metrics[metric]:.4f}"])
         assert report is not None
         row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
         if "test" in sets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bertine.console import console, human_count, human_time, progress, say
@@ -13,19 +13,43 @@ _LINE_EVERY = 10.0
 
 
 class Display:
-    """Shows where a run is. Use as ``with Display.open(...) as display``."""
+    """Shows where a run is. Use as ``with Display.open(...) as display``.
 
-    def __init__(self, title: str, steps: int, done: int) -> None:
+    Args:
+        title: of the run.
+        steps, done: of the whole run, and before this process began.
+        work: how much of it the first so many steps are, in any unit; None: all steps are alike.
+        latest: the time of :func:`time.monotonic` when it ends, if its steps have not before.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        done: int = 0,
+        work: Callable[[int], float] = float,
+        latest: float = float("inf"),
+    ) -> None:
         self.title, self.steps = title, steps
-        self._start, self._first, self._last_line = time.monotonic(), done, 0.0
-        self._bar = progress("{task.fields[facts]}") if console.is_terminal else None
+        self._work, self._latest, self._last_line = work, latest, 0.0
+        # Until the first step is done, which takes longer than others, the time left is unknown.
+        self._from: tuple[float, int] | None = None
+        self._bar = progress() if console.is_terminal else None
         if self._bar is not None:
-            self._task = self._bar.add_task(title, total=steps, completed=done, facts="")
+            self._task = self._bar.add_task(title, total=steps, completed=done)
 
     @classmethod
     @contextmanager
-    def open(cls, title: str, steps: int, done: int = 0) -> Iterator[Display]:
-        display = cls(title, steps, done)
+    def open(
+        cls,
+        title: str,
+        steps: int,
+        done: int = 0,
+        work: Callable[[int], float] = float,
+        latest: float = float("inf"),
+    ) -> Iterator[Display]:
+        """A display that is live within the ``with``; arguments as of the class."""
+        display = cls(title, steps, done, work, latest)
         if display._bar is None:
             yield display
         else:
@@ -34,19 +58,29 @@ class Display:
 
     def update(self, step: int, facts: dict[str, str] | None = None) -> None:
         """`step` steps are done; `facts` (name → text) replace the ones shown before."""
-        text = None if facts is None else "  ".join(f"{k} {v}" for k, v in facts.items())
-        if self._bar is not None:
-            if text is None:
-                self._bar.update(self._task, completed=step)
-            else:
-                self._bar.update(self._task, completed=step, facts=text)
-            return
         now = time.monotonic()
-        if text is None or (now - self._last_line < _LINE_EVERY and step < self.steps):
+        ends = self._ends(now, step)
+        texts = None if facts is None else [f"{name} {text}" for name, text in facts.items()]
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, ends=ends)
+            if texts is not None:
+                self._bar.update(self._task, facts=texts)
+            return
+        if texts is None or (now - self._last_line < _LINE_EVERY and step < self.steps):
             return
         self._last_line = now
-        left = (now - self._start) / max(1, step - self._first) * (self.steps - step)
-        say(f"{self.title} {step}/{self.steps}  {text}  left {human_time(left)}")
+        left = "" if ends is None else f"  left {human_time(max(0.0, ends - now))}"
+        say(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
+
+    def _ends(self, now: float, step: int) -> float | None:
+        """When the run will be done, as far as its steps so far tell."""
+        if self._from is None:
+            self._from = (now, step)
+        began, first = self._from
+        if step == first:
+            return None if self._latest == float("inf") else self._latest
+        speed = (self._work(step) - self._work(first)) / max(now - began, 1e-9)
+        return min(now + (self._work(self.steps) - self._work(step)) / speed, self._latest)
 
     def note(self, message: str) -> None:
         """Print a line above the bar."""
@@ -59,8 +93,8 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
     for name in ("loss", "mlm_loss"):
         if name in entry:
             shown[name.replace("_", " ")] = f"{entry[name]:.3f}"
-            if name == "mlm_loss" and "unigram_entropy" in entry:
-                shown["(unigram entropy"] = f"{entry['unigram_entropy']:.3f})"
+    if "unigram_entropy" in entry:  # that the loss of masked words is to be compared with
+        shown["(unigram entropy"] = f"{entry['unigram_entropy']:.3f})"
     for name in ("mlm_accuracy", "nsp_accuracy", "accuracy"):
         if name in entry:
             shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"

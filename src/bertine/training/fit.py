@@ -8,6 +8,7 @@ checkpoint is bit for bit the run that was never stopped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,6 +144,7 @@ def fit(
     run: Run,
     *,
     title: str = "train",
+    work: Callable[[int], float] = float,
     facts: dict[str, float] | None = None,
     evaluate: Callable[[Display, int], dict[str, float]] | None = None,
     evaluate_every: int | None = None,
@@ -156,6 +158,8 @@ def fit(
         model: updated in place; left in evaluation mode.
         batch: a pure function of the step.
         run: where the log and the checkpoints go; says what to resume from.
+        work: how much of the run the first so many steps are, in any unit, for the time left;
+            not given: all steps are alike.
         facts: constants that every line of the log carries.
         evaluate: called with the number of steps done, every `evaluate_every` of them and at the
             end; its scores, if it gives any, go to the log.
@@ -211,6 +215,7 @@ def fit(
     scores: list[dict[str, Any]] = []
     done = start
     opened = time.monotonic() - used
+    latest = opened + (math.inf if config.budget_seconds is None else config.budget_seconds)
 
     def position() -> float:
         """Where the schedule stands, in steps."""
@@ -274,7 +279,7 @@ def fit(
         stepper.training(),
         Interrupt() as interrupt,
         batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
-        Display.open(title, config.steps, start) as display,
+        Display.open(title, config.steps, start, work, latest) as display,
     ):
         if start:
             display.note(f"resumed from {run.checkpoint}")

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from bertine import launch
 from bertine.console import human_count, say, warn
 from bertine.data.formats import make_instances
@@ -25,6 +27,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.arguments import made
 from bertine.training.best import Choice, load_best
+from bertine.training.ceiling import useful_operations
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
 from bertine.training.pretrain_result import PretrainResult, last_line, result_of
@@ -244,9 +247,8 @@ def pretrain(
     every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
     described["data_path"] = described.pop("store")
-    copies = opened.manifest.get("duplicates")
-    if copies and not copies["dropped"]:
-        described["duplicate_share"] = copies["copies"] / max(1, copies["documents"])
+    if opened.duplicate_share is not None:
+        described["duplicate_share"] = opened.duplicate_share
     settings = {
         "objective": chosen.name,
         **described,
@@ -276,6 +278,7 @@ def pretrain(
         config,
         run,
         title="pretrain",
+        work=_work(built, data),
         facts={"unigram_entropy": opened.unigram_entropy},
         evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
         evaluate_every=every,
@@ -300,6 +303,21 @@ def pretrain(
 
     world.alone(save)
     return result_of(run, opened, mask_split[2], world)
+
+
+def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
+    """The arithmetic of the first so many steps: those of a phase of long sequences have more."""
+    costs = [
+        useful_operations(
+            model.config,
+            torch.full((phase.batch_size,), phase.max_seq_length),
+            phase.batch_size * (phase.max_predictions_per_seq or 0),
+        )
+        for phase in data.phases
+    ]
+    return lambda done: float(
+        sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
+    )
 
 
 def _measuring(hours: float) -> float:

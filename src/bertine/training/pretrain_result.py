@@ -11,6 +11,7 @@ from bertine.data.store import TokenStore
 from bertine.modeldir import TASK
 from bertine.reports.diagnosis import Finding
 from bertine.reports.log import pretraining_names, read_log
+from bertine.reports.pretraining_checks import AT_LEVEL
 from bertine.reports.run_page import report
 from bertine.taskinfo import TaskInfo
 from bertine.training.best import Best, recorded_best
@@ -51,12 +52,12 @@ class PretrainResult:
     def _verdict(self) -> str:
         loss, entropy = self.final["mlm_loss"], self.unigram_entropy
         # A model without context can still copy the chosen tokens that were left in place.
-        if loss < (1.0 - self.kept) * entropy - 0.05:
+        if loss < (1.0 - self.kept) * entropy - AT_LEVEL:
             return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
-        if loss > entropy + 0.05:
+        if loss > entropy + AT_LEVEL:
             return (
                 f"{loss - entropy:.2f} nats above the unigram entropy {entropy:.2f}: it does not "
-                "even know how frequent each piece is; train longer, or with a higher rate"
+                "even know how frequent each piece is; train longer, or with another rate"
             )
         if self.kept == 1.0:
             return f"unigram entropy {entropy:.2f}; every chosen token is there to be copied"
