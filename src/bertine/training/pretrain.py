@@ -246,39 +246,39 @@ def pretrain(
         "evaluate_every": every,
         "held_out_tokens": None if held is None else held.num_tokens,
     }
-    run = Run.open(out, settings, resume, world=world, shard=shard)
-    say(
-        f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
-        f"tokens in the store, {steps} steps of {batch_size} sequences "
-        f"({data.epochs:.2g} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
-    )
-    if run.finished:
-        world.alone(lambda: run.say_finished(save_best))
+    with Run.held(out, settings, resume, world=world, shard=shard) as run:
+        say(
+            f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
+            f"tokens in the store, {steps} steps of {batch_size} sequences "
+            f"({data.epochs:.2g} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
+        )
+        if run.finished:
+            world.alone(lambda: run.say_finished(save_best))
+            return result_of(run, opened, mask_split[2], world)
+        fit(
+            built,
+            chosen,
+            data.batch,
+            config,
+            run,
+            title="pretrain",
+            facts={"unigram_entropy": opened.unigram_entropy},
+            evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
+            evaluate_every=every,
+            choose=None if held is None else Choice("mlm_loss", highest=False),
+            world=world,
+            shard=shard,
+        )
+
+        def save() -> None:
+            if save_best:
+                load_best(run.checkpoints, built)
+            facts = {**settings, "final": last_line(run)}
+            task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
+            save_model(run.model, built, tokenizer, task=task)
+
+        world.alone(save)
         return result_of(run, opened, mask_split[2], world)
-    fit(
-        built,
-        chosen,
-        data.batch,
-        config,
-        run,
-        title="pretrain",
-        facts={"unigram_entropy": opened.unigram_entropy},
-        evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
-        evaluate_every=every,
-        choose=None if held is None else Choice("mlm_loss", highest=False),
-        world=world,
-        shard=shard,
-    )
-
-    def save() -> None:
-        if save_best:
-            load_best(run.checkpoints, built)
-        facts = {**settings, "final": last_line(run)}
-        task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
-        save_model(run.model, built, tokenizer, task=task)
-
-    world.alone(save)
-    return result_of(run, opened, mask_split[2], world)
 
 
 def _measuring(hours: float) -> float:
