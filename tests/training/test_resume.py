@@ -188,18 +188,22 @@ def test_a_copy_of_a_checkpoint_is_left_alone(store: Path, tmp_path: Path) -> No
     assert sorted(os.listdir(copy.parent)) == ["step-00000003-mine", "step-00000009"]
 
 
-def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(
+    store: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     expected = train(store, tmp_path / "whole")
     run = tmp_path / "run"
+    before = signal.getsignal(number)
 
     def interrupt(step: int) -> None:
         if step == 4:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
         train(store, run, during=interrupt)
     assert sorted(os.listdir(run / "checkpoints")) == ["step-00000003", "step-00000005"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
     assert_same(train(store, run), expected)
     assert toys.log(run) == toys.log(tmp_path / "whole")
 
