@@ -91,22 +91,20 @@ class Run:
         Raises:
             BertineError: as :meth:`open`; or another process is at it.
         """
-        world = world or World()
-        with contextlib.ExitStack() as stack:
-            world.alone(lambda: cls._hold(Path(folder), resume, stack))
-            yield cls.open(folder, settings, resume, world=world, shard=shard)
+        with contextlib.ExitStack() as hold:
+            yield cls.open(folder, settings, resume, world=world, shard=shard, hold=hold)
 
     @classmethod
-    def _hold(cls, folder: Path, resume: bool, stack: contextlib.ExitStack) -> None:
+    def _hold(cls, folder: Path, resume: bool, hold: contextlib.ExitStack) -> None:
         cls.check(folder, resume)
         made = not folder.exists()
         with os_errors(folder, "writing it"):
             folder.mkdir(parents=True, exist_ok=True)
         if made:
-            stack.callback(_remove_if_empty, folder)
+            hold.callback(_remove_if_empty, folder)
         busy = "another process is training there; wait until it ends, or end it"
         # Those that made batches for a killed process end a moment after it.
-        stack.enter_context(lock_folder(folder, busy, patience=_PATIENCE))
+        hold.enter_context(lock_folder(folder, busy, patience=_PATIENCE))
 
     @classmethod
     def open(
@@ -117,6 +115,7 @@ class Run:
         *,
         world: World | None = None,
         shard: bool = False,
+        hold: contextlib.ExitStack | None = None,
     ) -> Run:
         """Start a run in `folder`, or find where it stopped.
 
@@ -127,6 +126,7 @@ class Run:
             world: the processes of the run, which all call this; the first one alone looks into
                 the folder. A run may be gone on with by another number of them.
             shard: whether they divide the weights.
+            hold: gets what keeps other processes out of the folder; None: nothing does.
 
         Raises:
             BertineError: a run is there and `resume` is False; or it was made with other
@@ -139,6 +139,8 @@ class Run:
         processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
 
         def look() -> tuple[str | None, bool]:
+            if hold is not None:
+                cls._hold(Path(folder), resume, hold)
             return cls._open(Path(folder), settings, resume, _environment() | processes)
 
         checkpoint, finished = world.alone(look)
