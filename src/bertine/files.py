@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,17 +131,31 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def lock_folder(path: str | Path, otherwise: str) -> Iterator[None]:
+def lock_folder(path: str | Path, otherwise: str, *, patience: float = 0.0) -> Iterator[None]:
     """Keep every other process that asks out of the folder `path`, until the end or until this
-    process ends, in whatever way. Where the file system has no locks, nobody is kept out.
+    process and those forked from it end, in whatever way. Where the file system has no locks,
+    nobody is kept out.
+
+    Args:
+        path: the folder.
+        otherwise: what it means that another process has it.
+        patience: seconds to wait for that one to end.
 
     Raises:
-        BertineError: another process has it; `otherwise` says what that means.
+        BertineError: another process has it.
     """
     with os_errors(path, "looking at it"):
         handle = os.open(path, os.O_RDONLY)
+    deadline = time.monotonic() + patience
     try:
-        lock_handle(handle, f"{path}: {otherwise}")
+        while True:
+            try:
+                lock_handle(handle, f"{path}: {otherwise}")
+                break
+            except BertineError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
         yield
     finally:
         os.close(handle)

@@ -187,6 +187,16 @@ def test_a_folder_of_something_else_is_not_replaced(folder: Path):
     assert (folder / "precious" / "thesis.txt").read_text() == "years of work"
 
 
+def test_an_earlier_store_is_not_read_as_text(folder: Path):
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.txt").write_text("\n\n".join(story(i) for i in range(3)))
+    given = {"tokenizer": folder / "tokenizer", "out": folder / "texts" / "store"}
+    prepare(folder / "texts", **given)
+    with pytest.raises(BertineError, match="store: lies in a folder of the corpus"):
+        prepare(folder / "texts", **given)
+    prepare(folder / "texts" / "a.txt", **given)
+
+
 def test_missing_things_are_named(folder: Path):
     with pytest.raises(BertineError, match=r"nowhere\.txt"):
         prepare(folder / "nowhere.txt", tokenizer=folder / "tokenizer", out=folder / "s")

@@ -1,8 +1,10 @@
 """Corpora: every format and compression, and every way in which a file can be bad."""
 
+import errno
 import gzip
 import json
 import lzma
+import os
 import tracemalloc
 
 import pyarrow as pa
@@ -83,6 +85,36 @@ def test_folders_are_read_recursively_in_sorted_order(tmp_path):
     assert [document.text for document in corpus] == ["readme", "abx", "az", "b"]
     assert corpus.stats.skipped_files == len(corpus.stats.first_skipped) == 2
     assert any("2 files of no known format skipped" in line for line in corpus.stats.lines())
+
+
+def test_links_to_folders_are_followed_once(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.txt").write_text("x")
+    corpus = tmp_path / "corpus"
+    (corpus / "z").mkdir(parents=True)
+    (corpus / "z" / "a.txt").write_text("a")
+    for name, target in {
+        "other": tmp_path / "elsewhere",
+        "latest": "z",  # not a second time
+        "z/up": corpus,  # nor for ever
+        "z/itself": "itself",
+    }.items():
+        (corpus / name).symlink_to(target)
+    assert texts(corpus) == ["x", "a"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.txt").write_text("b")
+    scandir = os.scandir
+
+    def refused(folder):
+        if str(folder).endswith("a"):
+            raise PermissionError(errno.EACCES, "no", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert f"{tmp_path / 'a'}: Permission denied" in error_of(tmp_path)
 
 
 def test_plain_text_documents_end_at_blank_lines(tmp_path):
@@ -174,11 +206,15 @@ def test_text_field_can_be_named(tmp_path):
 def test_parquet_types(tmp_path):
     file = tmp_path / "c.parquet"
     many = [f"row {i}" for i in range(1000)]
-    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+    dictionary = pa.dictionary(pa.int32(), pa.string())
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), dictionary):
         pq.write_table(pa.table({"text": pa.array([*many, None], kind)}), file, row_group_size=300)
         corpus = Corpus(file)
         assert [(d.text, d.row) for d in corpus] == [(t, i + 1) for i, t in enumerate(many)]
         assert corpus.stats.empty_documents == 1
+    # A writer that finds no text in a file knows no type.
+    pq.write_table(pa.table({"text": [None, None]}), tmp_path / "d.parquet")
+    assert len(texts(tmp_path)) == len(many)
     pq.write_table(pa.table({"text": [1, 2]}), file)
     assert 'column "text" is of type int64; it must be string' in error_of(file)
 
@@ -276,3 +312,12 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         tracemalloc.stop()
     assert count >= 30
     assert peak < 16e6
+
+
+def test_memory_does_not_grow_with_the_row_groups_of_parquet(tmp_path):
+    file = tmp_path / "c.parquet"
+    text = [f"{i} " * 2_000 for i in range(1_000, 5_000)]  # 40 MB
+    pq.write_table(pa.table({"text": text}), file, compression="none", use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    peak = max(pa.total_allocated_bytes() for _ in Corpus(file))
+    assert peak - before < 20e6

@@ -162,18 +162,48 @@ def test_a_damaged_checkpoint_is_named(store: Path, tmp_path: Path) -> None:
     assert_same(train(store, run), train(store, tmp_path / "whole"))
 
 
-def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1, "step": 9}'])
+def test_a_damaged_state_is_named(store: Path, tmp_path: Path, text: str) -> None:
+    run = tmp_path / "run"
+    train(store, run)
+    newest, older = run / "checkpoints" / "step-00000009", run / "checkpoints" / "step-00000006"
+    (newest / "state.json").write_text(text)
+    with pytest.raises(BertineError, match=r"step-00000009/state.json: damaged.*delete its folder"):
+        train(store, run)
+    # One that is not gone on from is nobody's business.
+    shutil.copytree(older, run / "checkpoints" / "step-00000003")
+    shutil.copy(newest / "state.json", run / "checkpoints" / "step-00000003")
+    shutil.rmtree(newest)
+    assert_same(train(store, run, keep_checkpoints=3), train(store, tmp_path / "whole"))
+
+
+def test_a_copy_of_a_checkpoint_is_left_alone(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Killed):
+        train(store, run, stop_before=5)
+    copy = run / "checkpoints" / "step-00000003-mine"
+    shutil.copytree(run / "checkpoints" / "step-00000003", copy)
+    (copy / "state.json").unlink()
+    train(store, run, keep_checkpoints=1)
+    assert sorted(os.listdir(copy.parent)) == ["step-00000003-mine", "step-00000009"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(
+    store: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     expected = train(store, tmp_path / "whole")
     run = tmp_path / "run"
+    before = signal.getsignal(number)
 
     def interrupt(step: int) -> None:
         if step == 4:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
         train(store, run, during=interrupt)
     assert sorted(os.listdir(run / "checkpoints")) == ["step-00000003", "step-00000005"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
     assert_same(train(store, run), expected)
     assert toys.log(run) == toys.log(tmp_path / "whole")
 
@@ -253,6 +283,52 @@ def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) ->
     (run / ".run.json.tmp-killed").write_text("{")
     pretrain(store, model=model, out=run, steps=1, max_seq_length=32, batch_size=2)
     assert (run / "model" / "config.json").exists()
+
+
+def test_two_do_not_train_in_one_folder(
+    store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertine.files import lock_folder
+    from bertine.training import run as module
+
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    lives: dict[str, Callable[..., Any]] = {
+        "pretrain": lambda out, **more: pretrain(
+            store, model=model, out=out, steps=1, batch_size=2, max_seq_length=32, **more
+        ),
+        "finetune": lambda out, **more: finetune(
+            "text", model=model, data=labelled, out=out, epochs=1, max_length=32, **more
+        ),
+    }
+    for name, life in lives.items():
+        run = tmp_path / name
+        run.mkdir()
+        for resume in (False, True):
+            with (
+                lock_folder(run, ""),
+                pytest.raises(BertineError, match=f"{name}: another process is training there"),
+            ):
+                life(run, resume=resume)
+            assert not (run / "model").exists()
+            assert (run / "run.json").exists() == resume
+            if not resume:
+                life(run)
+                shutil.rmtree(run / "model")
+        life(run, resume=True)
+        assert (run / "model").exists()
+
+
+def test_a_log_that_was_deleted_is_named(store: Path, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"model": model, "out": run, "max_seq_length": 32, "batch_size": 2}
+    pretrain(store, steps=2, checkpoint_every=1, **given)
+    shutil.rmtree(run / "model")
+    (run / "log.jsonl").unlink()
+    with pytest.raises(BertineError, match=r"log\.jsonl: has no line about training"):
+        pretrain(store, steps=2, checkpoint_every=1, **given, resume=True)
+    shutil.rmtree(run / "checkpoints" / "step-00000002")
+    pretrain(store, steps=2, checkpoint_every=1, **given, resume=True)
+    assert (run / "model").exists()
 
 
 @pytest.mark.parametrize("text", ["[]", '{"settings": null}', '{"settings": {'])

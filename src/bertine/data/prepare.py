@@ -106,6 +106,7 @@ def prepare(
     documents = Corpus(
         corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
     )
+    _check_outside(out, documents.files)
     encoder = Tokenizer.load(tokenizer)
     if related:
         say(related)
@@ -197,6 +198,16 @@ def _check_options(
         raise BertineError("give --processes or --ray, not both: a cluster knows its own cores")
     if near_duplicates != "ignore":
         check_library()
+
+
+def _check_outside(out: Path, files: Sequence[Path]) -> None:
+    """Refuse to read an earlier store as text."""
+    within = os.path.join(os.path.abspath(out), "")
+    if any(os.path.abspath(file).startswith(within) for file in files):
+        raise BertineError(
+            f"{out}: lies in a folder of the corpus, and its files would be read as text; move it "
+            "out of there, or name what is to be read"
+        )
 
 
 @contextlib.contextmanager

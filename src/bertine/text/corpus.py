@@ -129,8 +129,8 @@ class Corpus:
     Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
     `document_per_file`. JSON lines (.jsonl, .ndjson, .json) have an object a line, Parquet
     (.parquet, .pq) a column, with the text under `text_field`. Each may be compressed as a whole
-    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths; hidden
-    files and files of other formats in them are skipped and counted.
+    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, links in
+    them followed; hidden files and files of other formats in them are skipped and counted.
 
     Args:
         paths: files and folders.
@@ -225,14 +225,11 @@ class Corpus:
                 return [path]
             found: list[Path] = []
             skipped: list[str] = []
-            for folder, folders, names in os.walk(path):
-                folders[:] = [name for name in folders if not name.startswith(".")]
-                for name in names:
-                    file = Path(folder) / name
-                    if name.startswith(".") or format_of(file) is None or not file.is_file():
-                        skipped.append(str(file))
-                    else:
-                        found.append(file)
+            for file in _files_below(path):
+                if file.name.startswith(".") or format_of(file) is None or not file.is_file():
+                    skipped.append(str(file))
+                else:
+                    found.append(file)
         if not found:
             raise BertineError(
                 f"{path}: no file of text in this folder; give .txt, .md, .jsonl, .json or "
@@ -326,13 +323,18 @@ class Corpus:
                     shutil.copyfileobj(stream.reader, source, 1 << 20)
                 source.seek(0)
             try:
-                file = stack.enter_context(pq.ParquetFile(source, pre_buffer=False))
+                # By a buffer, or a row group's whole column would be read, however large it is.
+                opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+                file = stack.enter_context(opened)
                 names = file.schema_arrow.names
                 if self.text_field not in names:
                     raise BertineError(f"{path}: {_no_field(self.text_field, names)}")
                 kind = file.schema_arrow.field(self.text_field).type
                 value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-                if not (pa.types.is_string(value_kind) or pa.types.is_large_string(value_kind)):
+                of = pa.types
+                # A column without a value in any row of a file may have been written as null.
+                texts = (of.is_string, of.is_large_string, of.is_string_view, of.is_null)
+                if not any(is_text(value_kind) for is_text in texts):
                     raise BertineError(
                         f'{path}: column "{self.text_field}" is of type {kind}; it must be string'
                     )
@@ -370,6 +372,31 @@ class Corpus:
         for block, _, part in pieces:
             stats.split_documents += part == 1
             yield block.decode().strip("\n")
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """What is in `top` and in the folders in it that are not hidden, but for folders. Links to
+    folders are followed, each folder is looked into once."""
+    seen: set[tuple[int, int]] = set()
+    links = [top]
+    while links:
+        folders = [links.pop(0)]
+        while folders:
+            folder = folders.pop()
+            with os_errors(folder, "looking at the corpus"):
+                status = os.stat(folder)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                with os.scandir(folder) as entries:
+                    found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                path = folder / entry.name
+                if not os.path.isdir(path):
+                    yield path
+                elif not entry.name.startswith("."):
+                    # Later, so that a folder that is here by itself is not known by a link.
+                    (links if entry.is_symlink() else folders).append(path)
 
 
 def _json_kind(value: Any) -> str:

@@ -17,8 +17,7 @@ from typing import Any
 from torch import nn
 
 from bertine.errors import BertineError
-from bertine.files import read_json
-from bertine.training.checkpoint import checkpoint_path, checkpoints, load_weights
+from bertine.training.checkpoint import checkpoint_path, checkpoints, load_weights, read_state
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def recorded_best(folder: Path) -> Best | None:
         BertineError: the newest checkpoint cannot be read.
     """
     found = checkpoints(folder)
-    return restored(read_json(found[-1] / "state.json")) if found else None
+    return restored(read_state(found[-1])) if found else None
 
 
 def load_best(folder: Path, model: nn.Module) -> Best | None:

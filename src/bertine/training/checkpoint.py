@@ -27,6 +27,9 @@ from bertine.training.world import World
 
 _FORMAT = 1
 
+#: What the state has in every checkpoint.
+_STATE = ("step", "tokens", "elapsed", "meter", "best")
+
 
 def _moments(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
@@ -99,8 +102,12 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 
 
 def _best(path: Path) -> Path | None:
-    """The checkpoint of the best evaluation that the one at `path` knows of."""
-    best = read_json(path / "state.json").get("best")
+    """The checkpoint of the best evaluation that the one at `path` knows of; None, too, where it
+    is damaged."""
+    try:
+        best = read_state(path)["best"]
+    except BertineError:
+        return None
     return None if best is None else checkpoint_path(path.parent, best["step"])
 
 
@@ -108,9 +115,14 @@ def _is_whole(path: Path) -> bool:
     return (path / "state.json").is_file()
 
 
+def _candidates(folder: Path) -> list[Path]:
+    """What is in `folder` under the name of a checkpoint: not copies under names of their own."""
+    return sorted(path for path in folder.glob("step-*") if path.name[5:].isdecimal())
+
+
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints in `folder`, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if _is_whole(path))
+    return [path for path in _candidates(folder) if _is_whole(path)]
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -123,9 +135,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Delete what is no whole checkpoint from `folder`, which holds nothing but checkpoints."""
+    """Delete the checkpoints that are not whole from `folder`."""
     remove_leftovers(folder)
-    for path in folder.glob("step-*"):
+    for path in _candidates(folder):
         if not _is_whole(path):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -134,7 +146,13 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise BertineError(f"{path}: damaged checkpoint ({error}); delete its folder") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> BertineError:
+    return BertineError(
+        f"{path}: damaged checkpoint ({why}); delete its folder to go on from the one before"
+    )
 
 
 @torch.no_grad()
@@ -150,7 +168,7 @@ def load_checkpoint(
         BertineError: a file is damaged, or the checkpoint is of another model.
     """
     world = world or World()
-    state: dict[str, Any] = world.alone(lambda: _state(path))
+    state: dict[str, Any] = world.alone(lambda: read_state(path))
     for file, current in (
         ("model.safetensors", _weights(model)),
         ("optimizer.safetensors", _moments(model, optimizer)),
@@ -173,10 +191,24 @@ def load_weights(path: Path, model: nn.Module) -> None:
         tensor.copy_(stored[name])
 
 
-def _state(path: Path) -> dict[str, Any]:
-    state: dict[str, Any] = read_json(path / "state.json")
+def read_state(path: Path) -> dict[str, Any]:
+    """The state that :func:`save_checkpoint` was given for the checkpoint `path`.
+
+    Raises:
+        BertineError: it is damaged, or of another format.
+    """
+    file = path / "state.json"
+    try:
+        state = read_json(file)
+    except BertineError as error:
+        raise _damaged(file, str(error).removeprefix(f"{file}: ")) from error
+    if not isinstance(state, dict):
+        raise _damaged(file, "not a JSON object")
     if state.get("format") != _FORMAT:
         raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
+    missing = next((key for key in _STATE if key not in state), None)
+    if missing is not None:
+        raise _damaged(file, f"{missing} is missing")
     return state
 
 

@@ -232,13 +232,13 @@ def finetune(
     settings |= {name: given[name] for name in _GIVEN_TOO if given[name]}
     if split_seed is not None:
         settings["split_seed"] = split_seed
-    run = Run.open(out, settings, resume, world=world, shard=shard)
-    if run.finished:
-        outcome = found(run, world, save_best=save_best)
-    else:
-        outcome = train(
-            prepared, config, run, settings, save_best=save_best, world=world, shard=shard
-        )
+    with Run.held(out, settings, resume, world=world, shard=shard) as run:
+        if run.finished:
+            outcome = found(run, world, save_best=save_best)
+        else:
+            outcome = train(
+                prepared, config, run, settings, save_best=save_best, world=world, shard=shard
+            )
     return Learner(
         run.model,
         outcome.scores,

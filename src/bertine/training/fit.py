@@ -53,7 +53,7 @@ class FitConfig:
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
             tokens, sequences of like length together; None: by the device. The result is that
-            of the whole batch, whatever the parts.
+            of the whole batch, whatever the parts, but for what dropout draws.
         precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         seed: of dropout.
         log_every: steps between lines of the log.

@@ -1,25 +1,36 @@
-"""Ctrl-C during training: answered between two steps, never within an update of the weights."""
+"""Ctrl-C and SIGTERM during training: answered between two steps, never within an update of the
+weights."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import Any
 
 from bertine import launch
 
+#: The signals, and what handles them where nobody has said otherwise.
+_USUAL: dict[signal.Signals, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+
 
 class Interrupt:
-    """Holds back the first SIGINT until the loop asks for it; a second one interrupts at once.
+    """Holds back the first SIGINT or SIGTERM until the loop asks for it; a second one interrupts
+    at once.
 
     An interruption between the updates of two parameters would leave weights that belong to no
-    step, and a checkpoint of them would not resume exactly. Where SIGINT does not reach (in a
-    thread) or has a handler of somebody else's, nothing is changed.
+    step, and a checkpoint of them would not resume exactly. SIGTERM is what a machine that is
+    taken away sends (a cluster's scheduler, ``docker stop``) some seconds before SIGKILL. Where
+    signals do not reach (in a thread) or have a handler of somebody else's, nothing is changed.
 
     Of several processes each gets the signal more than once (from the terminal, and passed on by
     ``torchrun``, which also sends SIGTERM, and SIGKILL to those that have not ended after 30 s).
-    So there SIGTERM means the same, and a second one nothing new.
+    So there a second one means nothing new.
 
     Attributes:
         requested: whether there was one.
@@ -27,17 +38,14 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.requested = False
-        self._installed = False
+        self._installed: list[signal.Signals] = []
 
     def __enter__(self) -> Interrupt:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):
-            signal.signal(signal.SIGINT, self._handle)
-            if launch.launched():
-                signal.signal(signal.SIGTERM, self._handle)
-            self._installed = True
+        if threading.current_thread() is threading.main_thread():
+            for number, usual in _USUAL.items():
+                if signal.getsignal(number) is usual:
+                    signal.signal(number, self._handle)
+                    self._installed.append(number)
         return self
 
     def __exit__(
@@ -46,10 +54,8 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            if launch.launched():
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in self._installed:
+            signal.signal(number, _USUAL[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested and not launch.launched():

@@ -261,48 +261,48 @@ def pretrain(
         "evaluate_every": every,
         "held_out_tokens": None if held is None else held.num_tokens,
     }
-    run = Run.open(out, settings, resume, world=world, shard=shard)
-    epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
-    say(
-        f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
-        f"tokens in the store, {steps} steps of {batch_size} sequences "
-        f"({epochs} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
-    )
-    if run.finished:
-        world.alone(lambda: run.say_finished(save_best))
+    with Run.held(out, settings, resume, world=world, shard=shard) as run:
+        epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
+        say(
+            f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
+            f"tokens in the store, {steps} steps of {batch_size} sequences "
+            f"({epochs} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
+        )
+        if run.finished:
+            world.alone(lambda: run.say_finished(save_best))
+            return result_of(run, opened, mask_split[2], world)
+        fit(
+            built,
+            chosen,
+            data.batch,
+            config,
+            run,
+            title="pretrain",
+            work=_work(built, data),
+            facts={"unigram_entropy": opened.unigram_entropy},
+            evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
+            evaluate_every=every,
+            choose=None if held is None else Choice("mlm_loss", highest=False),
+            world=world,
+            shard=shard,
+        )
+
+        def save() -> None:
+            if save_best:
+                load_best(run.checkpoints, built)
+            final = last_line(run)
+            if len(phases) > 1 and final["step"] < steps:
+                done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
+                warn(
+                    f"the time was enough for {done:,} of the {planned:,} steps with sequences of "
+                    f"{long_seq_length} tokens; a larger long_share begins them earlier"
+                )
+            facts = {**settings, "final": final}
+            task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
+            save_model(run.model, built, tokenizer, task=task)
+
+        world.alone(save)
         return result_of(run, opened, mask_split[2], world)
-    fit(
-        built,
-        chosen,
-        data.batch,
-        config,
-        run,
-        title="pretrain",
-        work=_work(built, data),
-        facts={"unigram_entropy": opened.unigram_entropy},
-        evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
-        evaluate_every=every,
-        choose=None if held is None else Choice("mlm_loss", highest=False),
-        world=world,
-        shard=shard,
-    )
-
-    def save() -> None:
-        if save_best:
-            load_best(run.checkpoints, built)
-        final = last_line(run)
-        if len(phases) > 1 and final["step"] < steps:
-            done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
-            warn(
-                f"the time was enough for {done:,} of the {planned:,} steps with sequences of "
-                f"{long_seq_length} tokens; a larger long_share begins them earlier"
-            )
-        facts = {**settings, "final": final}
-        task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
-        save_model(run.model, built, tokenizer, task=task)
-
-    world.alone(save)
-    return result_of(run, opened, mask_split[2], world)
 
 
 def _work(model: Model, data: PhasedData) -> Callable[[int], float]:

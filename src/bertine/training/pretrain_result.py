@@ -8,6 +8,7 @@ from typing import Any
 
 from bertine.console import human_count, human_time
 from bertine.data.store import TokenStore
+from bertine.errors import BertineError
 from bertine.modeldir import TASK
 from bertine.reports.diagnosis import Finding
 from bertine.reports.log import pretraining_names, read_log
@@ -100,8 +101,18 @@ def _lines(run: Run) -> list[dict[str, Any]]:
 
 
 def last_line(run: Run) -> dict[str, Any]:
-    """The last line of the log about training."""
-    return [line for line in _lines(run) if "tokens" in line][-1]
+    """The last line of the log about training.
+
+    Raises:
+        BertineError: it has none.
+    """
+    found = [line for line in _lines(run) if "tokens" in line]
+    if not found:
+        raise BertineError(
+            f"{run.folder / 'log.jsonl'}: has no line about training; put it back, or delete the "
+            f"newest folder in {run.checkpoints} and go on from the one before"
+        )
+    return found[-1]
 
 
 def result_of(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import platform
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 
 from bertine.console import say, warn
 from bertine.errors import BertineError
-from bertine.files import write_json
+from bertine.files import lock_folder, os_errors, write_json
 from bertine.modeldir import TASK
 from bertine.reports.run_files import read_begun
 from bertine.taskinfo import TaskInfo
@@ -30,6 +31,9 @@ from bertine.training.world import World
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"
+
+#: Seconds to wait for a process that is ending in the same folder.
+_PATIENCE = 5.0
 
 #: Characters of a setting in a message.
 _SHOWN = 120
@@ -51,7 +55,7 @@ _OWN = frozenset({"data_path", "model_path", "keep_checkpoints", "tensorboard", 
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, opened by :meth:`open`.
+    """A run's folder, opened by :meth:`open` or :meth:`held`.
 
     Attributes:
         folder: the run's folder.
@@ -72,6 +76,37 @@ class Run:
         return self.folder / "model"
 
     @classmethod
+    @contextlib.contextmanager
+    def held(
+        cls,
+        folder: Path | str,
+        settings: dict[str, Any],
+        resume: bool,
+        *,
+        world: World | None = None,
+        shard: bool = False,
+    ) -> Iterator[Run]:
+        """:meth:`open`, and keep all other processes that would train there out of the folder.
+
+        Raises:
+            BertineError: as :meth:`open`; or another process is at it.
+        """
+        with contextlib.ExitStack() as hold:
+            yield cls.open(folder, settings, resume, world=world, shard=shard, hold=hold)
+
+    @classmethod
+    def _hold(cls, folder: Path, resume: bool, hold: contextlib.ExitStack) -> None:
+        cls.check(folder, resume)
+        made = not folder.exists()
+        with os_errors(folder, "writing it"):
+            folder.mkdir(parents=True, exist_ok=True)
+        if made:
+            hold.callback(_remove_if_empty, folder)
+        busy = "another process is training there; wait until it ends, or end it"
+        # Those that made batches for a killed process end a moment after it.
+        hold.enter_context(lock_folder(folder, busy, patience=_PATIENCE))
+
+    @classmethod
     def open(
         cls,
         folder: Path | str,
@@ -80,6 +115,7 @@ class Run:
         *,
         world: World | None = None,
         shard: bool = False,
+        hold: contextlib.ExitStack | None = None,
     ) -> Run:
         """Start a run in `folder`, or find where it stopped.
 
@@ -90,6 +126,7 @@ class Run:
             world: the processes of the run, which all call this; the first one alone looks into
                 the folder. A run may be gone on with by another number of them.
             shard: whether they divide the weights.
+            hold: gets what keeps other processes out of the folder; None: nothing does.
 
         Raises:
             BertineError: a run is there and `resume` is False; or it was made with other
@@ -102,6 +139,8 @@ class Run:
         processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
 
         def look() -> tuple[str | None, bool]:
+            if hold is not None:
+                cls._hold(Path(folder), resume, hold)
             return cls._open(Path(folder), settings, resume, _environment() | processes)
 
         checkpoint, finished = world.alone(look)
@@ -193,8 +232,12 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
         for name in ("checkpoints", "tensorboard"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        with contextlib.suppress(OSError):  # holds something else
-            self.folder.rmdir()
+        _remove_if_empty(self.folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # holds something
+        folder.rmdir()
 
 
 def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
