@@ -211,7 +211,7 @@ def test_tensorboard_by_option(store: Path, model: Path, tmp_path: Path) -> None
 
 
 def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with Display.open("pretrain", 3) as display:
+    with Display("pretrain", 3) as display:
         facts = facts_of({"mlm_loss": 2.5, "unigram_entropy": 3.25, "nsp_accuracy": 0.5})
         display.update(1)
         display.update(2, facts)
@@ -233,7 +233,7 @@ def test_the_time_left_counts_the_work_and_the_time_that_is_given(
         longer, since memory is taken and products are compiled."""
         nonlocal now
         now = 1000.0
-        with Display.open("train", 10, 0, lambda done: done + 4 * (done == 10), latest) as display:
+        with Display("train", 10, 0, lambda done: done + 4 * (done == 10), latest) as display:
             for step in range(1, 10):
                 now += 60.0 if step == 1 else 11.0
                 display.update(step, {"loss": "1.0"})

@@ -73,12 +73,11 @@ class PhasedData:
 
     def warnings(self) -> list[str]:
         """What a person should know before the run begins; empty when all is well."""
-        ends = [*self.starts[1:], self.steps]
         without = [
             f"of {self.steps} steps none is left for sequences of {phase.max_seq_length} tokens; "
             "give them a larger share, or the run more steps"
-            for phase, start, end in zip(self.phases, self.starts, ends, strict=True)
-            if start == end
+            for phase, count in zip(self.phases, self.counts(self.steps), strict=True)
+            if count == 0
         ]
         found = [line for phase in self.phases for line in phase.warnings()]
         return list(dict.fromkeys(without + found))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Self
 
 from bertine.console import console, human_count, human_time, progress, say
 
@@ -13,12 +13,13 @@ _LINE_EVERY = 10.0
 
 
 class Display:
-    """Shows where a run is. Use as ``with Display.open(...) as display``.
+    """Shows where a run is. Use as ``with Display(...) as display``.
 
     Args:
         title: of the run.
         steps, done: of the whole run, and before this process began.
-        work: how much of it the first so many steps are, in any unit; None: all steps are alike.
+        work: how much of it the first so many steps are, in any unit; not given, all
+            steps are alike.
         latest: the time of :func:`time.monotonic` when it ends, if its steps have not before.
     """
 
@@ -38,23 +39,14 @@ class Display:
         if self._bar is not None:
             self._task = self._bar.add_task(title, total=steps, completed=done)
 
-    @classmethod
-    @contextmanager
-    def open(
-        cls,
-        title: str,
-        steps: int,
-        done: int = 0,
-        work: Callable[[int], float] = float,
-        latest: float = float("inf"),
-    ) -> Iterator[Display]:
-        """A display that is live within the ``with``; arguments as of the class."""
-        display = cls(title, steps, done, work, latest)
-        if display._bar is None:
-            yield display
-        else:
-            with display._bar:
-                yield display
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
     def update(self, step: int, facts: dict[str, str] | None = None) -> None:
         """`step` steps are done; `facts` (name → text) replace the ones shown before."""

@@ -279,7 +279,7 @@ def fit(
         stepper.training(),
         Interrupt() as interrupt,
         batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
-        Display.open(title, config.steps, start, work, latest) as display,
+        Display(title, config.steps, start, work, latest) as display,
     ):
         if start:
             display.note(f"resumed from {run.checkpoint}")

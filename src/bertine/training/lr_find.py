@@ -166,7 +166,7 @@ def _climb(
     optimizer = optimizer_for(model, config)
     began = time.monotonic()
     model.train()
-    with stepper.training(), Display.open("lr-find", len(rates)) as display:
+    with stepper.training(), Display("lr-find", len(rates)) as display:
         for step, rate in enumerate(rates):
             batch = prepared.batches.batch(step)
             check_batch(batch, model.config)
