@@ -19,10 +19,11 @@ from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.commands.arguments import Switch, real, whole
 from bertine.commands.finetune import TASK_NAMES
-from bertine.commands.pretrain import OBJECTIVE_NAMES
+from bertine.commands.pretrain import INITIALIZATION_NAMES, OBJECTIVE_NAMES
 from bertine.errors import BertineError
 from bertine.objectives import OBJECTIVES
 from bertine.tasks import DATA_SETS, TASKS
+from bertine.training.starting import INITIALIZATIONS
 from cli_calls import ENOUGH, VERBS, error_line
 
 BERTINE = [sys.executable, "-m", "bertine"]
@@ -122,6 +123,7 @@ def test_what_was_resolved_is_shown_on_stderr(
 def test_every_task_can_be_asked_for() -> None:
     assert set(TASK_NAMES) == {*TASKS, *DATA_SETS}
     assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
+    assert INITIALIZATION_NAMES == INITIALIZATIONS
 
 
 def test_predict_takes_the_names_of_squads_tools() -> None:

@@ -72,6 +72,33 @@ def test_the_objective_and_the_format_must_fit(store: Path, model: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path: Path) -> None:
+    """On this toy language, too, neighbours are known sooner than from random heads alone; and
+    the run, which remembers its beginning, goes on with that and no other."""
+    sizes = tmp_path / "config.json"
+    sizes.write_text(
+        json.dumps({"model_type": "bert", **toys.config().to_dict()}), encoding="utf-8"
+    )
+    settings: dict[str, Any] = {**FEW, "steps": 60, "batch_size": 16, "learning_rate": 3e-3}
+    loss = {}
+    for kind in ("normal", "mimetic"):
+        found = [
+            pretrain(
+                store,
+                model=sizes,
+                out=tmp_path / f"{kind}-{seed}",
+                initialization=kind,
+                seed=seed,
+                **settings,
+            ).final["mlm_loss"]
+            for seed in range(3)
+        ]
+        loss[kind] = sum(found)
+    assert loss["mimetic"] < loss["normal"]
+    with pytest.raises(BertineError, match="initialization = 'mimetic'"):
+        pretrain(store, model=sizes, out=tmp_path / "mimetic-0", resume=True, **settings)
+
+
 def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path) -> None:
     settings = {**FEW, "steps": 20, "log_every": 1, "max_seq_length": 16}
     run = tmp_path / "run"
@@ -169,6 +196,8 @@ def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
         ({"hours": 1.0}, "one of --steps, --tokens and --hours"),
         ({"steps": None, "hours": 0.0}, "hours is 0"),
         ({"objective": "clm"}, "must be one of mlm-nsp, mlm"),
+        ({"initialization": "xavier"}, "must be one of normal, mimetic"),
+        ({"initialization": "mimetic"}, "has weights already"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(

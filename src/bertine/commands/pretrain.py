@@ -10,8 +10,10 @@ from bertine.commands.command import Command
 from bertine.commands.inspect import INPUT_FORMAT_NAMES, MASKING_NAMES
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 
-#: The names in `bertine.objectives`, which imports PyTorch; a test holds them equal.
+#: The names in `bertine.objectives` and `bertine.training.starting`, which import PyTorch; a test
+#: holds them equal.
 OBJECTIVE_NAMES = ("mlm-nsp", "mlm")
+INITIALIZATION_NAMES = ("normal", "mimetic")
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -66,6 +68,13 @@ def _add_objective_arguments(parser: Parser) -> None:
         type=share,
         default=(0.8, 0.1, 0.1),
         help="of the predicted tokens, the shares masked, replaced at random, kept",
+    )
+    group.add_argument(
+        "--initialization",
+        choices=INITIALIZATION_NAMES,
+        default="normal",
+        help="of new weights: all random, or with heads that look at neighbours and at like tokens "
+        "from the first step on, which learns sooner",
     )
     group.add_argument("--whole-word-mask", action=Switch, help="choose whole words for prediction")
     group.add_argument(

@@ -75,6 +75,7 @@ def pretrain(
     max_grad_norm: float = 1.0,
     max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
+    initialization: str = "normal",
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
     workers: int | None = None,
@@ -131,6 +132,9 @@ def pretrain(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the
             same result in less memory; None: by the device.
         dropout: on hidden states and attention, in place of the model's own rate.
+        initialization: of new weights: "normal", as published, or "mimetic", with heads that look
+            at neighbours and at tokens like their own from the first step on, which saves the
+            time until they find them (:mod:`bertine.models.mimetic`).
         held_out: a store of other text, made with the same tokenizer; evaluated along the way.
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
             (``samples.jsonl``); None: twenty in a run.
@@ -200,7 +204,7 @@ def pretrain(
         for length in lengths
     ]
     held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
-    built = starting_model(model, chosen, opened, tokenizer, dropout, seed)
+    built = starting_model(model, chosen, opened, tokenizer, dropout, seed, initialization)
     positions = built.config.max_position_embeddings
     for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
         if length > positions:
@@ -254,6 +258,7 @@ def pretrain(
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
+        **({} if initialization == "normal" else {"initialization": initialization}),
         "weights_fingerprint": weights_fingerprint,
         "device": where.type,
         "architecture": built.config.to_dict(),

@@ -11,6 +11,7 @@ from bertine.errors import BertineError
 from bertine.interop.bert_hf_config import read_config
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import BertConfig
+from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.objectives.mlm import Mlm
@@ -18,6 +19,10 @@ from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.extend import extend_vocabulary, extends
+
+#: How new weights begin: all random, as published, or with heads that look where trained ones do
+#: (:mod:`bertine.models.mimetic`).
+INITIALIZATIONS = ("normal", "mimetic")
 
 
 def _architecture(model: Path | str) -> BertConfig:
@@ -40,6 +45,7 @@ def starting_model(
     tokenizer: Tokenizer,
     dropout: float | None,
     seed: int,
+    initialization: str = "normal",
 ) -> Model:
     """New weights for a preset or a configuration file, or a model directory's.
 
@@ -48,11 +54,22 @@ def starting_model(
         store: for the message; its `tokenizer` must be the model's, or an extension of it.
         dropout: on hidden states and attention, in place of the model's own rates.
         seed: of the new weights.
+        initialization: of new weights, one of `INITIALIZATIONS`.
 
     Raises:
-        BertineError: no such preset, file or folder; another vocabulary.
+        BertineError: no such preset, file or folder; another vocabulary; an initialization that is
+            not known, or is for new weights and these are not.
     """
+    if initialization not in INITIALIZATIONS:
+        raise BertineError(
+            f"initialization is {initialization!r}, but must be one of {', '.join(INITIALIZATIONS)}"
+        )
     if str(model) not in PRESETS and Path(model).is_dir():
+        if initialization != "normal":
+            raise BertineError(
+                f"{model}: has weights already; initialization {initialization} is for new ones, "
+                "of a preset or a configuration file"
+            )
         config = load_config(model, dropout=dropout)
         loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
         for line in loaded.report.lines():
@@ -80,4 +97,7 @@ def starting_model(
             )
         with seeded(seed, "initial weights"):
             built = Model(config, objective.heads(config))
+        if initialization == "mimetic":
+            with seeded(seed, "mimetic weights"):
+                mimic_trained_attention(built.backbone)
     return built

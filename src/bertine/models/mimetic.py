@@ -1,0 +1,88 @@
+"""Initial weights with which attention looks, from the first step on, where trained heads do.
+
+With weights that are random alone, every token looks at all others alike, and the loss stays for
+long at what the frequencies of the pieces give, until heads have found neighbours. Trained models
+have in common that products of query and key weights are near a multiple of the identity, and
+that positions are like waves; given to a model as it begins, both are worth much where there is
+little time (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"). Some
+heads of trained encoders look at the token before or after (Clark et al. 2019, "What Does BERT Look
+At?", section 3.1); in the lowest layer two do from the beginning here.
+
+Shape legend: H hidden size, D size of a head, P positions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bertine.models.bert import BertBackbone
+from bertine.models.layers import EncoderLayer
+
+#: How alike key and query weights are, the correlation of their elements.
+_ALIKE = 0.7
+#: The score that a token begins with for one like itself, before the softmax.
+_SCORE = 5.2
+#: The waves of the positions are from one to about this many times as long as the shortest, which
+#: is 2 pi tokens.
+_LONGEST = 16.0
+#: Where the first heads of the lowest layer look.
+_OFFSETS = (-1, 1)
+
+
+class _Waves:
+    """Sines and cosines of positions, spread over all H dimensions by a random rotation."""
+
+    def __init__(self, size: int) -> None:
+        self.size, count = size, size // 2
+        self.rates = _LONGEST ** -(torch.arange(count) / max(1, count))
+        self.rotation = torch.linalg.qr(torch.randn(size, size)).Q
+
+    def at(self, positions: Tensor) -> Tensor:
+        """positions [P]. Returns [P, H]; the squares of a row add up to H, or to H - 1."""
+        angles = positions[:, None] * self.rates
+        waves = torch.zeros(len(positions), self.size)
+        waves[:, : 2 * len(self.rates)] = torch.cat([angles.sin(), angles.cos()], 1)
+        return math.sqrt(2) * waves @ self.rotation
+
+    def shift(self, by: float) -> Tensor:
+        """[H, H]: what ``at(t)`` is multiplied by to be ``at(t + by)``."""
+        count = len(self.rates)
+        sines, cosines = torch.diag((by * self.rates).sin()), torch.diag((by * self.rates).cos())
+        turn = torch.eye(self.size)
+        turn[:count, :count], turn[:count, count : 2 * count] = cosines, -sines
+        turn[count : 2 * count, :count], turn[count : 2 * count, count : 2 * count] = sines, cosines
+        return self.rotation.T @ turn @ self.rotation
+
+
+@torch.no_grad()
+def mimic_trained_attention(backbone: BertBackbone) -> None:
+    """Replace the position embeddings and the query and key weights of a new `backbone`, drawing
+    from PyTorch's generator; all else stays as it was initialized."""
+    config = backbone.config
+    waves = _Waves(config.hidden_size)
+    table = backbone.embeddings.position_embeddings.weight
+    # As large as the other embeddings in the sum.
+    table.copy_(waves.at(torch.arange(len(table))) * config.initializer_range)
+    for depth, layer in enumerate(backbone.layers):
+        assert isinstance(layer, EncoderLayer)
+        shifts = [waves.shift(-by) for by in _OFFSETS] if depth == 0 else []
+        _look_alike(layer.attention.qkv.weight, config.head_size, shifts)
+
+
+def _look_alike(qkv: Tensor, head_size: int, shifts: list[Tensor]) -> None:
+    """Make each token look at those like itself; the head of a shift [H, H], at those whose
+    positions come to be like its own by it. `qkv` is [3H, H]."""
+    size = qkv.shape[1]
+    # The score of x for itself is D times the square of this, the squared norm of x, which is H
+    # after the layer norm, and the correlation; attention divides it by the root of D.
+    scale = math.sqrt(_SCORE / (math.sqrt(head_size) * size * _ALIKE))
+    queries, noise = scale * torch.randn(size, size), scale * torch.randn(size, size)
+    alike = queries.clone()
+    for head, shift in enumerate(shifts[: size // head_size]):
+        own = slice(head * head_size, (head + 1) * head_size)
+        alike[own] = queries[own] @ shift.T
+    qkv[:size] = queries
+    qkv[size : 2 * size] = _ALIKE * alike + math.sqrt(1 - _ALIKE**2) * noise
