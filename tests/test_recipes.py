@@ -68,7 +68,6 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     for stage in (
         "vocabulary",
         "preparation",
-        "running-text",
         "sentence-pairs",
         "segment-pairs",
         "RTE, random weights, seed 0",
@@ -86,7 +85,6 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
     assert list(seconds) == [
         "vocabulary",
         "preparation",
-        "running-text",
         "sentence-pairs",
         "segment-pairs",
     ]
@@ -162,7 +160,7 @@ def test_the_clock_counts_what_was_interrupted(
     assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
-    clock.stage("running-text", lambda: work(30.0))
+    clock.stage("sentence-pairs", lambda: work(30.0))
     assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
 
 
