@@ -92,4 +92,4 @@ def test_only_positions_queries_and_keys_are_replaced() -> None:
         values = slice(2 * 128, None)
         assert before.attention.qkv.weight[values].equal(after.attention.qkv.weight[values])
     positions = model.backbone.embeddings.position_embeddings.weight
-    assert positions.square().mean().sqrt() == pytest.approx(0.02, rel=1e-3)
+    assert float(positions.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
