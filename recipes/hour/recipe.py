@@ -22,10 +22,10 @@ class GlueRun:
 
 #: What the model is judged by: the mean of these, times 100.
 TASKS = (
-    GlueRun("CoLA", "matthews", 3),
-    GlueRun("SST-2", "accuracy", 1),
+    GlueRun("CoLA", "matthews", 10),
+    GlueRun("SST-2", "accuracy", 3),
     GlueRun("MRPC", "f1", 3),
-    GlueRun("STS-B", "spearman", 3),
+    GlueRun("STS-B", "spearman", 10),
     GlueRun("RTE", "accuracy", 3),
 )
 

@@ -91,5 +91,5 @@ def test_only_positions_queries_and_keys_are_replaced() -> None:
     for before, after in zip(plain.backbone.layers, model.backbone.layers, strict=True):
         values = slice(2 * 128, None)
         assert before.attention.qkv.weight[values].equal(after.attention.qkv.weight[values])
-    positions = model.backbone.embeddings.position_embeddings.weight
+    positions = model.backbone.embeddings.position_embeddings.weight.detach()
     assert float(positions.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
