@@ -59,7 +59,7 @@ _ALL: dict[str, Any] = {
 #: long segments, for the positions that sentences do not reach. With weights that are random alone
 #: a model does not come to know words from pairs, half of them of two documents, in 11 million
 #: tokens, and running text had to come first; with heads that begin near those of trained models
-#: it does in 3 million.
+#: it does in 2 million.
 PHASES = (
     Phase(
         "sentence-pairs",
