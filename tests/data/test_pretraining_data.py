@@ -194,6 +194,15 @@ def test_a_limit_that_binds_and_lone_sentences_are_warned_of(data):
     assert "one sentence only" in data([[20]] * 5).warnings()[0]
 
 
+def test_options_that_do_nothing_are_warned_of(data):
+    idle = data(input_format="sentence-pair", short_seq_prob=0.2, dupe_factor=5).warnings()
+    assert [line.split(" does nothing")[0] for line in idle] == [
+        "short_seq_prob 0.2",
+        "dupe_factor 5",
+    ]
+    assert data(short_seq_prob=0.2, masking="static", dupe_factor=5).warnings() == []
+
+
 def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
     words = data(whole_word_mask=True, max_seq_length=64)
     assert words.warnings() == []

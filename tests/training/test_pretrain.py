@@ -95,7 +95,7 @@ def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path
         ]
         loss[kind] = sum(found)
     assert loss["mimetic"] < loss["normal"]
-    with pytest.raises(BertineError, match="initialization = 'mimetic'"):
+    with pytest.raises(BertineError, match="initialization = 'mimetic', not 'normal'"):
         pretrain(store, model=sizes, out=tmp_path / "mimetic-0", resume=True, **settings)
 
 
@@ -162,8 +162,10 @@ def test_one_document_is_scored_in_the_format_that_a_model_was_trained_on(
 def test_what_will_make_a_run_worthless_is_said_at_the_start(
     store: Path, held: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretrain(store, model=model, out=tmp_path / "run", warmup_steps=100, held_out=store, **FEW)
+    settings = {**FEW, "warmup_steps": 100, "held_out": store, "long_share": 0.3}
+    pretrain(store, model=model, out=tmp_path / "run", **settings)
     said = capsys.readouterr().err
+    assert "long_share 0.3 does nothing" in said
     assert "rises for 100 of 8 steps, so it never comes" in said
     assert f"{store}: the text held out is the text trained on" in said
     pretrain(store, model=model, out=tmp_path / "fine", warmup_steps=1, held_out=held, **FEW)

@@ -162,6 +162,18 @@ def test_a_damaged_checkpoint_is_named(store: Path, tmp_path: Path) -> None:
     assert_same(train(store, run), train(store, tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_flipped_bit_is_noticed(store: Path, tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    train(store, run)
+    file = run / "checkpoints" / "step-00000009" / name
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(BertineError, match=rf"step-00000009/{name}: damaged.*checksum"):
+        train(store, run)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1, "step": 9}'])
 def test_a_damaged_state_is_named(store: Path, tmp_path: Path, text: str) -> None:
     run = tmp_path / "run"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Whether a sequence is masked anew at every step, or in a number of ways and these again.
 MASKINGS = ("dynamic", "static")
+#: What applies to segment pairs and to static masking alone, where nobody says otherwise.
+_SHORT_SEQ_PROB, _DUPE_FACTOR = 0.1, 10
 #: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
 _PROBES = 256
 
@@ -79,11 +81,11 @@ class PretrainingData:
         masked_lm_prob: float = 0.15,
         max_predictions_per_seq: int | None = 20,
         mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
-        short_seq_prob: float = 0.1,
+        short_seq_prob: float = _SHORT_SEQ_PROB,
         input_format: str = "segment-pair",
         whole_word_mask: bool = False,
         masking: str = "dynamic",
-        dupe_factor: int = 10,
+        dupe_factor: int = _DUPE_FACTOR,
     ) -> None:
         if batch_size < 1:
             raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
@@ -106,6 +108,17 @@ class PretrainingData:
         self.short_seq_prob = short_seq_prob if input_format == "segment-pair" else None
         self.masking = masking
         self.dupe_factor = dupe_factor if masking == "static" else None
+        self._idle: list[str] = []  # what was given and does nothing
+        if self.short_seq_prob is None and short_seq_prob != _SHORT_SEQ_PROB:
+            self._idle.append(
+                f"short_seq_prob {short_seq_prob:g} does nothing: only segment pairs are made "
+                f"shorter at random, and the format is {input_format}"
+            )
+        if self.dupe_factor is None and dupe_factor != _DUPE_FACTOR:
+            self._idle.append(
+                f"dupe_factor {dupe_factor} does nothing: dynamic masking masks anew at every "
+                "step; --masking static has copies"
+            )
         self.whole_word_mask = whole_word_mask
         self.batch_size = batch_size
         self.max_seq_length = max_seq_length
@@ -282,7 +295,7 @@ class PretrainingData:
 
     def warnings(self) -> list[str]:
         """What a person should know before the run begins; empty when all is well."""
-        found = []
+        found = list(self._idle)
         full = round(self.masked_lm_prob * self.max_seq_length)
         limit = self.max_predictions_per_seq
         if limit is not None and full > limit:

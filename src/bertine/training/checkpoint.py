@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _FORMAT = 1
 
 #: What the state has in every checkpoint.
 _STATE = ("step", "tokens", "elapsed", "meter", "best")
+
+_WEIGHTS, _MOMENTS = "model.safetensors", "optimizer.safetensors"
 
 
 def _moments(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
@@ -79,11 +82,13 @@ def _write(
     if _is_whole(path):
         return
     with atomic_dir(path) as temporary:
-        save_file(weights, temporary / "model.safetensors")
-        save_file(moments, temporary / "optimizer.safetensors")
+        save_file(weights, temporary / _WEIGHTS)
+        save_file(moments, temporary / _MOMENTS)
+        sums = {name: _checksum(temporary / name) for name in (_WEIGHTS, _MOMENTS)}
         # Last and inside the same folder: its absence would tell of a cut even without rename.
         (temporary / "state.json").write_text(
-            json.dumps({"format": _FORMAT, **state}, indent=2) + "\n", encoding="utf-8"
+            json.dumps({"format": _FORMAT, **state, "crc32": sums}, indent=2) + "\n",
+            encoding="utf-8",
         )
     found = checkpoints(folder)
     wanted = {_best(kept) for kept in found[-keep:]}
@@ -142,8 +147,19 @@ def remove_torn(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _checksum(file: Path) -> int:
+    """CRC-32 of `file`. A disk that flips a bit of a weight leaves a file that loads."""
+    value = 0
+    with open(file, "rb") as handle:
+        while block := handle.read(1 << 20):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def _read(path: Path, checksum: int | None) -> dict[str, Tensor]:
     try:
+        if checksum not in (None, _checksum(path)):
+            raise _damaged(path, "its checksum differs")
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from error
@@ -169,12 +185,9 @@ def load_checkpoint(
     """
     world = world or World()
     state: dict[str, Any] = world.alone(lambda: read_state(path))
-    for file, current in (
-        ("model.safetensors", _weights(model)),
-        ("optimizer.safetensors", _moments(model, optimizer)),
-    ):
+    for file, current in ((_WEIGHTS, _weights(model)), (_MOMENTS, _moments(model, optimizer))):
         stored: dict[str, Tensor] = {}
-        world.alone(functools.partial(_read_into, stored, path / file, current))
+        world.alone(functools.partial(_read_into, stored, path / file, current, _sum(state, file)))
         for name, tensor in current.items():
             put(tensor, stored.get(name), world)
     return state
@@ -186,7 +199,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     :func:`load_checkpoint` does."""
     stored: dict[str, Tensor] = {}
     weights = _weights(model)
-    _read_into(stored, path / "model.safetensors", weights)
+    _read_into(stored, path / _WEIGHTS, weights, _sum(read_state(path), _WEIGHTS))
     for name, tensor in weights.items():
         tensor.copy_(stored[name])
 
@@ -212,9 +225,17 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def _read_into(stored: dict[str, Tensor], file: Path, current: dict[str, Tensor]) -> None:
+def _sum(state: dict[str, Any], file: str) -> int | None:
+    """The checksum of `file` by the state; None in checkpoints of before there were any."""
+    value: int | None = state.get("crc32", {}).get(file)
+    return value
+
+
+def _read_into(
+    stored: dict[str, Tensor], file: Path, current: dict[str, Tensor], checksum: int | None
+) -> None:
     """Fill `stored` with the tensors of `file`, which must be those of `current`."""
-    stored.update(_read(file))
+    stored.update(_read(file, checksum))
     if stored.keys() != current.keys():
         name = sorted(stored.keys() ^ current.keys())[0]
         raise BertineError(f"{file}: is of another model (differs in {name})")

@@ -38,6 +38,8 @@ from bertine.training.speed import seconds_per_step
 from bertine.training.starting import starting_model
 from bertine.training.world import World, join, together
 
+#: Of the paper's steps, those with long sequences.
+_LONG_SHARE = 0.1
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
 
@@ -56,7 +58,7 @@ def pretrain(
     batch_size: int = 32,
     max_seq_length: int = 128,
     long_seq_length: int | None = None,
-    long_share: float = 0.1,
+    long_share: float = _LONG_SHARE,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
     mask_split: Sequence[float] = (0.8, 0.1, 0.1),
@@ -177,6 +179,11 @@ def pretrain(
         raise BertineError(f"hours is {hours:g}, but must be above 0")
     if not 0.0 < long_share < 1.0:
         raise BertineError(f"long_share is {long_share:g}, but must be between 0 and 1")
+    if long_seq_length is None and long_share != _LONG_SHARE:
+        warn(
+            f"long_share {long_share:g} does nothing without a second phase; --long-seq-length "
+            "gives its length"
+        )
     if save_best and held_out is None:
         raise BertineError("save_best needs text to tell what is best; give it with --held-out")
     opened = TokenStore.open(store)
@@ -258,7 +265,7 @@ def pretrain(
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
-        **({} if initialization == "normal" else {"initialization": initialization}),
+        "initialization": initialization,
         "weights_fingerprint": weights_fingerprint,
         "device": where.type,
         "architecture": built.config.to_dict(),
