@@ -14,6 +14,7 @@ Shape legend: H hidden size, D size of a head, P positions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +22,8 @@ from torch import Tensor
 from bertine.models.bert import BertBackbone
 from bertine.models.layers import EncoderLayer
 
-#: How alike key and query weights are, the correlation of their elements.
+#: How alike key and query weights are, the correlation of their elements; set by hand, as is the
+#: score, and not searched for.
 _ALIKE = 0.7
 #: The score that a token begins with for one like itself, before the softmax.
 _SCORE = 5.2
@@ -33,28 +35,35 @@ _OFFSETS = (-1, 1)
 
 
 class _Waves:
-    """Sines and cosines of positions, spread over all H dimensions by a random rotation."""
+    """Sines and cosines of positions, each in a dimension that is drawn, with a sign that is drawn
+    so that the dimensions have no mean. There are no matrix products in this: their last bits
+    depend on the machine, and initial weights should not."""
 
     def __init__(self, size: int) -> None:
         self.size, count = size, size // 2
-        self.rates = _LONGEST ** -(torch.arange(count) / max(1, count))
-        self.rotation = torch.linalg.qr(torch.randn(size, size)).Q
+        # In double precision, so that functions that round otherwise give the same floats.
+        self.rates = _LONGEST ** -(torch.arange(count, dtype=torch.float64) / max(1, count))
+        drawn = torch.randperm(size)
+        self.sines, self.cosines = drawn[:count], drawn[count : 2 * count]
+        self.signs = 1.0 - 2.0 * torch.randint(2, (size,))
 
     def at(self, positions: Tensor) -> Tensor:
         """positions [P]. Returns [P, H]; the squares of a row add up to H, or to H - 1."""
         angles = positions[:, None] * self.rates
-        waves = torch.zeros(len(positions), self.size)
-        waves[:, : 2 * len(self.rates)] = torch.cat([angles.sin(), angles.cos()], 1)
-        return math.sqrt(2) * waves @ self.rotation
+        waves = torch.zeros(len(positions), self.size, dtype=torch.float64)
+        waves[:, self.sines], waves[:, self.cosines] = angles.sin(), angles.cos()
+        return (math.sqrt(2) * waves * self.signs).float()
 
-    def shift(self, by: float) -> Tensor:
-        """[H, H]: what ``at(t)`` is multiplied by to be ``at(t + by)``."""
-        count = len(self.rates)
-        sines, cosines = torch.diag((by * self.rates).sin()), torch.diag((by * self.rates).cos())
-        turn = torch.eye(self.size)
-        turn[:count, :count], turn[:count, count : 2 * count] = cosines, -sines
-        turn[count : 2 * count, :count], turn[count : 2 * count, count : 2 * count] = sines, cosines
-        return self.rotation.T @ turn @ self.rotation
+    def shifted(self, rows: Tensor, by: float) -> Tensor:
+        """rows [N, H]. Returns [N, H], whose products with ``at(t)`` are those of `rows` with
+        ``at(t + by)``."""
+        sine, cosine = (by * self.rates).sin().float(), (by * self.rates).cos().float()
+        sine = sine * self.signs[self.sines] * self.signs[self.cosines]
+        of_sines, of_cosines = rows[:, self.sines], rows[:, self.cosines]
+        turned = rows.clone()
+        turned[:, self.sines] = of_sines * cosine - of_cosines * sine
+        turned[:, self.cosines] = of_cosines * cosine + of_sines * sine
+        return turned
 
 
 @torch.no_grad()
@@ -64,25 +73,26 @@ def mimic_trained_attention(backbone: BertBackbone) -> None:
     config = backbone.config
     waves = _Waves(config.hidden_size)
     table = backbone.embeddings.position_embeddings.weight
-    # As large as the other embeddings in the sum.
+    # About as large as the other embeddings in the sum.
     table.copy_(waves.at(torch.arange(len(table))) * config.initializer_range)
     for depth, layer in enumerate(backbone.layers):
         assert isinstance(layer, EncoderLayer)
-        shifts = [waves.shift(-by) for by in _OFFSETS] if depth == 0 else []
-        _look_alike(layer.attention.qkv.weight, config.head_size, shifts)
+        _look_alike(
+            layer.attention.qkv.weight, config.head_size, waves, _OFFSETS if depth == 0 else ()
+        )
 
 
-def _look_alike(qkv: Tensor, head_size: int, shifts: list[Tensor]) -> None:
-    """Make each token look at those like itself; the head of a shift [H, H], at those whose
-    positions come to be like its own by it. `qkv` is [3H, H]."""
+def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[int]) -> None:
+    """Make each token look at those like itself; the head of an offset, at those like itself and
+    so many places on. `qkv` is [3H, H]."""
     size = qkv.shape[1]
     # The score of x for itself is D times the square of this, the squared norm of x, which is H
     # after the layer norm, and the correlation; attention divides it by the root of D.
     scale = math.sqrt(_SCORE / (math.sqrt(head_size) * size * _ALIKE))
     queries, noise = scale * torch.randn(size, size), scale * torch.randn(size, size)
     alike = queries.clone()
-    for head, shift in enumerate(shifts[: size // head_size]):
+    for head, offset in enumerate(offsets[: size // head_size]):
         own = slice(head * head_size, (head + 1) * head_size)
-        alike[own] = queries[own] @ shift.T
+        alike[own] = waves.shifted(queries[own], -offset)
     qkv[:size] = queries
     qkv[size : 2 * size] = _ALIKE * alike + math.sqrt(1 - _ALIKE**2) * noise
