@@ -120,6 +120,14 @@ def test_a_missing_checkpoint_is_named(store: Path, tmp_path: Path) -> None:
         load_best(folder, toys.pretraining_model())
 
 
+def test_a_damaged_checkpoint_of_the_best_has_its_own_advice(store: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "step-00000006" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(BertineError, match=r"step-00000006.*checksum.*without --save-best"):
+        load_best(folder, toys.pretraining_model())
+
+
 def test_pretrain_writes_the_best_where_asked(store: Path, model: Path, tmp_path: Path) -> None:
     # Ever faster, until it diverges: it is not best at the end.
     given: dict[str, Any] = {"model": model, "steps": 12, "max_seq_length": 32, "batch_size": 4}

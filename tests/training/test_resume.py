@@ -174,7 +174,18 @@ def test_a_flipped_bit_is_noticed(store: Path, tmp_path: Path, name: str) -> Non
         train(store, run)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 1, "step": 9}'])
+def test_a_changed_digit_of_the_state_is_noticed(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(store, run)
+    file = run / "checkpoints" / "step-00000009" / "state.json"
+    text = file.read_text()
+    assert '"step": 9,' in text
+    file.write_text(text.replace('"step": 9,', '"step": 8,'))
+    with pytest.raises(BertineError, match=r"step-00000009/state.json: damaged.*checksum"):
+        train(store, run)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "step": 9}'])
 def test_a_damaged_state_is_named(store: Path, tmp_path: Path, text: str) -> None:
     run = tmp_path / "run"
     train(store, run)
@@ -245,7 +256,9 @@ def test_a_run_resumed_when_its_time_is_up_has_an_end(store: Path, tmp_path: Pat
     file = run / "checkpoints" / "step-00000003" / "state.json"
     state = json.loads(file.read_text())
     # An evaluation, say, took the rest of the time.
-    file.write_text(json.dumps({**state, "used": 2e6}))
+    state["used"] = 2e6
+    state["crc32_of_this"] = checkpoint_module._checksum_of(state)
+    file.write_text(json.dumps(state))
     ended = train(store, run, **given)
     (last,) = toys.log(run)
     assert (last["step"], last["learning_rate"]) == (4, 0.0)

@@ -17,7 +17,13 @@ from typing import Any
 from torch import nn
 
 from bertine.errors import BertineError
-from bertine.training.checkpoint import checkpoint_path, checkpoints, load_weights, read_state
+from bertine.training.checkpoint import (
+    DamagedCheckpoint,
+    checkpoint_path,
+    checkpoints,
+    load_weights,
+    read_state,
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,13 @@ def load_best(folder: Path, model: nn.Module) -> Best | None:
     best = recorded_best(folder)
     if best is not None:
         path = checkpoint_path(folder, best.step)
+        advice = "put it back, or resume the run without --save-best"
         if path not in checkpoints(folder):
             raise BertineError(
-                f"{path}: the checkpoint of the best evaluation is missing; put it back, or "
-                "resume the run without --save-best"
+                f"{path}: the checkpoint of the best evaluation is missing; {advice}"
             )
-        load_weights(path, model)
+        try:
+            load_weights(path, model)
+        except DamagedCheckpoint as error:  # those before it are of no use here
+            raise BertineError(f"{error.what}; {advice}") from error
     return best

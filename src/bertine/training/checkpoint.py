@@ -26,10 +26,10 @@ from bertine.training.optim import AdamW
 from bertine.training.sharding import gathered, put
 from bertine.training.world import World
 
-_FORMAT = 1
+_FORMAT = 2
 
 #: What the state has in every checkpoint.
-_STATE = ("step", "tokens", "elapsed", "meter", "best")
+_STATE = ("step", "tokens", "elapsed", "meter", "best", "crc32", "crc32_of_this")
 
 _WEIGHTS, _MOMENTS = "model.safetensors", "optimizer.safetensors"
 
@@ -85,10 +85,11 @@ def _write(
         save_file(weights, temporary / _WEIGHTS)
         save_file(moments, temporary / _MOMENTS)
         sums = {name: _checksum(temporary / name) for name in (_WEIGHTS, _MOMENTS)}
+        described = {"format": _FORMAT, **state, "crc32": sums}
+        described["crc32_of_this"] = _checksum_of(described)
         # Last and inside the same folder: its absence would tell of a cut even without rename.
         (temporary / "state.json").write_text(
-            json.dumps({"format": _FORMAT, **state, "crc32": sums}, indent=2) + "\n",
-            encoding="utf-8",
+            json.dumps(described, indent=2) + "\n", encoding="utf-8"
         )
     found = checkpoints(folder)
     wanted = {_best(kept) for kept in found[-keep:]}
@@ -156,19 +157,31 @@ def _checksum(file: Path) -> int:
     return value
 
 
-def _read(path: Path, checksum: int | None) -> dict[str, Tensor]:
+def _checksum_of(state: dict[str, Any]) -> int:
+    """CRC-32 of a state without its own checksum."""
+    rest = {key: value for key, value in state.items() if key != "crc32_of_this"}
+    return zlib.crc32(json.dumps(rest).encode())
+
+
+def _read(path: Path, checksum: int) -> dict[str, Tensor]:
     try:
-        if checksum not in (None, _checksum(path)):
-            raise _damaged(path, "its checksum differs")
+        if checksum != _checksum(path):
+            raise DamagedCheckpoint(path, "its checksum differs")
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise _damaged(path, error) from error
+        raise DamagedCheckpoint(path, error) from error
 
 
-def _damaged(path: Path, why: object) -> BertineError:
-    return BertineError(
-        f"{path}: damaged checkpoint ({why}); delete its folder to go on from the one before"
-    )
+class DamagedCheckpoint(BertineError):
+    """A file of a checkpoint is damaged.
+
+    Attributes:
+        what: which and how; the message has advice for the last checkpoint of a run as well.
+    """
+
+    def __init__(self, path: Path, why: object) -> None:
+        self.what = f"{path}: damaged checkpoint ({why})"
+        super().__init__(f"{self.what}; delete its folder to go on from the one before")
 
 
 @torch.no_grad()
@@ -187,7 +200,8 @@ def load_checkpoint(
     state: dict[str, Any] = world.alone(lambda: read_state(path))
     for file, current in ((_WEIGHTS, _weights(model)), (_MOMENTS, _moments(model, optimizer))):
         stored: dict[str, Tensor] = {}
-        world.alone(functools.partial(_read_into, stored, path / file, current, _sum(state, file)))
+        checksum = state["crc32"][file]
+        world.alone(functools.partial(_read_into, stored, path / file, current, checksum))
         for name, tensor in current.items():
             put(tensor, stored.get(name), world)
     return state
@@ -199,7 +213,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     :func:`load_checkpoint` does."""
     stored: dict[str, Tensor] = {}
     weights = _weights(model)
-    _read_into(stored, path / _WEIGHTS, weights, _sum(read_state(path), _WEIGHTS))
+    _read_into(stored, path / _WEIGHTS, weights, read_state(path)["crc32"][_WEIGHTS])
     for name, tensor in weights.items():
         tensor.copy_(stored[name])
 
@@ -214,25 +228,21 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = read_json(file)
     except BertineError as error:
-        raise _damaged(file, str(error).removeprefix(f"{file}: ")) from error
+        raise DamagedCheckpoint(file, str(error).removeprefix(f"{file}: ")) from error
     if not isinstance(state, dict):
-        raise _damaged(file, "not a JSON object")
+        raise DamagedCheckpoint(file, "not a JSON object")
     if state.get("format") != _FORMAT:
         raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
     missing = next((key for key in _STATE if key not in state), None)
     if missing is not None:
-        raise _damaged(file, f"{missing} is missing")
+        raise DamagedCheckpoint(file, f"{missing} is missing")
+    if state["crc32_of_this"] != _checksum_of(state):
+        raise DamagedCheckpoint(file, "its checksum differs")
     return state
 
 
-def _sum(state: dict[str, Any], file: str) -> int | None:
-    """The checksum of `file` by the state; None in checkpoints of before there were any."""
-    value: int | None = state.get("crc32", {}).get(file)
-    return value
-
-
 def _read_into(
-    stored: dict[str, Tensor], file: Path, current: dict[str, Tensor], checksum: int | None
+    stored: dict[str, Tensor], file: Path, current: dict[str, Tensor], checksum: int
 ) -> None:
     """Fill `stored` with the tensors of `file`, which must be those of `current`."""
     stored.update(_read(file, checksum))
