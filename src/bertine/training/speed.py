@@ -18,9 +18,11 @@ from bertine.training.optim import AdamW
 from bertine.training.step import Stepper
 from bertine.training.world import World
 
-#: Steps before the measurement: memory is taken, products are compiled.
+#: Steps before the measurement: memory is taken.
 _WARM_UP = 3
-_LEAST, _MOST = 3, 50
+#: Steps that are measured. With batches of many sizes it takes some tens of steps until most
+#: products have been compiled.
+_LEAST, _MOST = 3, 200
 
 
 def seconds_per_step(
@@ -36,12 +38,9 @@ def seconds_per_step(
     compile: bool | None = None,
     workers: int = 0,
 ) -> float:
-    """The lower quartile of the times of a training step of a copy of `model`, in seconds: batch,
-    forward and backward pass, update.
-
-    Not the median: the first steps meet new shapes, for which products are compiled, and steps
-    that are fewer than the time has room for are time lost, while those that are too many are made
-    to fit by the schedule (``FitConfig.budget_seconds``).
+    """The time of a training step of a copy of `model`, in seconds: batch, forward and backward
+    pass, update. It is the median of the later half of the steps that are measured: the first
+    ones meet new shapes, for which products are compiled.
 
     Args:
         seconds: for the measurement, about; at least three steps are measured.
@@ -81,4 +80,4 @@ def seconds_per_step(
                 times.append(time.perf_counter() - began)
             if len(times) >= _LEAST and world.any(time.monotonic() > ends):
                 break
-    return world.from_main(statistics.quantiles(times, n=4, method="inclusive")[0])
+    return world.from_main(statistics.median(times[len(times) // 2 :]))
