@@ -70,9 +70,10 @@ def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
         "preparation",
         "sentence-pairs",
         "segment-pairs",
-        "RTE, random weights, seed 0",
     ):
         assert first.stderr.count(f"--- {stage}\n") == 1
+    assert "--- fine-tuning: 10 runs" in first.stderr
+    assert first.stderr.count("RTE, random weights, seed 0: accuracy ") == 1
     scores = json.loads((out / "scores.json").read_text())
     assert list(scores) == ["pre-trained", "random weights"]
     assert all(list(of_way) == list(TASKS) for of_way in scores.values())
@@ -148,6 +149,11 @@ def test_the_clock_counts_what_was_interrupted(
     assert len(calls) == 2
     assert clock.total == 50.0
     (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
+    with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
+        module.Clock(tmp_path / "other.json", corpus)
+    kept_in = json.loads(file.read_text())
+    kept_in["recipe"]["finetune"]["batch_size"] += 1
+    (tmp_path / "other.json").write_text(json.dumps(kept_in))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)
     # Of a minute less a reserve ten seconds are left, and remain so for a run that has begun.

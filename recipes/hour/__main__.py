@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recipe import FINETUNE, PHASES, TASKS, VOCAB, GlueRun, Phase
+from finetuning import WAYS, Finetuning, finetune_all
+from recipe import FINETUNE, PHASES, TASKS, VOCAB, Phase
 
 import bertine
 from bertine.commands.arguments import Parser, real, whole
@@ -28,7 +31,14 @@ from bertine.console import human_time, say
 from bertine.files import read_json, write_json
 
 CONFIG = Path(__file__).with_name("config.json")
-WAYS = {"pre-trained": False, "random weights": True}
+#: What the results in a folder depend on, as JSON has it.
+_RECIPE: dict[str, Any] = {
+    "config": json.loads(CONFIG.read_text(encoding="utf-8")),
+    "vocab": VOCAB,
+    "phases": [asdict(phase) for phase in PHASES],
+    "tasks": [asdict(task) for task in TASKS],
+    "finetune": FINETUNE,
+}
 #: Between two entries of the clock (seconds).
 _TICK = 5.0
 #: Share of the time that is set aside for starting, saving and reports.
@@ -43,13 +53,16 @@ class Clock:
         corpus: what the model is made of.
 
     Raises:
-        BertineError: `file` is that of a model made of another corpus, or something else.
+        BertineError: `file` is that of a model made of another corpus or by another recipe, or
+            something else.
     """
 
     def __init__(self, file: Path, corpus: Sequence[Path]) -> None:
         self.file = file
         kept: dict[str, Any] = read_json(file) if file.exists() else {}
-        if kept and not {"corpus", "seconds", "done"} <= kept.keys():
+        if kept and not (
+            {"corpus", "seconds", "done"} <= kept.keys() and kept.get("recipe") == _RECIPE
+        ):
             raise bertine.BertineError(
                 f"{file}: is not of this recipe, or of another version; choose another folder"
             )
@@ -78,7 +91,7 @@ class Clock:
         def write() -> None:
             self.seconds[name] = before + time.monotonic() - began
             kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
-            write_json(self.file, kept)
+            write_json(self.file, {"recipe": _RECIPE, **kept})
 
         def tick() -> None:
             while not over.wait(_TICK):
@@ -145,33 +158,9 @@ def _hours_left(file: Path, run: Path, minutes: float, clock: Clock) -> float:
     return hours
 
 
-def score_file(task: GlueRun, way: str, seed: int, out: Path) -> Path:
-    """Where the scores of one fine-tuning run are kept."""
-    return out / "finetuning" / f"{task.task}-{way.replace(' ', '-')}-{seed}.json"
-
-
-def finetune(task: GlueRun, way: str, seed: int, model: Path, glue: Path, out: Path) -> float:
-    """The score of one fine-tuning run on the dev set, times 100."""
-    scored = score_file(task, way, seed, out)
-    if not scored.exists():
-        say(f"--- {task.task}, {way}, seed {seed}")
-        result = bertine.finetune(
-            "glue",
-            glue_task=task.task,
-            model=model,
-            data=glue,
-            out=scored.with_suffix(""),
-            epochs=task.epochs,
-            fresh_weights=WAYS[way],
-            seed=seed,
-            resume=True,
-            **FINETUNE,
-        )
-        write_json(scored, result.metrics)
-    return 100 * float(read_json(scored)[task.metric])
-
-
-def check(corpus: list[Path], glue: Path, out: Path, seeds: int, clock: Clock) -> None:
+def check(
+    corpus: list[Path], glue: Path, out: Path, runs: Sequence[Finetuning], clock: Clock
+) -> None:
     """Before the hour begins and not after it: is there all that it takes?
 
     Raises:
@@ -186,7 +175,7 @@ def check(corpus: list[Path], glue: Path, out: Path, seeds: int, clock: Clock) -
     if "preparation" not in clock.done:
         Corpus(corpus)
     for task in TASKS:
-        if all(score_file(task, way, seed, out).exists() for way in WAYS for seed in range(seeds)):
+        if all(run.done for run in runs if run.task == task):
             continue
         if read_glue(glue, glue_task(task.task)).validation is None:
             raise bertine.BertineError(f"{glue}: has no dev.tsv of {task.task} to score it on")
@@ -212,7 +201,7 @@ def _spread(values: list[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 
 
-def run(arguments: Sequence[str]) -> None:
+def answer(arguments: Sequence[str]) -> None:
     """What the command does."""
     assert __doc__ is not None
     parser = Parser("python recipes/hour", __doc__)
@@ -232,15 +221,15 @@ def run(arguments: Sequence[str]) -> None:
     given = parser.parse(arguments)
     out, glue, seeds = given["out"], given["glue"], given["seeds"]
     clock = Clock(out / "hour.json", given["corpus"])
-    check(given["corpus"], glue, out, seeds, clock)
+    runs = [
+        Finetuning(task, way, seed, out) for way in WAYS for task in TASKS for seed in range(seeds)
+    ]
+    check(given["corpus"], glue, out, runs, clock)
     model = make_model(given["corpus"], out, given["minutes"], clock)
-    scores = {
-        way: {
-            task.task: [finetune(task, way, seed, model, glue, out) for seed in range(seeds)]
-            for task in TASKS
-        }
-        for way in WAYS
-    }
+    finetune_all(runs, model, glue)
+    scores: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}
+    for run in runs:
+        scores[run.way].setdefault(run.task.task, []).append(run.score)
     write_json(out / "scores.json", scores)
     print("\n".join(table(scores)))
     over = "one seed" if seeds == 1 else f"mean and standard deviation over {seeds} seeds"
@@ -250,7 +239,7 @@ def run(arguments: Sequence[str]) -> None:
 def main() -> int:
     """Its exit status: 2 after a mistake, told in one line."""
     try:
-        run(sys.argv[1:])
+        answer(sys.argv[1:])
     except bertine.BertineError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -49,6 +49,7 @@ class Phase:
 _ALL: dict[str, Any] = {
     "objective": "mlm-nsp",
     "warmup_ratio": 0.03,
+    "weight_decay": 0.1,
     "adam_beta2": 0.98,
     "dropout": 0.0,
     "log_every": 50,
@@ -57,9 +58,9 @@ _ALL: dict[str, Any] = {
 #: Pairs from the first step, for the pooled output and for texts in two parts: of sentences, from
 #: which a model learns sooner than from long segments how two texts are compared, and at last of
 #: long segments, for the positions that sentences do not reach. With weights that are random alone
-#: a model does not come to know words from pairs, half of them of two documents, in 11 million
-#: tokens, and running text had to come first; with heads that begin near those of trained models
-#: it does in 2 million.
+#: a model did not come to know words from pairs, half of them of two documents, in the 5 and 11
+#: million tokens that it was given, and running text had to come first; with heads that begin near
+#: those of trained models it begins to after 1.7 million.
 PHASES = (
     Phase(
         "sentence-pairs",

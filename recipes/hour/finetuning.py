@@ -1,0 +1,94 @@
+"""The fine-tuning runs of the hour, as many at a time as there are cores, with a thread each.
+
+Their batches are so small that two threads wait for each other longer than they compute: a run of
+CoLA takes less time with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe import FINETUNE, GlueRun
+
+import bertine
+from bertine.console import say
+from bertine.files import read_json, write_json
+from bertine.launch import cores
+from bertine.training.search_runners import run_processes
+
+#: What is fine-tuned → whether from weights that are random.
+WAYS = {"pre-trained": False, "random weights": True}
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """One run.
+
+    Attributes:
+        task: what for.
+        way: one of `WAYS`.
+        seed: of the run.
+        out: the recipe's folder; the run, its log and its score are in ``finetuning`` there.
+    """
+
+    task: GlueRun
+    way: str
+    seed: int
+    out: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.task}, {self.way}, seed {self.seed}"
+
+    def file(self, ending: str) -> Path:
+        """The run's folder, or with an ending what is beside it."""
+        name = f"{self.task.task}-{self.way.replace(' ', '-')}-{self.seed}{ending}"
+        return self.out / "finetuning" / name
+
+    @property
+    def done(self) -> bool:
+        return self.file(".json").exists()
+
+    @property
+    def score(self) -> float:
+        """Of a run that is done: on the dev set, times 100."""
+        return 100 * float(read_json(self.file(".json"))[self.task.metric])
+
+    def job(self, model: Path, glue: Path) -> dict[str, Any]:
+        """The run as :func:`bertine.training.search_run.run_one` is given it."""
+        arguments = {
+            "task": "glue",
+            "glue_task": self.task.task,
+            "model": str(model),
+            "data": str(glue),
+            "out": str(self.file("")),
+            "epochs": self.task.epochs,
+            "fresh_weights": WAYS[self.way],
+            "seed": self.seed,
+            **FINETUNE,
+        }
+        return {"arguments": arguments, "log": str(self.file(".log"))}
+
+
+def finetune_all(runs: Sequence[Finetuning], model: Path, glue: Path) -> None:
+    """Do those that are not done.
+
+    Raises:
+        BertineError: one failed; no other is begun then.
+    """
+    left = [run for run in runs if not run.done]
+    if not left:
+        return
+
+    def told(number: int, message: dict[str, Any]) -> None:
+        run = left[number]
+        if "done" not in message:
+            raise bertine.BertineError(f"{run.name}: {message.get('error') or message['lost']}")
+        write_json(run.file(".json"), message["done"]["metrics"])
+        say(f"{run.name}: {run.task.metric} {run.score:.1f}")
+
+    say(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
+    run_processes([run.job(model, glue) for run in left], told, cores(), None)
