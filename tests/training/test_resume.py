@@ -200,6 +200,14 @@ def test_a_damaged_state_is_named(store: Path, tmp_path: Path, text: str) -> Non
     assert_same(train(store, run, keep_checkpoints=3), train(store, tmp_path / "whole"))
 
 
+def test_a_checkpoint_of_another_version_is_told(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(store, run)
+    (run / "checkpoints" / "step-00000009" / "state.json").write_text('{"format": 1}')
+    with pytest.raises(BertineError, match=r"another version \(format 1, here 2\)"):
+        train(store, run)
+
+
 def test_a_copy_of_a_checkpoint_is_left_alone(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Killed):

@@ -232,7 +232,10 @@ def read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise DamagedCheckpoint(file, "not a JSON object")
     if state.get("format") != _FORMAT:
-        raise BertineError(f"{path}: checkpoint format {state.get('format')} is not {_FORMAT}")
+        raise BertineError(
+            f"{path}: a checkpoint of another version (format {state.get('format')}, here "
+            f"{_FORMAT}); finish the run with the version that began it"
+        )
     missing = next((key for key in _STATE if key not in state), None)
     if missing is not None:
         raise DamagedCheckpoint(file, f"{missing} is missing")
