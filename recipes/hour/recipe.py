@@ -90,7 +90,7 @@ PHASES = (
 #: Of ``bertine.finetune``, for both models.
 FINETUNE: dict[str, Any] = {
     "batch_size": 32,
-    "learning_rate": 3e-4,
+    "learning_rate": 1.5e-4,
     "max_length": 128,
     "dropout": 0.1,
     "log_every": 100,
