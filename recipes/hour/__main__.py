@@ -201,7 +201,7 @@ def _spread(values: list[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 
 
-def answer(arguments: Sequence[str]) -> None:
+def hour(arguments: Sequence[str]) -> None:
     """What the command does."""
     assert __doc__ is not None
     parser = Parser("python recipes/hour", __doc__)
@@ -239,7 +239,7 @@ def answer(arguments: Sequence[str]) -> None:
 def main() -> int:
     """Its exit status: 2 after a mistake, told in one line."""
     try:
-        answer(sys.argv[1:])
+        hour(sys.argv[1:])
     except bertine.BertineError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

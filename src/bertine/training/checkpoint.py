@@ -1,8 +1,9 @@
 """Checkpoints: everything a run needs to go on as if nothing had happened.
 
 A checkpoint is a folder ``checkpoints/step-00001200`` written beside and renamed, so that it is
-either whole or absent. Batches, masks and dropout are functions of (seed, step), so weights,
-optimizer moments, the step and the sums for the next line of the log are all the state there is.
+either whole or absent; checksums tell what the disk has changed since. Batches, masks and dropout
+are functions of (seed, step), so weights, optimizer moments, the step and the sums for the next
+line of the log are all the state there is.
 """
 
 from __future__ import annotations
