@@ -1,0 +1,124 @@
+"""What is refused, named or left alone in the folder of a run that is to go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toys
+from bertine import finetune, pretrain
+from bertine.errors import BertineError
+from bertine.training.run import Run
+
+
+def test_resuming_with_other_settings_names_the_key(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"model": model, "out": tmp_path / "run", "max_seq_length": 32}
+    given |= {"batch_size": 4, "checkpoint_every": 2}
+    pretrain(store, steps=4, **given)
+    before = toys.tree(tmp_path)
+    for key, value in {"learning_rate": 3e-4, "seed": 1, "steps": 6, "dropout": 0.2}.items():
+        name = r"architecture\.hidden_dropout_prob" if key == "dropout" else key
+        with pytest.raises(BertineError, match=rf"run\.json.*started with {name} = ") as caught:
+            pretrain(store, **{"steps": 4, **given, key: value}, resume=True)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BertineError, match="holds a run already; add --resume"):
+        pretrain(store, steps=4, **given)
+    assert toys.tree(tmp_path) == before
+    # What does not change the result may change; a finished run stays what it is.
+    again = pretrain(store, steps=4, **given, log_every=1, keep_checkpoints=1, resume=True)
+    assert again.final["step"] == 4
+    assert toys.tree(tmp_path) == before
+
+
+def test_a_folder_of_something_else_is_left_alone(store: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / ".notes.tmp-1").mkdir()
+    before = toys.tree(tmp_path)
+    for resume in (False, True):
+        with pytest.raises(BertineError, match="is not empty and holds no run"):
+            pretrain(store, model=model, out=tmp_path, steps=1, max_seq_length=32, resume=resume)
+        assert toys.tree(tmp_path) == before
+
+
+def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".run.json.tmp-killed").write_text("{")
+    pretrain(store, model=model, out=run, steps=1, max_seq_length=32, batch_size=2)
+    assert (run / "model" / "config.json").exists()
+
+
+def test_two_do_not_train_in_one_folder(
+    store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertine.files import lock_folder
+    from bertine.training import run as module
+
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    lives: dict[str, Callable[..., Any]] = {
+        "pretrain": lambda out, **more: pretrain(
+            store, model=model, out=out, steps=1, batch_size=2, max_seq_length=32, **more
+        ),
+        "finetune": lambda out, **more: finetune(
+            "text", model=model, data=labelled, out=out, epochs=1, max_length=32, **more
+        ),
+    }
+    for name, life in lives.items():
+        run = tmp_path / name
+        run.mkdir()
+        for resume in (False, True):
+            with (
+                lock_folder(run, ""),
+                pytest.raises(BertineError, match=f"{name}: another process is training there"),
+            ):
+                life(run, resume=resume)
+            assert not (run / "model").exists()
+            assert (run / "run.json").exists() == resume
+            if not resume:
+                life(run)
+                shutil.rmtree(run / "model")
+        life(run, resume=True)
+        assert (run / "model").exists()
+
+
+def test_a_log_that_was_deleted_is_named(store: Path, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"model": model, "out": run, "max_seq_length": 32, "batch_size": 2}
+    pretrain(store, steps=2, checkpoint_every=1, **given)
+    shutil.rmtree(run / "model")
+    (run / "log.jsonl").unlink()
+    with pytest.raises(BertineError, match=r"log\.jsonl: has no line about training"):
+        pretrain(store, steps=2, checkpoint_every=1, **given, resume=True)
+    shutil.rmtree(run / "checkpoints" / "step-00000002")
+    pretrain(store, steps=2, checkpoint_every=1, **given, resume=True)
+    assert (run / "model").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", '{"settings": null}', '{"settings": {'])
+def test_a_damaged_file_of_settings_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text)
+    for resume in (lambda: Run.open(tmp_path, {}, True), lambda: Run.steps(tmp_path)):
+        with pytest.raises(BertineError, match=r"run\.json: (damaged|not valid JSON)"):
+            resume()
+
+
+def test_another_machine_is_warned_of(
+    store: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"model": model, "out": run, "max_seq_length": 32, "batch_size": 2}
+    pretrain(store, steps=1, **given)
+    begun = json.loads((run / "run.json").read_text())
+    begun["environment"]["torch"] = "1.0"
+    (run / "run.json").write_text(json.dumps(begun))
+    capsys.readouterr()
+    pretrain(store, steps=1, **given, resume=True)
+    assert "started with torch 1.0" in capsys.readouterr().err
