@@ -107,6 +107,9 @@ def bertine_job(turn: Turn, setting: Setting, out: Path) -> None:
         weight_decay=setting.weight_decay,
         precision="bf16",
         seed=setting.seed,
+        save_best=False,
+        baselines=False,
+        frozen=False,
         log_every=setting.log_every,
     )
     turn.end({"elapsed": result.elapsed})

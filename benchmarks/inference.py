@@ -1,22 +1,30 @@
 """Encoding texts with bertine against other runtimes: texts a second, and one text's latency.
 
     python benchmarks/inference.py [--shapes minilm base] [--systems NAME ...] [--texts N]
+    python benchmarks/inference.py --shapes minilm --data FILE --texts 5000 --turns 0
 
 Every system gets the same texts and the same weights and returns the mean of the last hidden
 states of each text; tokenizing is counted, loading and converting are not. Lengths are log-normal,
 35 tokens in the mean, at most 128. The systems take turns; each makes batches of 32 of like length,
-but ``transformers fp32``, which takes texts as they come. Outputs are compared with those of
-``transformers fp32``. MiniLM has its real weights, those of bert-base are random.
+but ``transformers fp32``, which takes texts as they come. MiniLM has its real weights, those of
+bert-base are random.
 
-What is not installed (``pip install bertine[bench]``) is left out, and said so. Runtimes may lie in
-a folder of their own: ``PYTHONPATH=FOLDER``.
+Vectors are compared with those of ``transformers fp32`` over all texts: the lowest cosine, those
+below which 1% and 5% are, and the median. Made-up texts say little about that; give real ones with
+``--data``.
+
+What is not installed is left out, and said so; ``make setup`` installs some of it, the rest is the
+extra ``bench`` (``pip install '.[bench]'`` in a clone). Runtimes may lie in a folder of their own:
+``PYTHONPATH=FOLDER``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
+import itertools
 import statistics
 import tempfile
 import time
@@ -39,12 +47,12 @@ from common import (
 )
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
+from bertine.inference.cosines import Cosines
+from bertine.inference.rows import open_texts
 from bertine.modeldir import load_model, save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-
-COMPARED = 64
 
 
 def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
@@ -57,6 +65,12 @@ def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choice(words, size=n - 2).tolist()) for n in lengths.tolist()]
 
 
+def read_texts(path: Path, column: str | None, number: int) -> list[str]:
+    """The first texts of a table."""
+    with open_texts(path, column, format=None, quotes=None, strict=False) as (table, name):
+        return [table.text(row, name) for row in itertools.islice(table, number)]
+
+
 def job(turn: Turn, name: str, folder: Path, work: Path, texts: list[str], cpu: bool) -> None:
     """A system in its process: the first turn is its preparation."""
     clock = time.process_time if cpu else time.perf_counter
@@ -65,7 +79,7 @@ def job(turn: Turn, name: str, folder: Path, work: Path, texts: list[str], cpu: 
         began = clock()
         embed = make(folder, work, torch.get_num_threads(), *arguments)
         loaded = clock() - began
-        compared = embed(texts[:COMPARED])
+        compared = embed(texts)
     except Exception as error:  # a rival's failure is a line of the table, not the end of it
         turn.end({"failed": f"{type(error).__name__}: {str(error).strip()[:200]}"})
         return
@@ -108,7 +122,10 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         work = Path(scratch)
         folder = model_folder(shape, work)
-        texts = texts_of(load_model(folder).tokenizer, options.texts)
+        if options.data is None:
+            texts = texts_of(load_model(folder).tokenizer, options.texts)
+        else:
+            texts = read_texts(options.data, options.text_column, options.texts)
         workers: dict[str, Worker] = {}
         result: dict[str, Any] = {}
         for name in names:
@@ -128,18 +145,18 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
             rates = [len(texts) / turn["seconds"] for turn in turns[name]]
             ours = worker.prepared["embeddings"]
             result[name] = {
-                "texts_per_second": max(rates),
+                "texts_per_second": max(rates, default=None),
                 "rates": rates,
-                "latency_ms": 1e3 * min(turn["latency"] for turn in turns[name]),
+                "latency_ms": min((1e3 * turn["latency"] for turn in turns[name]), default=None),
                 "load_seconds": worker.prepared["load"],
-                "peak": turns[name][-1]["peak"],
+                "peak": turns[name][-1]["peak"] if turns[name] else None,
             } | ({} if truth is None else compared(ours, truth))
     return result
 
 
-def compared(ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
-    """How far embeddings [N, H] are from the reference's: the largest difference, the least
-    cosine, and the share of texts whose nearest other text is the same."""
+def compared(ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
+    """How far embeddings [N, H] are from the reference's: the largest difference, the cosines,
+    and the share of texts whose nearest other text is the same."""
 
     def unit(x: np.ndarray) -> np.ndarray:
         return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
@@ -151,12 +168,16 @@ def compared(ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
 
     return {
         "difference": float(np.abs(ours - theirs).max()),
-        "cosine": float((a * b).sum(1).min()),
+        "cosines": dataclasses.asdict(Cosines.between(ours, theirs)),
         "same_nearest": float((nearest(a) == nearest(b)).mean()),
     }
 
 
 def show(shape: str, result: dict[str, Any]) -> None:
+    timed = all(value["rates"] for value in result.values())
+    if not timed:
+        show_cosines(shape, result)
+        return
     peers = [value for name, value in result.items() if not name.startswith("bertine")]
     best = max((peer["texts_per_second"] for peer in peers), default=None)
     quick = min((peer["latency_ms"] for peer in peers), default=None)
@@ -171,7 +192,7 @@ def show(shape: str, result: dict[str, Any]) -> None:
                 f"{latency:.2f}",
                 "" if quick is None else f"{quick / latency:.2f}x",
                 f"{value['difference']:.4f}" if "difference" in value else "",
-                f"{value['cosine']:.4f}" if "cosine" in value else "",
+                f"{value['cosines']['lowest']:.4f}" if "cosines" in value else "",
                 f"{value['same_nearest']:.0%}" if "same_nearest" in value else "",
                 f"{value['load_seconds']:.1f}",
                 megabytes(value["peak"]),
@@ -186,6 +207,31 @@ def show(shape: str, result: dict[str, Any]) -> None:
         rows,
     )
 
+    show_cosines(shape, result)
+
+
+def show_cosines(shape: str, result: dict[str, Any]) -> None:
+    """A table of how close each system's vectors are to the reference's."""
+    known = {name: value for name, value in result.items() if "cosines" in value}
+    if not known:
+        return
+    count = next(iter(known.values()))["cosines"]["count"]
+    print(f"\n{shape}: cosines to {REFERENCE} over {count:,} texts")
+    print_table(
+        ["system", "lowest", "1% below", "5% below", "median", "same nearest"],
+        [
+            [
+                name,
+                *(
+                    f"{value['cosines'][key]:.4f}"
+                    for key in ("lowest", "percent_1", "percent_5", "median")
+                ),
+                f"{value['same_nearest']:.1%}",
+            ]
+            for name, value in known.items()
+        ],
+    )
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -196,7 +242,9 @@ def main() -> None:
     )
     parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--texts", type=int, default=1024)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--data", type=Path, help="a table with texts, in place of made-up ones")
+    parser.add_argument("--text-column", help="of --data")
+    parser.add_argument("--turns", type=int, default=3, help="0: only compare the vectors")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
         "--cpu-time",
@@ -211,7 +259,9 @@ def main() -> None:
     for name in options.systems:
         package = SYSTEMS[name][0]
         if importlib.util.find_spec(package) is None:
-            print(f"{name}: left out, {package} is not installed (pip install bertine[bench])")
+            print(
+                f"{name}: left out, {package} is not installed (pip install '.[bench]' in a clone)"
+            )
         else:
             names.append(name)
     results: dict[str, Any] = {}

@@ -18,7 +18,8 @@ ENOUGH = {
     "lr-find": ["text", "--model", "m", "--data", "d", "--out", "o"],
     "report": ["r"],
     "evaluate": ["m", "--data", "d"],
-    "predict": ["m", "--input", "-"],
+    "predict": ["m", "a text"],
+    "explain": ["m", "a text"],
     "fill-mask": ["m", "a [MASK]"],
     "embed": ["m", "--input", "-", "--output", "v.npy"],
     "similar": ["a query", "--in", "t.txt", "--model", "m"],
@@ -42,6 +43,7 @@ VERBS = {
     "report": "report",
     "evaluate": "evaluate",
     "predict": "predict",
+    "explain": "explain",
     "fill-mask": "fill_mask",
     "embed": "embed",
     "similar": "similar",
@@ -56,6 +58,12 @@ class Report:
     """A result as the verbs return them."""
 
     ok = True
+
+    def write_pages(self) -> None:
+        """A run of finetune has a page; this one has none."""
+
+    def next_lines(self) -> list[str]:
+        return []
 
     def lines(self) -> list[str]:
         return ["first result", "second result"]

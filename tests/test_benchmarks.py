@@ -278,6 +278,27 @@ def test_kills_ends_with_the_same_bits(store: Path) -> None:
     assert "2 kills: weights and logs are those of the undisturbed run" in done.stdout
 
 
+@pytest.mark.slow
+def test_contention_measures_every_system_beside_busy_programs(tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    turns = ["--busy", "0", "1", "--rounds", "1", "--seconds", "0.1", "--again", "0"]
+    script = ROOT / "benchmarks" / "contention.py"
+    done = subprocess.run(
+        [sys.executable, script, "pretrain", *turns, "--json", saved],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(saved.read_text(encoding="utf-8"))["pretrain"]
+    for system in ("bertine", "transformers"):
+        assert [len(result[system][busy]) for busy in ("0", "1")] == [1, 1]
+    quiet, busy = (result["bertine"][programs][0] for programs in ("0", "1"))
+    line = rf"^pretrain +1 busy +bertine +{busy:,.0f} tokens/s +{busy / quiet:.0%} "
+    assert re.search(line, done.stdout, re.MULTILINE), done.stdout
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_store(tmp_path_factory.mktemp("kills") / "store")
@@ -296,7 +317,10 @@ def test_inference_compares_equal_outputs(tmp_path: Path) -> None:
     assert list(result) == systems
     assert result["bertine fp32"]["difference"] < 1e-4
     assert 1e-4 < result["bertine bf16"]["difference"] < 0.1
-    assert result["bertine bf16"]["cosine"] > 0.999
+    cosines = result["bertine bf16"]["cosines"]
+    assert cosines["count"] == 40
+    assert 0.999 < cosines["lowest"] <= cosines["median"] < 1.0
+    assert "cosines to transformers fp32 over 40 texts" in printed
     rates = [result[name]["texts_per_second"] for name in ("bertine fp32", "transformers fp32")]
     assert f"{rates[0] / rates[1]:.2f}x" in printed
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +20,7 @@ import bertine
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.commands.arguments import Switch, real, whole
-from bertine.commands.finetune import TASK_NAMES
-from bertine.commands.pretrain import INITIALIZATION_NAMES, OBJECTIVE_NAMES
 from bertine.errors import BertineError
-from bertine.objectives import OBJECTIVES
-from bertine.tasks import DATA_SETS, TASKS
-from bertine.training.starting import INITIALIZATIONS
 from cli_calls import ENOUGH, VERBS, error_line
 
 BERTINE = [sys.executable, "-m", "bertine"]
@@ -32,12 +29,30 @@ BERTINE = [sys.executable, "-m", "bertine"]
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_tells_every_argument(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
+    assert main([name, "--help-all"]) == 0
     text = capsys.readouterr().out
     for action in COMMANDS[name].parser().options():
         shown = action.option_strings or [str(action.metavar)]
         assert all(option in text for option in shown)
         assert action.help, f"{name} {shown}"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].common])
+def test_short_help_has_the_common_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = COMMANDS[name]
+    known = {option for action in command.parser().options() for option in action.option_strings}
+    assert known | {"--config"} >= set(command.common)
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    for option in command.common:
+        assert option in text
+    for line in command.examples.splitlines():
+        assert line in text
+        parse_arguments(command, shlex.split(line)[2:])
+    assert f"more options: bertine {name} --help-all" in text
+    assert len(text.splitlines()) < 70
+    for action in command.parser().options():
+        assert not action.required or {*action.option_strings, action.metavar} & set(text.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -51,8 +66,11 @@ def test_help_speaks_of_no_option_that_there_is_not(name: str) -> None:
             assert option in parser._option_string_actions, action.option_strings
 
 
-def test_overview_tells_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_overview_tells_every_command(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
     text = capsys.readouterr().out
     for command in COMMANDS.values():
         assert f"  {command.name} " in text
@@ -88,7 +106,7 @@ def test_arguments_are_those_of_the_function(name: str) -> None:
         assert parameter.kind is not inspect.Parameter.VAR_KEYWORD
         if parameter.name not in values:
             assert parameter.default is not inspect.Parameter.empty, parameter.name
-        elif parameter.name not in given:
+        elif parameter.name not in given and parameter.default is not inspect.Parameter.empty:
             default = parameter.default
             shown = str(default) if isinstance(values[parameter.name], Path) else default
             expected = values[parameter.name]
@@ -106,10 +124,10 @@ def test_least_arguments_are_enough(
     # What predict answers is its result, and it writes that itself; what it did is a note.
     results = captured.err if name == "predict" else captured.out
     assert results.endswith("first result\nsecond result\n")
-    assert captured.err.startswith(f"{name}: ")
+    assert captured.err.startswith(f"{name}: ") == (name not in ("demo", "predict", "explain"))
 
 
-def test_what_was_resolved_is_shown_on_stderr(
+def test_what_differs_from_the_defaults_is_shown_on_stderr(
     called: list[tuple[str, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["vocab", "my books", "b.txt", "--out", "v", "--vocab-size", "8e3", "--cased"]
@@ -118,12 +136,22 @@ def test_what_was_resolved_is_shown_on_stderr(
     assert "corpus=['my books', b.txt] out=v vocab_size=8000 lowercase=false" in shown
     assert called[0][1]["corpus"] == [Path("my books"), Path("b.txt")]
     assert called[0][1]["lowercase"] is False
+    assert "max_word" not in shown
+    assert "min_frequency" not in shown
 
 
-def test_every_task_can_be_asked_for() -> None:
-    assert set(TASK_NAMES) == {*TASKS, *DATA_SETS}
-    assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
-    assert INITIALIZATION_NAMES == INITIALIZATIONS
+def test_embed_reads_what_is_piped_in(
+    called: list[tuple[str, dict[str, Any]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ["embed", "m", "--output", "v.npy"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a text\n"))
+    assert main(arguments) == 0
+    assert called[0][1]["input"] == "-"
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    capsys.readouterr()
+    assert "nothing to embed; give --input FILE" in error_line(capsys, *arguments)
 
 
 def test_predict_takes_the_names_of_squads_tools() -> None:
@@ -187,7 +215,6 @@ def test_reals_may_be_large_but_not_infinite() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no command given"),
         (["pretrian"], "unknown command 'pretrian' (did you mean 'pretrain'?)"),
         (["--vers"], "unknown option '--vers' (did you mean '--version'?)"),
         (["vocab"], "missing: CORPUS, --out; see 'bertine vocab --help'"),

@@ -141,7 +141,7 @@ def test_what_is_said_another_way_takes_the_place_of_what_a_file_says(
     assert said() == (1_000_000, None, None, 10_000)
     assert said("--hours", "12") == (None, None, 12, 10_000)
     assert said("--tokens=1e9", "--warmup-ratio", "0.05") == (None, 10**9, None, None)
-    assert said("--steps", "5", "--hours", "1") == (5, None, 1, 10_000)  # for pretrain to refuse
+    assert said("--steps", "5", "--hours", "1") == (5, None, 1, 10_000)
     assert said("--config", config("hours: 3\nwarmup_steps: 7\n")) == (None, None, 3, 7)
     values = parse_arguments(command, [*enough, "--warmup-steps", "5"])
     assert (values["warmup_steps"], values["warmup_ratio"]) == (5, 0.01)
@@ -161,3 +161,17 @@ def test_the_papers_recipe_is_a_configuration_by_name() -> None:
     assert values["batch_size"] == 128  # the command line wins
     for name in recipes():
         assert parse_arguments(COMMANDS["pretrain"], [*arguments[:-1], name])
+
+
+def test_an_option_with_a_list_may_be_given_several_times(config: Callable[[str], str]) -> None:
+    """None of the names is lost; those of a configuration file are replaced."""
+    command = COMMANDS["finetune"]
+    given = ["text", "--model", "m", "--data", "d.csv", "--out", "o"]
+    once = parse_arguments(command, [*given, "--text-columns", "a", "b"])
+    twice = parse_arguments(command, [*given, "--text-column", "a", "--text-columns", "b"])
+    assert once["text_columns"] == twice["text_columns"] == ["a", "b"]
+    path = config("text_columns: [x, y]\n")
+    for arguments in (["--config", path, *given], [*given, "--config", path]):
+        assert parse_arguments(command, arguments)["text_columns"] == ["x", "y"]
+        both = parse_arguments(command, [*arguments, "--text-column", "a", "--text-column", "b"])
+        assert both["text_columns"] == ["a", "b"]

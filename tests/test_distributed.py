@@ -265,6 +265,7 @@ def test_finetune(model: Path, tmp_path: Path) -> None:
         toys.write_labelled(tmp_path / f"{name}.csv", rows=30, seed=seed)
     given = {"task": "text", "model": model, "data": tmp_path, "epochs": 2, "batch_size": 8}
     given |= {"max_length": 16, "learning_rate": 1e-3, "device": "cpu", "precision": "fp32"}
+    given |= {"frozen": False}
     single = finetune(**given, out=tmp_path / "single", dropout=0.0)
     ends = processes.run(2, tmp_path / "ends", tune, **given, out=tmp_path / "run", dropout=0.0)
     for end in ends:

@@ -78,7 +78,8 @@ def finetuned(request: pytest.FixtureRequest, home: Path, pretrained: Path) -> t
     run = home / f"{pretrained.parent.name}-{name}"
     given = ("--model", pretrained, "--data", home / name, "--out", run)
     recipe = ("--epochs", 2, "--batch-size", 16, "--max-length", 40, "--learning-rate", 1e-3)
-    bertine("finetune", TASKS[name].task, *given, *recipe, "--precision", "fp32")
+    trained = ("--no-frozen", "--precision", "fp32")
+    bertine("finetune", TASKS[name].task, *given, *recipe, *trained)
     return name, run / "model"
 
 

@@ -19,19 +19,40 @@ SOURCE = Path(bertine.__file__).parent
 
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
-BASE = {"errors", "files", "rng", "launch", "console", "taskinfo", "workers"}
+BASE = {
+    *("errors", "strict_json", "files", "rng", "cpu_quota", "launch", "openmp"),
+    *("neighbours", "short_waits"),
+    *("terminal_text", "notebook", "console", "shown", "intervals"),
+    *("memory", "process", "taskinfo", "workers"),
+    *("names", "argument_types", "option_names"),
+}
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "files": {"errors"},
+    "names": set(),
+    "option_names": set(),
+    "strict_json": {"errors", "terminal_text"},
+    "files": {"errors", "strict_json"},
     "rng": set(),
-    "launch": set(),
-    "console": {"launch"},
-    "taskinfo": {"errors", "files"},
-    "workers": {"errors", "files", "launch"},
+    "intervals": set(),
+    "cpu_quota": set(),
+    "launch": {"cpu_quota"},
+    "openmp": {"cpu_quota", "launch"},
+    "neighbours": {"launch"},
+    "short_waits": {"cpu_quota", "neighbours", "openmp"},
+    "terminal_text": set(),
+    "notebook": {"terminal_text"},
+    "console": {"launch", "notebook", "terminal_text"},
+    "shown": {"errors", "console", "terminal_text"},
+    "argument_types": {"errors", "terminal_text"},
+    "memory": {"errors", "console"},
+    "process": {"errors", "console", "memory", "terminal_text"},
+    "taskinfo": {"errors", "files", "terminal_text"},
+    "workers": {"errors", "files", "launch", "option_names"},
     "text": BASE,
     "data": {*BASE, "text"},
     "models": BASE,
+    "recipes": set(),
     "presets": {*BASE, "models"},
     "interop": {*BASE, "models"},
     "modeldir": {*BASE, "text", "models", "presets", "interop"},
@@ -43,12 +64,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": {*BASE, "text"},
     "training": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
     "serving": {*BASE, "text", "data", *MODEL, "objectives", "tasks", "inference", "reports"},
-    "demo": {*BASE, "text", "data", *MODEL, "tasks", "inference", "training", "reports"},
+    "demo": {*BASE, "text", "data", *MODEL, "tasks", "inference", "training", "reports", "recipes"},
     "estimators": {*BASE, *MODEL, "tasks", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
-    "commands": {"errors", "console"},
-    "config_file": {"errors", "files", "commands"},
-    "cli": {"errors", "launch", "commands", "config_file"},
+    "commands": {"errors", "console", "names"},
+    "config_file": {"errors", "files", "terminal_text", "commands"},
+    "cli": {
+        "errors",
+        "launch",
+        "option_names",
+        "process",
+        "terminal_text",
+        "commands",
+        "config_file",
+    },
     "__main__": {"cli"},
 }
 

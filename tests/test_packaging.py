@@ -170,3 +170,17 @@ def test_continuous_integration_runs_all_three() -> None:
     assert targets is not None
     assert targets[1].split() == ["check", "test", "demo"]
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_nothing_says_to_install_what_is_not_published() -> None:
+    """Bertine is not on PyPI: ``pip install 'bertine[serve]'`` would fail, or fetch a stranger's
+    package."""
+    files = [
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "benchmarks").rglob("*.py"),
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+    ]
+    assert len(files) > 300
+    said = [str(file) for file in files if "bertine[" in file.read_text(encoding="utf-8")]
+    assert said == []

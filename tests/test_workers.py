@@ -109,7 +109,7 @@ def test_what_the_teller_raises_ends_the_work(program: list[str]) -> None:
 
 def test_a_program_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "sys", type("sys", (), {"executable": "/no/such/program"}))
-    with pytest.raises(BertineError, match="give fewer --processes") as error:
+    with pytest.raises(BertineError, match="give fewer processes") as error:
         done([1], ["x"], 1)
     assert "\n" not in str(error.value)
 

@@ -16,7 +16,8 @@ from sides.settings import Setting, read_file
 
 
 def finetune(setting: Setting, out: Path, log_every: int = 10) -> Learner:
-    """The run that a user would start."""
+    """The run that a user would start, but for what the other side has no part of: the baselines,
+    and the head alone in place of the trained model."""
     task = setting.task
     naming: dict[str, Any] = {"glue_task": task.name} if task.verb == "glue" else {}
     if task.kind == "spans":
@@ -39,6 +40,9 @@ def finetune(setting: Setting, out: Path, log_every: int = 10) -> Learner:
         adam_epsilon=setting.adam_epsilon,
         max_grad_norm=setting.max_grad_norm,
         seed=setting.seed,
+        save_best=False,
+        baselines=False,
+        frozen=False,
         log_every=log_every,
         **naming,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bertine.names import TaskName
 from bertine.tasks.choice_data import read_choices
 from bertine.tasks.conll import read_sentences
 from bertine.tasks.examples import Examples, read_examples
@@ -34,7 +35,7 @@ class Task:
 
     name: str
     kind: Kind
-    verb: str
+    verb: TaskName
     folder: str
     train: str
     held: str

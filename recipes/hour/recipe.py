@@ -93,5 +93,6 @@ FINETUNE: dict[str, Any] = {
     "learning_rate": 1.5e-4,
     "max_length": 128,
     "dropout": 0.1,
+    "save_best": False,  # the dev set judges the runs, so it may not choose their weights
     "log_every": 100,
 }

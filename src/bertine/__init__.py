@@ -10,9 +10,11 @@ Everything is imported on first use, so ``import bertine`` itself costs next to 
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bertine import openmp
 from bertine.errors import BertineError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from bertine.estimators.regressor import BertRegressor
     from bertine.inference.embed import embed
     from bertine.inference.embedder import Embedder
+    from bertine.inference.explain import explain
     from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
@@ -56,6 +59,7 @@ _HOME = {
     "Tokenizer": "bertine.text.tokenizer",
     "embed": "bertine.inference.embed",
     "evaluate": "bertine.inference.predictor",
+    "explain": "bertine.inference.explain",
     "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
@@ -89,6 +93,7 @@ __all__ = [
     "__version__",
     "embed",
     "evaluate",
+    "explain",
     "export",
     "feature_based",
     "fill_mask",
@@ -111,10 +116,21 @@ __all__ = [
 ]
 
 
+# Before anything imports PyTorch.
+openmp.wait_shortly()
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bertine' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    # Looking for garbage takes a tenth of the time of importing PyTorch, and finds none.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    finally:
+        if collects:
+            gc.enable()
     globals()[name] = value
     return value
 

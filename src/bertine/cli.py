@@ -24,6 +24,14 @@ from bertine.commands.arguments import Parser, line_width, nearest
 from bertine.commands.command import Command
 from bertine.config_file import apply_config
 from bertine.errors import BertineError
+from bertine.option_names import on_the_command_line
+from bertine.process import (
+    Terminated,
+    check_address_space,
+    out_of_memory,
+    prepared_process,
+)
+from bertine.terminal_text import one_line, printable
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -33,6 +41,11 @@ EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``bertine`` with `argv` (the process's own arguments if None); its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with prepared_process(), on_the_command_line():
+        return _main(arguments)
+
+
+def _main(arguments: list[str]) -> int:
     try:
         with contextlib.ExitStack() as stack:
             if not launch.is_main():
@@ -41,8 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = _run(arguments)
         sys.stdout.flush()
     except BertineError as error:
-        _tell(f"bertine: error: {' '.join(str(error).split())}")
+        _tell(f"bertine: error: {one_line(error)}")
         return EXIT_MISTAKE
+    except Terminated as ended:
+        _tell("bertine: terminated")
+        return ended.status
     except KeyboardInterrupt:
         _tell("bertine: interrupted")
         return EXIT_INTERRUPTED
@@ -52,14 +68,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:
             # Not only where a file is read or written: asking whether it exists may be refused.
-            _tell(f"bertine: error: {error.filename}: {error.strerror}")
+            _tell(f"bertine: error: {one_line(f'{error.filename}: {error.strerror}')}")
             return EXIT_MISTAKE
-        if error.errno != errno.ENOSPC:
-            raise
-        _drop_stdout()
-        print("bertine: error: the disk of the standard output is full", file=sys.stderr)
-        return EXIT_MISTAKE
+        if error.errno == errno.ENOSPC:
+            _drop_stdout()
+            _tell("bertine: error: the disk of the standard output is full")
+            return EXIT_MISTAKE
+        return _without_memory(error)
+    except (MemoryError, ImportError, RuntimeError) as error:
+        return _without_memory(error)
     return status
+
+
+def _without_memory(error: Exception) -> int:
+    """The exit status where memory has run out, which is told; any other error goes on."""
+    told = out_of_memory(error)
+    if told is None:
+        raise error
+    _tell(f"bertine: error: {one_line(told)}")
+    return EXIT_MISTAKE
 
 
 def _tell(line: str) -> None:
@@ -70,11 +97,12 @@ def _tell(line: str) -> None:
 
 def _drop_stdout() -> None:
     """Send what stdout still holds nowhere: Python would complain when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # a stream in memory has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:
-    name = arguments[0] if arguments else ""
+    name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         print(overview())
     elif name in ("-V", "--version"):
@@ -82,17 +110,19 @@ def _run(arguments: list[str]) -> int:
     elif name in COMMANDS:
         command = COMMANDS[name]
         rest = arguments[1:]
-        if {"-h", "--help"} & set(rest):
-            print(command.parser().format_help(), end="")
+        if {"-h", "--help", "--help-all"} & set(rest):
+            print(command.help(everything="--help-all" in rest), end="")
         else:
             values = parse_arguments(command, rest)
             if launch.launched() and not command.processes:
                 raise BertineError(f"'bertine {name}' is one process; start it without torchrun")
-            if launch.is_main():
-                print(resolved(command, values), file=sys.stderr, flush=True)
+            shown = launch.is_main() and not command.brief(values)
+            if shown and (line := resolved(command, values)):
+                print(printable(line), file=sys.stderr, flush=True)
+            if shown and (quota := launch.quota_line()):
+                print(f"{name}: {quota}", file=sys.stderr, flush=True)
+            check_address_space()
             return command.run(values) or 0
-    elif not name:
-        raise BertineError("no command given; see 'bertine --help'")
     else:
         kind = "option" if name.startswith("-") else "command"
         hint = nearest(name, [*COMMANDS, "--help", "--version"])
@@ -101,11 +131,14 @@ def _run(arguments: list[str]) -> int:
 
 
 def overview() -> str:
-    """What ``bertine --help`` prints: the commands, a line each."""
+    """What ``bertine`` and ``bertine --help`` print: the commands, one per line."""
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
     width = max(map(len, COMMANDS)) + 1
     lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
-    lines += ["", "'bertine COMMAND --help' says what a command takes; every command also takes"]
+    lines += [
+        "",
+        "'bertine COMMAND --help' says what a command takes ('--help-all': all); each also takes",
+    ]
     lines += ["'--config FILE', YAML with the same names. 'bertine --version' prints the version."]
     return "\n".join(lines)
 
@@ -134,8 +167,20 @@ def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any
 
 
 def resolved(command: Command, values: dict[str, Any]) -> str:
-    """Every value that `command` is called with, as ``name=value``; what is not set is left out."""
-    words = [f"{key}={_shown(value)}" for key, value in values.items() if value is not None]
+    """The values that `command` is called with and that differ from the defaults, as
+    ``name=value``: the arguments given on the command line and in configuration files.
+
+    Returns:
+        One paragraph, broken at the width of the terminal; "" where nothing differs.
+    """
+    defaults = {action.dest: action.default for action in command.parser().options()}
+    words = [
+        f"{key}={_shown(value)}"
+        for key, value in values.items()
+        if value != defaults.get(key) and value != []
+    ]
+    if not words:
+        return ""
     return textwrap.fill(
         f"{command.name}: {' '.join(words)}",
         width=line_width(),

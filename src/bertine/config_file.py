@@ -18,14 +18,39 @@ import yaml
 
 from bertine.commands.arguments import Parser, Switch, nearest
 from bertine.errors import BertineError
-from bertine.files import os_errors
+from bertine.files import read_bounded
+from bertine.terminal_text import briefly
 
 #: Configurations that come with the package.
 _RECIPES = Path(__file__).parent / "recipes"
 
 
+#: The longest recipe has 3 kB.
+_MAX_BYTES = 2**18
+#: Lists in each other; no argument has more than one.
+_MAX_DEPTH = 16
+
+
+class _TooDeep(ValueError):
+    """Lists and mappings in each other, of which YAML's reader would recurse without bound."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset; a key that is given twice is an error, not the last one's gain."""
+    """YAML's safe subset; a key that is given twice is an error, not the last one's gain, and so
+    are aliases (``*name``), by which a few lines can stand for billions."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise _TooDeep("has an alias (*name); write the value out")
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _TooDeep(f"lists and mappings are nested more than {_MAX_DEPTH} deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -60,15 +85,20 @@ def read_config(path: str | Path) -> dict[str, Any]:
         BertineError: the file cannot be read, is not YAML, or is not keys with values.
     """
     path = _found(path)
-    with os_errors(path, "reading the configuration"):
-        raw = Path(path).read_bytes()
+    raw = read_bounded(path, _MAX_BYTES, pipes=True)
+    if len(raw) > _MAX_BYTES:
+        raise BertineError(f"{path}: is larger than {_MAX_BYTES >> 10} KiB, not a configuration")
     try:
         content = yaml.load(raw, _Loader)  # _Loader is safe: plain values only
+    except _TooDeep as error:
+        raise BertineError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else f"{path}"
         problem = getattr(error, "problem", None) or "it is not text"
         raise BertineError(f"{where}: not valid YAML: {problem}") from error
+    except (ValueError, TypeError, OverflowError) as error:  # a date in month 13, 5,000 digits
+        raise BertineError(f"{path}: not valid YAML: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -121,7 +151,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
 def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
     if isinstance(action, Switch):
         if not isinstance(value, bool):
-            raise BertineError(f"{path}: {key} is {value!r}, but must be true or false")
+            raise BertineError(f"{path}: {key} is {briefly(value)}, but must be true or false")
         return value
     if action.nargs in ("+", "*") or isinstance(action.nargs, int):
         items = value if isinstance(value, list) else [value]
@@ -135,14 +165,14 @@ def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) ->
 
 def _convert_one(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
     if isinstance(value, list | dict | bool) or value is None:
-        raise BertineError(f"{path}: {key} is {value!r}, but must be one number or text")
+        raise BertineError(f"{path}: {key} is {briefly(value)}, but must be one number or text")
     # Through text: YAML reads 1e-4 as text and 7 as a number, whichever the argument wants.
-    text = str(value)
     try:
+        text = str(value)
         converted = action.type(text) if callable(action.type) else text
-    except (argparse.ArgumentTypeError, ValueError) as error:
+    except (argparse.ArgumentTypeError, ValueError, OverflowError) as error:
         raise BertineError(f"{path}: {key}: {error}") from error
     if action.choices is not None and converted not in action.choices:
         choices = ", ".join(str(choice) for choice in action.choices)
-        raise BertineError(f"{path}: {key} is '{text}', but must be one of {choices}")
+        raise BertineError(f"{path}: {key} is {briefly(text)}, but must be one of {choices}")
     return converted

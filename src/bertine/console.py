@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -14,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     Task,
     TaskProgressColumn,
@@ -25,10 +25,21 @@ from rich.table import Column
 from rich.text import Text
 
 from bertine import launch
+from bertine.notebook import NotebookProgress, clock, in_notebook, seconds_left
+from bertine.terminal_text import printable, shortened, visible
 
 #: Notes, warnings and progress. Never mixed into the results on stdout. Of several processes of
 #: one command the first alone speaks.
-console = Console(stderr=True, highlight=False, quiet=not launch.is_main())
+#: In a notebook they are plain lines below the cell: a frontend shows stderr as an alarm, and of
+#: each thing that Rich prints there it makes an output of its own.
+_NOTEBOOK = in_notebook()
+console = Console(
+    stderr=not _NOTEBOOK,
+    highlight=False,
+    quiet=not launch.is_main(),
+    force_jupyter=False,
+    force_terminal=False if _NOTEBOOK else None,
+)
 
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -45,27 +56,34 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Print one note to stderr (rich markup is not interpreted)."""
+    """Print one note to stderr (rich markup is not interpreted, control characters are shown)."""
     if _quiet.get():
         return
-    console.print(message, markup=False, soft_wrap=True)
+    console.print(shortened(printable(message)), markup=False, soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """Print one warning to stderr."""
-    console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+    """Print one warning to stderr, like :func:`say`."""
+    text = shortened(printable(f"warning: {message}"))
+    console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def shows_bars() -> bool:
+    """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file."""
+    return console.is_terminal or in_notebook()
 
 
 def progress(*, show: bool = True) -> Progress:
-    """A live progress display with an estimate of the time left; nothing unless `show`.
+    """Make a live progress display with an estimate of the time left; nothing unless `show`.
 
     A task may have the field ``facts``, texts that are shown below its bar, and the field
     ``ends``, the time of :func:`time.monotonic` when it will be done, for one who knows better
     than the mean speed so far.
     """
-    return _Progress(
+    kind = NotebookProgress if in_notebook() else _Progress
+    return kind(
         SpinnerColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.description}"),
+        _Description(table_column=Column(no_wrap=True)),
         BarColumn(bar_width=24),  # the one column that gives way in a narrow terminal
         TaskProgressColumn(table_column=Column(no_wrap=True)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -90,7 +108,7 @@ class _Progress(Progress):
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             lines: list[str] = []
-            for fact in task.fields.get("facts", ()):
+            for fact in map(printable, task.fields.get("facts", ())):
                 if lines and len(lines[-1]) + 2 + len(fact) <= self.console.width:
                     lines[-1] += "  " + fact
                 else:
@@ -98,26 +116,21 @@ class _Progress(Progress):
             yield from map(Text, lines)
 
 
+class _Description(ProgressColumn):
+    """What a bar is about, often a file: neither markup nor control characters count."""
+
+    def render(self, task: Task) -> Text:
+        return Text(visible(task.description))
+
+
 class _TimeLeft(TimeRemainingColumn):
     """Until the task's field ``ends``, where it has one."""
 
     def render(self, task: Task) -> Text:
-        ends = task.fields.get("ends")
-        if ends is None or task.finished:
+        left = seconds_left(task)
+        if task.fields.get("ends") is None or task.finished or left is None:
             return super().render(task)
-        minutes, seconds = divmod(max(0, round(ends - time.monotonic())), 60)
-        hours, minutes = divmod(minutes, 60)
-        return Text(f"{hours:d}:{minutes:02d}:{seconds:02d}", style="progress.remaining")
-
-
-#: What ends a line, moves the cursor, or turns the direction of writing.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """A text of a user's, such as a label, for one line of the terminal: line breaks and other
-    control characters escaped, as in "a\\nb"."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+        return Text(clock(left), style="progress.remaining")
 
 
 def visible_list(texts: Iterable[str]) -> str:
@@ -125,21 +138,50 @@ def visible_list(texts: Iterable[str]) -> str:
     return ", ".join(map(visible, texts))
 
 
-def aligned(rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+@dataclass(frozen=True)
+class LineTable:
+    """What the lines of a table have in common.
+
+    Attributes:
+        left: the columns that are set left-aligned.
+        head: whether the first line names the columns.
+    """
+
+    left: Sequence[int]
+    head: bool
+
+
+class TableLine(str):
+    """A line of :func:`aligned` that knows its cells, for places that have real tables."""
+
+    table: LineTable
+    number: int
+    cells: Sequence[str]
+
+
+def aligned(
+    rows: Iterable[Sequence[str]], left: Sequence[int] = (0,), *, head: bool = False
+) -> list[str]:
     """The lines of a table in the terminal, where Chinese characters take two places.
 
     Args:
         rows: cells, equally many in each.
         left: the columns that begin at the same place; those of the others, numbers, end there.
+        head: whether the first row names the columns.
     """
     rows = list(rows)
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    table, lines = LineTable(left, head), list[str]()
 
-    def cell(at: int, text: str) -> str:
+    def padded(at: int, text: str) -> str:
         space = " " * (widths[at] - cell_len(text))
         return text + space if at in left else space + text
 
-    return ["  ".join(cell(at, text) for at, text in enumerate(row)).rstrip() for row in rows]
+    for number, row in enumerate(rows):
+        line = TableLine("  ".join(padded(at, text) for at, text in enumerate(row)).rstrip())
+        line.table, line.number, line.cells = table, number, row
+        lines.append(line)
+    return lines
 
 
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.strict_json import MAX_BYTES, parse_json
 
 #: How Rust's standard library ends the text of an error of the operating system.
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -60,6 +62,104 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
 
 
+@contextlib.contextmanager
+def _held(path: Path, *, folder: bool) -> Iterator[Path]:
+    """Make a temporary file or folder beside `path`, locked as long as this process uses it, and
+    remove it in the end if it is still there.
+
+    A process that is killed leaves one, but no lock: so the next one that writes `path` knows that
+    nobody uses it and removes it, here.
+    """
+    remove_abandoned(path)
+    temporary = _beside(path)
+    while True:
+        if folder:
+            temporary.mkdir()
+            handle = os.open(temporary, os.O_RDONLY)
+        else:
+            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        _try_lock(handle)
+        # Another process may have taken it for abandoned before it was locked.
+        if _is_same(handle, temporary):
+            break
+        os.close(handle)
+    try:
+        yield temporary
+    finally:
+        if folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def remove_abandoned(path: Path, kind: str = "tmp") -> None:
+    """Remove the temporary files and folders beside `path` that a killed process has left. Those
+    that a process still holds stay, and all of them where the file system has no locks.
+
+    Args:
+        path: what was being written.
+        kind: "tmp", what was to become `path`; or "old", what `path` was before: to be removed
+            only when the new one is there.
+    """
+    prefix = f".{path.name}.{kind}-"
+    try:
+        with os.scandir(path.parent) as entries:
+            found = [entry.path for entry in entries if entry.name.startswith(prefix)]
+    except OSError:
+        return
+    for each in found:
+        with contextlib.suppress(OSError):
+            if os.path.islink(each):
+                continue
+            handle = os.open(each, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                if _try_lock(handle) and _is_same(handle, Path(each)):
+                    if os.path.isdir(each):
+                        shutil.rmtree(each, ignore_errors=True)
+                    else:
+                        os.unlink(each)
+            finally:
+                os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock an open file or folder; whether that was possible."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    """Whether the open file `handle` is what `path` names."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+def _umask() -> int:
+    """The process's mask of permissions, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+#: Read once, while there is one thread.
+_MASK = _umask()
+
+
+def _readable(path: Path) -> None:
+    """Give a file that a library has made private (safetensors writes 0600) the permissions of any
+    new file."""
+    if stat.S_IMODE(path.stat().st_mode) == 0o600:
+        path.chmod(0o666 & ~_MASK)
+
+
 def sync_folder(folder: Path) -> None:
     """Make what was created or renamed in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY)
@@ -77,16 +177,16 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """
     shown, path = path, _real(path)
     with os_errors(shown, "writing it"):
+        if kind := _special_kind(path):
+            raise BertineError(f"{shown}: is {kind}; name a file, which is replaced as a whole")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _beside(path)
-        try:
+        with _held(path, folder=False) as temporary:
             yield temporary
+            _readable(temporary)
             with open(temporary, "rb") as handle:
                 os.fsync(handle.fileno())
             os.replace(temporary, path)
             sync_folder(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -96,38 +196,47 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
     An existing `path` is replaced as a whole (moved aside, then removed): ask
     :func:`check_replaceable` first. On any exception `path` is what it was before, and nothing
     of the new folder is left. A process killed between the two renames leaves the old and the
-    new, whole, under hidden names beside `path`.
+    new, whole, under hidden names beside `path`: ``.NAME.old-…`` and ``.NAME.tmp-…``. The next one
+    that writes `path` removes the latter first, and the former when it has succeeded.
     """
     shown, path = path, _real(path)
     with os_errors(shown, "writing it"):
         if path.exists() and not path.is_dir():
             raise BertineError(f"{shown}: is a file, but a folder is to be written there")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _beside(path)
-        temporary.mkdir()
-        try:
+        with _held(path, folder=True) as temporary:
             yield temporary
             for file in sorted(temporary.rglob("*")):
                 if file.is_dir():
                     sync_folder(file)
                 elif file.is_file():
+                    _readable(file)
                     with open(file, "rb") as handle:
                         os.fsync(handle.fileno())
             sync_folder(temporary)
             if path.exists():
-                old = _beside(path)
-                os.replace(path, old)
-                try:
-                    os.replace(temporary, path)
-                except OSError:
-                    os.replace(old, path)
-                    raise
-                shutil.rmtree(old)
+                _replace_folder(path, temporary)
+                remove_abandoned(path, "old")  # of a process that ended between two renames
             else:
                 os.replace(temporary, path)
             sync_folder(path.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace_folder(path: Path, new: Path) -> None:
+    """Put the folder `new` into the place of `path`, which is removed."""
+    old = path.with_name(f".{path.name}.old-{uuid.uuid4().hex[:8]}")
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        _try_lock(handle)
+        os.replace(path, old)
+        try:
+            os.replace(new, path)
+        except OSError:
+            os.replace(old, path)
+            raise
+        shutil.rmtree(old)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -214,24 +323,81 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file.
+def read_json(path: str | Path, *, lenient: bool = False) -> Any:
+    """Read a JSON file, as strictly as :func:`bertine.strict_json.parse_json` says; `lenient` is
+    its argument.
 
     Raises:
-        BertineError: the file is missing, unreadable or not JSON.
+        BertineError: the file is missing, unreadable, no regular file, or no JSON that is taken.
     """
-    path = Path(path)
-    with os_errors(path, "reading it"):
-        raw = path.read_bytes()
+    return parse_json(read_bounded(path, MAX_BYTES), path, lenient=lenient)
+
+
+def read_json_object(path: str | Path, *, lenient: bool = False) -> dict[str, Any]:
+    """Read a JSON file that must hold an object; otherwise as :func:`read_json`."""
+    value = read_json(path, lenient=lenient)
+    if not isinstance(value, dict):
+        raise BertineError(f"{path}: must hold a JSON object")
+    return value
+
+
+def read_bounded(path: str | Path, limit: int, *, pipes: bool = False) -> bytes:
+    """Read a whole file of at most `limit` bytes.
+
+    Args:
+        path: the file.
+        limit: bytes; one more is read of a longer file, for the caller to refuse.
+        pipes: take pipes that are named on purpose, as :func:`check_regular` does.
+
+    Raises:
+        BertineError: the file is missing, unreadable or no regular file.
+    """
+    check_regular(path, pipes=pipes)
+    with os_errors(path, "reading it"), open(path, "rb") as handle:
+        return handle.read(limit + 1)
+
+
+#: Names of standard input and of the pipes that a shell makes for ``<(command)``.
+_ON_PURPOSE = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_regular(path: str | Path, *, pipes: bool = False) -> None:
+    """Refuse what would be waited for, or read, without end: pipes, devices and sockets. What is
+    missing and what is a folder is left to whoever opens it.
+
+    Args:
+        path: of what is to be opened for reading; links are followed.
+        pipes: let pass what is named on purpose, ``/dev/stdin`` and ``/dev/fd/63``.
+
+    Raises:
+        BertineError: it is no regular file.
+    """
+    if pipes and _ON_PURPOSE.fullmatch(str(path)):
+        return
+    if kind := _special_kind(path):
+        hint = "; pass a pipe as standard input or as <(command)" if pipes else ""
+        raise BertineError(f"{path}: is {kind}, not a regular file{hint}")
+
+
+def _special_kind(path: str | Path) -> str | None:
+    """What `path` is that is neither a file nor a folder; None for these and for nothing."""
     try:
-        return json.loads(raw.decode("utf-8"))
-    except ValueError as error:
-        raise BertineError(f"{path}: not valid JSON ({error})") from error
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return None
+    return next((name for test, name in _KINDS if test(mode)), None)
 
 
 def sha256_file(path: str | Path) -> str:
     """The SHA-256 of a file's bytes, as 64 hex digits, read in blocks."""
     digest = hashlib.sha256()
+    check_regular(path)
     with os_errors(path, "reading it"), open(path, "rb") as handle:
         while block := handle.read(1 << 20):
             digest.update(block)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertine.argument_types import check_types
 from bertine.errors import BertineError
+from bertine.names import InputFormat, Masking
+from bertine.shown import Shown
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Shown):
     """What was found in `path`, as text."""
 
     path: Path
@@ -19,14 +22,15 @@ class Inspection:
         return self.text.splitlines()
 
 
+@check_types
 def inspect(
     path: Path | str,
     *,
     num_instances: int = 3,
     max_seq_length: int = 128,
-    input_format: str = "segment-pair",
+    input_format: InputFormat = "segment-pair",
     whole_word_mask: bool = False,
-    masking: str = "dynamic",
+    masking: Masking = "dynamic",
     seed: int = 0,
     html: Path | str | None = None,
 ) -> Inspection:

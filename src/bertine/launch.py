@@ -7,9 +7,12 @@ to talk.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from bertine.cpu_quota import allowed_cores, cpu_quota
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -35,10 +38,18 @@ def beside() -> int:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The cores that this process may use: those it may run on, and no more than a container's
+    quota (:mod:`bertine.cpu_quota`) has the time of. A part of a core counts as one."""
+    quota = cpu_quota()
+    return allowed_cores() if quota is None else min(allowed_cores(), max(1, math.ceil(quota)))
+
+
+def quota_line() -> str | None:
+    """What a user should know of the quota; None: there is none that matters."""
+    quota, there = cpu_quota(), allowed_cores()
+    if quota is None or quota >= there:
+        return None
+    return f"this container has the time of {quota:g} of {there} cores: computing with {cores()}"
 
 
 @functools.cache

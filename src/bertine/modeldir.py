@@ -8,6 +8,7 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,15 @@ from bertine.interop.bert_hf import (
 from bertine.interop.bert_hf_config import CONFIG, ConfigFile, config_to_huggingface, read_config
 from bertine.interop.exported import is_exported
 from bertine.interop.placing import NAMED, LoadReport, fill, sort_tensors
+from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead, MlmHead, NspHead, SpanHead
+from bertine.models.heads import ClassificationHead, MlmHead, NspHead, PairHead, SpanHead
 from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.option_names import option
+from bertine.presets import PRESETS
+from bertine.shown import Shown
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 
@@ -43,12 +49,12 @@ _MULTI_LABEL = "multi_label_classification"
 _HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
 # Heads on the pooled output: without a pooler in the file they need a new one.
 _POOLED = frozenset({"nsp", "classifier", "choice"})
-# Heads on every token: with no others beside them there is no use for a pooler.
-_UNPOOLED = frozenset({"token_classifier"})
+# Heads on every token or on vectors: with no others beside them there is no use for a pooler.
+_UNPOOLED = frozenset({"token_classifier", "pair_classifier"})
 
 
-@dataclass
-class LoadedModel:
+@dataclass(repr=False)
+class LoadedModel(Shown):
     """What a model directory holds, ready to use.
 
     Attributes:
@@ -65,6 +71,16 @@ class LoadedModel:
     tokenizer: Tokenizer
     task: TaskInfo | None
     report: LoadReport
+
+    def lines(self) -> list[str]:
+        """What was loaded."""
+        config = self.config
+        return [
+            f"LoadedModel: BERT, {config.num_hidden_layers} layers of {config.hidden_size}, "
+            f"vocabulary {config.vocab_size:,}; "
+            + ("no task" if self.task is None else f"task {self.task.name}"),
+            *self.report.lines(),
+        ]
 
 
 def save_model(
@@ -178,10 +194,12 @@ def load_model(
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
+    check_against_weights(source, found, settings.config)
+    check_fits(folder / CONFIG, settings.config)
     present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
     task = _task(folder, settings, present)
     if heads is None:
-        heads = _heads_of_file(source, found, settings, present)
+        heads = _heads_of_file(source, found, settings, present, task)
         fresh = ()
     unknown = set(fresh) - set(heads)
     if unknown:
@@ -198,6 +216,39 @@ def load_model(
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
+#: The files of a model directory that are needed.
+_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json vocab.txt"
+#: Organizations of the Hugging Face hub, by the beginnings of the names of their models.
+_ORGANIZATIONS = {
+    "bert-": "google-bert",
+    "all-": "sentence-transformers",
+    "paraphrase-": "sentence-transformers",
+    "multi-qa-": "sentence-transformers",
+}
+
+
+def how_to_get(name: str) -> str | None:
+    """How to get a model that is named in place of a folder, as one line; None where `name` does
+    not look like the name of a published model."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
+        return None
+    if name in PRESETS:
+        return (
+            f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
+            "give the folder of a trained model"
+        )
+    organization, _, model = name.rpartition("/")
+    if not organization:
+        starts = (start for start in _ORGANIZATIONS if name.startswith(start))
+        organization = _ORGANIZATIONS.get(next(starts, ""), "")
+    if not organization or Path(organization).exists():
+        return None
+    return (
+        f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
+        f"download {organization}/{model} {_NEEDED} --local-dir {model}' and give {model}"
+    )
+
+
 def model_folder(path: str | Path) -> Path:
     """The model directory that `path` is, or that the run's folder `path` holds.
 
@@ -206,6 +257,8 @@ def model_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     if not folder.is_dir():
+        if not folder.exists() and (hint := how_to_get(str(path))):
+            raise BertineError(hint)
         kind = "is a file" if folder.exists() else "does not exist"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
@@ -217,7 +270,8 @@ def model_folder(path: str | Path) -> Path:
             return folder / "model"
         if (folder / "run.json").exists():
             raise BertineError(
-                f"{folder}: is a run that has not finished; go on with it by --resume"
+                f"{folder}: is a run that has not finished; go on with it by "
+                f"{option('resume', True)}"
             )
         if (folder / "manifest.json").exists():
             raise BertineError(
@@ -281,7 +335,11 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
 
 
 def _heads_of_file(
-    source: Path, found: Mapping[str, Tensor], settings: ConfigFile, present: Collection[str]
+    source: Path,
+    found: Mapping[str, Tensor],
+    settings: ConfigFile,
+    present: Collection[str],
+    task: TaskInfo | None,
 ) -> dict[str, nn.Module]:
     """Heads without values (on the meta device) for what the file holds."""
     heads: dict[str, nn.Module] = {}
@@ -309,4 +367,15 @@ def _heads_of_file(
             heads["token_classifier"] = ClassificationHead(config, outputs)
         if "choice" in present:
             heads["choice"] = ClassificationHead(config, 1)
+        if "pair_classifier" in present:
+            pooling = "" if task is None else task.setting("pair_pooling", "")
+            if not pooling:
+                raise BertineError(
+                    f"{source}: the pair classifier needs the pair_pooling of a {TASK}; copy that "
+                    "file too"
+                )
+            try:
+                heads["pair_classifier"] = PairHead(config, outputs, Pooling.named(pooling))
+            except BertineError as error:
+                raise BertineError(f"{source.parent / TASK}: {error}") from error
     return heads

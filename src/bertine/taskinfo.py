@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertine.errors import BertineError
-from bertine.files import read_json
+from bertine.files import read_json_object
+from bertine.terminal_text import briefly
 
 #: Version of the layout of ``bertine.json``; a reader refuses another one.
 TASK_FORMAT = 1
+#: [CLS], one piece, [SEP].
+_SHORTEST_INPUT = 3
 
 Value = TypeVar("Value", bool, int, float, str)
 _KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
@@ -66,7 +69,9 @@ class TaskInfo:
             value = float(value)
         finite = not isinstance(value, float) or math.isfinite(value)
         if type(value) is not type(default) or not finite:
-            raise BertineError(f"bertine.json: {name} is {value!r}, not {_KINDS[type(default)]}")
+            raise BertineError(
+                f"bertine.json: {name} is {briefly(value)}, not {_KINDS[type(default)]}"
+            )
         checked: Value = value
         return checked
 
@@ -77,20 +82,19 @@ class TaskInfo:
         Raises:
             BertineError: missing, not JSON, of a newer format, an unknown key, a wrong type.
         """
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise BertineError(f"{path}: must be a JSON object")
+        # Scores of the training may be undefined, and are written as NaN.
+        values = read_json_object(path, lenient=True)
         written = values.pop("format", None)
         if written != TASK_FORMAT:
             raise BertineError(
-                f"{path}: has format {written!r}, but this Bertine reads {TASK_FORMAT}; "
+                f"{path}: has format {briefly(written)}, but this Bertine reads {TASK_FORMAT}; "
                 "use the Bertine that wrote it, or a newer one"
             )
         known = [f.name for f in dataclasses.fields(cls)]
         for key in values:
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                raise BertineError(f"{path}: unknown key {key!r}; did you mean {near!r}?")
+                near = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.0)[0]
+                raise BertineError(f"{path}: unknown key {briefly(key)}; did you mean {near!r}?")
         for key in ("labels", "text_columns", "metrics"):
             entries = values.get(key, [])
             if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
@@ -109,7 +113,14 @@ class TaskInfo:
             if (value is None and key in ("name", "settings", "training") and key in values) or (
                 value is not None and (not isinstance(value, kind) or isinstance(value, bool))
             ):
-                raise BertineError(f"{path}: {key} is {value!r}, but must be a {kind.__name__}")
+                raise BertineError(
+                    f"{path}: {key} is {briefly(value)}, but must be a {kind.__name__}"
+                )
+        length = values.get("max_length")
+        if length is not None and length < _SHORTEST_INPUT:
+            raise BertineError(
+                f"{path}: max_length is {length}, but must be at least {_SHORTEST_INPUT}"
+            )
         if "name" not in values:
             raise BertineError(f"{path}: has no name of the task")
         return cls(**values)

@@ -26,6 +26,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.launch import cores
+from bertine.option_names import option
 
 #: Called with the number of a job and what is said of it.
 Told = Callable[[int, dict[str, Any]], None]
@@ -92,7 +93,10 @@ class _Pool:
         self.stopped = False
 
     def start(self, environment: dict[str, str]) -> subprocess.Popen[str]:
-        with self._lock, os_errors(sys.executable, "starting a process; give fewer --processes"):
+        with (
+            self._lock,
+            os_errors(sys.executable, f"starting a process; give fewer {option('processes')}"),
+        ):
             if self.stopped:
                 raise BertineError("stopped")
             worker = subprocess.Popen(
@@ -289,7 +293,7 @@ def _ray(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise BertineError("Ray is not installed; pip install 'bertine[ray]'") from error
+        raise BertineError("Ray is not installed; install it with: pip install ray") from error
     if ray.is_initialized():
         raise BertineError("Ray is in use in this program; run this in one of its own")
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
@@ -302,7 +306,9 @@ def _ray(address: str) -> Iterator[Any]:
             ray.init(address=address, **options)
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise BertineError(f"--ray {address}: no Ray cluster there ({reason[:200]})") from error
+        raise BertineError(
+            f"{option('ray', address)}: no Ray cluster there ({reason[:200]})"
+        ) from error
     try:
         yield ray
     finally:

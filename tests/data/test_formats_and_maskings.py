@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.commands.inspect import INPUT_FORMAT_NAMES, MASKING_NAMES
 from bertine.data.batch import Batch
 from bertine.data.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.data.pretraining import MASKINGS, PretrainingData
@@ -342,8 +341,3 @@ def test_an_id_outside_the_vocabulary_is_laid_to_its_document(data, input_format
     document, held = int(found[found.index("document") + 1]), int(found[found.index("id") + 1])
     assert held >= wrong
     assert document == (held - 5) // 18
-
-
-def test_the_command_knows_the_names():
-    assert INPUT_FORMAT_NAMES == INPUT_FORMATS
-    assert MASKING_NAMES == MASKINGS

@@ -138,7 +138,7 @@ def test_a_killed_worker_is_told_in_one_line(store: Path) -> None:
             for step in range(STEPS):
                 get(step)
 
-    with pytest.raises(BertineError, match=r"was killed.*--workers 0") as caught:
+    with pytest.raises(BertineError, match=r"was killed.*workers=0") as caught:
         all_of_them()
     assert "\n" not in str(caught.value)
 

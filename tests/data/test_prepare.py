@@ -79,13 +79,32 @@ def test_json_lines_and_batches_smaller_than_a_document(
     lines = [json.dumps({"body": text}) for text in texts]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     whole = prepare(
-        folder / "corpus.jsonl", tokenizer=folder / "tokenizer", out=folder / "a", text_field="body"
+        folder / "corpus.jsonl",
+        tokenizer=folder / "tokenizer",
+        out=folder / "a",
+        text_column="body",
     )
     monkeypatch.setattr(module, "BATCH_CHARACTERS", 100)
     pieces = prepare(
-        folder / "corpus.jsonl", tokenizer=folder / "tokenizer", out=folder / "b", text_field="body"
+        folder / "corpus.jsonl",
+        tokenizer=folder / "tokenizer",
+        out=folder / "b",
+        text_column="body",
     )
     assert whole.manifest == pieces.manifest
+
+
+def test_a_csv_makes_the_store_that_json_lines_make(folder: Path):
+    texts = [story(i, 3) for i in range(12)]
+    rows = [f'{number},"{text}"\n' for number, text in enumerate(texts)]
+    (folder / "a.csv").write_text("id,body\n" + "".join(rows) + "13,\n")
+    (folder / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    options = {"tokenizer": folder / "tokenizer", "text_column": "body"}
+    table = prepare(folder / "a.csv", out=folder / "a", **options)
+    lines = prepare(folder / "a.jsonl", out=folder / "b", **options)
+    assert table.manifest["shards"] == lines.manifest["shards"]
+    assert table.manifest["num_documents"] == 12
+    assert "1 document without text skipped" in table.lines()
 
 
 def test_chinese_is_split_into_sentences(folder: Path):
@@ -130,7 +149,7 @@ def test_one_document_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "c.txt").write_text(story(0))
     report = prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "s")
     assert "one document only" in report.warnings[0]
-    assert "--document-per-file" in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert "document_per_file=True" in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
 def test_text_that_the_vocabulary_does_not_know_is_warned_of(folder: Path):

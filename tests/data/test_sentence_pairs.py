@@ -113,5 +113,5 @@ def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
 
 def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
     store, _ = make_store([[5, 5]])
-    with pytest.raises(BertineError, match=r"at least two documents.*--document-per-file"):
+    with pytest.raises(BertineError, match=r"at least two documents.*document_per_file=True"):
         SentencePairs(store, max_seq_length=128)

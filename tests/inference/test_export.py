@@ -23,6 +23,7 @@ import torch
 import transformers
 
 import bertine.inference.export as export_module
+import bertine.inference.export_graph as writing_module
 import bertine.interop.export as graph_module
 from bertine.errors import BertineError
 from bertine.inference.embedder import Embedder
@@ -302,6 +303,26 @@ def test_the_examples_run_without_bertine(
         run_without_bertine("import bertine", tmp_path)
 
 
+def test_missing_packages_are_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys, importlib.util\n"
+        "there = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda n, *a: None if n == 'onnxscript' else there(n, *a)\n"
+        "from bertine.cli import main\n"
+        f"status = main(['export', {str(tmp_path / 'no-model')!r}, '--output', 'out'])\n"
+        "print(status, 'torch' in sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    *_, error, last = done.stderr.splitlines()
+    assert error == (
+        "bertine: error: exporting to ONNX needs onnxscript; install what it needs with: pip "
+        "install onnx onnxscript onnxruntime; or export a program of PyTorch (--format torch)"
+    )
+    assert last == "2 False"
+
+
 def test_mistakes_write_nothing(
     trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,11 +339,11 @@ def test_mistakes_write_nothing(
     with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
         export(model, model)
     monkeypatch.setattr(export_module, "find_spec", lambda name: None)
-    with pytest.raises(BertineError, match=r"pip install 'bertine\[onnx\]'"):
+    with pytest.raises(BertineError, match=r"needs onnx and onnxscript.*: pip install onnx "):
         export(model, out)
     # A graph that answers otherwise is not handed out.
     for by in (0.1, np.nan):
-        monkeypatch.setattr(export_module, "torch_runner", partial(wrong, by))
+        monkeypatch.setattr(writing_module, "torch_runner", partial(wrong, by))
         with pytest.raises(BertineError, match="answers otherwise than the model"):
             export(model, out, format="torch")
     assert not out.exists()
@@ -343,5 +364,5 @@ def test_where_no_length_is_said_it_is_that_of_the_answers(
         save_model(tmp_path / name, Model(long, heads), tokenizer)
         (tmp_path / name / "bertine.json").unlink(missing_ok=True)
         answering = Predictor.load(tmp_path / name, "cpu", "fp32")
-        source = export_module._open(tmp_path / name, None, None, None, None)
+        source = writing_module._open(tmp_path / name, None, None, None, None)
         assert source.max_length == answering.task.max_length == length

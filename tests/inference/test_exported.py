@@ -160,8 +160,8 @@ def test_mistakes(
     with pytest.raises(BertineError, match="was exported for PyTorch"):
         Predictor.load(broken)
     (broken / "export.json").write_text("[]")
-    with pytest.raises(BertineError, match="is not as Bertine writes it"):
+    with pytest.raises(BertineError, match=r"export\.json: must hold a JSON object"):
         Predictor.load(broken)
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(BertineError, match=r"pip install 'bertine\[onnx\]'"):
+    with pytest.raises(BertineError, match=r"install .*with: pip install onnx"):
         Predictor.load(classifier_export)

@@ -21,7 +21,7 @@ from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.examples import Example, Examples, read_examples
 from bertine.tasks.label_sets import joined
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.regression import TextRegression
@@ -29,6 +29,7 @@ from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.tasks.tagging import Tagging
+from bertine.tasks.worst import Mark, WorstExample, worst_lines
 
 TOPICS = list(toys.TOPICS)
 #: From short to long, so that sorting by length changes their order.
@@ -205,7 +206,10 @@ def test_labels_and_answers_are_texts(name: str, task: Task[Any], examples: Exam
     elif name == "spans":
         first, second = "sofa", "river"
     elif name.startswith("tagging"):
-        first, second = " ".join(first), " ".join(second)
+        first, second = (
+            f"{' '.join(item.words[2:4])}: {item.tags[2].removeprefix('B-')}"
+            for item in examples.items[:2]
+        )
     assert (by_row[0].label, by_row[1].label) == (first, second)
     if name == "spans":
         assert by_row[2].label == "(none)"
@@ -220,7 +224,7 @@ def test_the_file_is_short_and_whole(tmp_path: Path) -> None:
     assert told["num_examples"] == 30
     assert len(told["examples"]) == 20
     first = told["examples"][0]
-    assert list(first) == ["index", "texts", "label", "answer", "loss"]
+    assert {"index", "texts", "label", "answer", "loss", "file"} <= set(first)
     assert (len(first["texts"][0]), first["texts"][0][-1]) == (400, "…")
     losses = [each["loss"] for each in told["examples"]]
     assert losses == sorted(losses, reverse=True)
@@ -232,3 +236,48 @@ def test_nothing_is_written_of_no_examples(tmp_path: Path) -> None:
     empty = Examples("toy", ("text",), "label", [])
     write_worst(tmp_path, model_of(task), task, empty, toys.tokenizer())
     assert not list(tmp_path.iterdir())
+
+
+def test_each_has_its_place_in_the_file_and_what_the_label_is_given(tmp_path: Path) -> None:
+    """The line as an editor counts it: a header, and a cell of two lines before."""
+    data = tmp_path / "train.csv"
+    data.write_text('text,label\nthe old cat,animal\n"the warm\nsoup",dish\nthe dog,animal\n')
+    examples = read_examples(data)
+    task = TextClassification(("animal", "dish"), ("text",), "label", 40)
+    worst = worst_examples(model_of(task), task, examples, toys.tokenizer(), 3)
+    assert {each.index: each.place for each in worst} == {
+        0: f"{data}:2",
+        1: f"{data}:3",
+        2: f"{data}:5",
+    }
+    for each in worst:
+        assert each.label_probability == pytest.approx(math.exp(-each.loss))
+        assert (each.label_probability < 0.5) == (each.label != each.answer)
+    held = examples.hold_out(0.4, 0)[1]
+    assert {each.file for each in worst_examples(model_of(task), task, held, toys.tokenizer(), 3)}
+    assert worst_examples(model_of(task), task, held, toys.tokenizer(), 1)[0].file == str(data)
+    assert str(data) in "\n".join(worst_lines(worst))
+
+
+def test_entities_and_answers_are_marked_in_their_texts(tmp_path: Path) -> None:
+    tagger = Tagging.from_examples(sentences(), max_length=40)
+    for each in worst_examples(model_of(tagger), tagger, sentences(), toys.tokenizer(), 3):
+        (true,) = [mark for mark in each.marks if mark.of == "label"]
+        assert each.label == f"{each.texts[0][true.begin : true.end]}: {true.label}"
+    spans, asked = questions(SpanLimits(doc_stride=8, max_question_length=8))
+    for each in worst_examples(model_of(spans), spans, asked, toys.tokenizer(), 3):
+        texts = {mark.of: each.texts[1][mark.begin : mark.end] for mark in each.marks}
+        assert texts.get("label", "(none)") == each.label
+        assert texts.get("answer", "(none)") == each.answer
+
+
+def test_a_long_text_is_cut_around_its_marks() -> None:
+    text = "word " * 400 + "Paris " + "word " * 400
+    at = text.index("Paris")
+    marks = (Mark(0, at, at + 5, "", "label"), Mark(0, 0, 4, "", "answer"))
+    far = WorstExample(0, (text,), "Paris", "word", 1.0, "dev.csv", 2, None, marks[:1]).to_dict()
+    (mark,) = far["marks"]
+    assert len(far["texts"][0]) <= 400
+    assert far["texts"][0][mark["begin"] : mark["end"]] == "Paris"
+    both = WorstExample(0, (text,), "Paris", "word", 1.0, "dev.csv", 2, None, marks).to_dict()
+    assert [mark["of"] for mark in both["marks"]] == ["answer"]

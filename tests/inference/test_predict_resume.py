@@ -168,7 +168,7 @@ def test_what_is_kept_and_what_is_dropped_is_told(
         stop_after(predictor, 2, patch)
         with pytest.raises(Stopped):
             predict(predictor, table, out, show_progress=False)
-    assert "so far are kept; resume (--resume) goes on" in capsys.readouterr().err
+    assert "so far are kept; resume=True goes on" in capsys.readouterr().err
     assert predict(predictor, table, out, show_progress=False).rows == 33
     assert "an earlier process has left are dropped" in capsys.readouterr().err
     predict(predictor, table, out, show_progress=False)
@@ -273,11 +273,11 @@ def test_where_there_is_no_answer_there_is_no_place(
     for name in ("out.csv", "out.jsonl", "out.parquet"):
         predict(predictor, source, tmp_path / name)
     answers = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    assert isinstance(answers[0]["answer_start"], int)
-    assert (answers[1]["answer"], answers[1]["answer_start"]) == ("", None)
+    assert answers[0]["end"] - answers[0]["start"] == len(answers[0]["answer"])
+    assert (answers[1]["answer"], answers[1]["start"], answers[1]["end"]) == ("", None, None)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == answers
-    assert (tmp_path / "out.csv").read_text().splitlines()[2] == "the dog,,,,0.0"
+    assert (tmp_path / "out.csv").read_text().splitlines()[2] == "the dog,,,,,0.0"
 
 
 def test_parquet_out_of_values_without_a_common_type(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bertine.errors import BertineError
-from bertine.inference.rows import chunks, joined, lines_of_file, unused
-from bertine.tasks.tables import Row
+from bertine.inference import rows as rows_module
+from bertine.inference.rows import chunks, count_texts, joined, text_progress, unused
+from bertine.text.layout import Layout
+from bertine.text.tables import Row
 
 
 def size(row: Row) -> int:
@@ -44,12 +48,31 @@ def test_what_is_added_takes_no_name_that_is_there() -> None:
         joined("in.csv", row, {"text": 1})
 
 
-def test_how_many_lines_are_to_come_is_known_where_it_can_be(tmp_path: Path) -> None:
+def test_how_many_texts_are_to_come_is_known_where_it_can_be(tmp_path: Path) -> None:
     table = pa.table({"text": [str(number) for number in range(2500)]})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=1000)
-    (tmp_path / "in.csv").write_text("text\n" + "a\n" * 7)
+    (tmp_path / "in.csv").write_text("text\n" + "a\n" * 6 + "the last")
     (tmp_path / "in.csv.gz").write_bytes(b"packed\n")
-    assert lines_of_file(tmp_path / "in.parquet") == 2500
-    assert lines_of_file(tmp_path / "in.csv") == 8
-    assert lines_of_file(tmp_path / "in.csv.gz") is None
-    assert lines_of_file("-") is None
+    csv = Layout("csv", ",", True)
+    assert count_texts(tmp_path / "in.parquet", Layout("jsonl")) == 2500
+    assert count_texts(tmp_path / "in.csv", csv) == 7  # the header is no text
+    assert count_texts(tmp_path / "in.csv") == 8
+    assert count_texts(tmp_path / "in.csv.gz", csv) is None
+    assert count_texts("-", csv) is None
+
+
+def test_a_line_break_inside_a_cell_ends_no_row(tmp_path: Path) -> None:
+    cell = '"two\nlines of ""one"" cell"\n'
+    (tmp_path / "in.csv").write_text("text\n" + cell * 100_000)  # of several blocks
+    assert count_texts(tmp_path / "in.csv", Layout("csv", ",", True)) == 100_000
+
+
+def test_the_bar_counts_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.csv").write_text("text\n" + "a\n" * 5)
+    bar = Mock()
+    monkeypatch.setattr(rows_module, "progress", lambda show: nullcontext(bar))
+    with text_progress("predict", tmp_path / "in.csv", Layout("csv", ",", True), show=True) as add:
+        add(3)
+        add(2)
+    assert bar.add_task.call_args.kwargs["total"] == 5
+    assert [call.kwargs["completed"] for call in bar.update.call_args_list] == [3, 5, 5]

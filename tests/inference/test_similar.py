@@ -50,6 +50,22 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     assert found.lines()[0].endswith(texts[order[0]])
 
     embed(embedder, source, tmp_path / "v.npy", show_progress=False)
+    in_memory = {"id": list(range(40)), "text": texts}
+    rows = [{"text": text} for text in texts]
+    for table in (in_memory, rows):
+        given = similar("the cat sat on the mat", table, model=embedder, top=9, show_progress=False)
+        assert given == found
+    again = similar(
+        "the cat sat on the mat",
+        tmp_path / "v.npy",
+        model=embedder,
+        texts=in_memory,
+        top=9,
+        show_progress=False,
+    )
+    assert [each.text for each in again.found] == [each.text for each in found.found]
+    with pytest.raises(BertineError, match="input is an int, but must be a path, a pandas"):
+        similar("the cat", 5, model=embedder)
     again = similar(
         "the cat sat on the mat",
         tmp_path / "v.npy",

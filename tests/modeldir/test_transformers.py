@@ -119,9 +119,6 @@ def test_their_pretraining_model_computes_the_same_with_us(
     assert loaded.config == CONFIG
     assert loaded.report.lines() == [
         "loaded 46 tensors: encoder, pooler, MLM head, NSP head",
-        "new (random): none",
-        "dropped: none",
-        "unexpected (error): none",
     ]
 
 
@@ -177,10 +174,8 @@ def test_a_head_for_spans_is_used_or_dropped_and_named(tmp_path: Path) -> None:
     close(logits[real][:, 0], theirs.start_logits[real])
     close(logits[real][:, 1], theirs.end_logits[real])
     with_head = load_model(tmp_path, heads={"classifier": ClassificationHead(CONFIG, 2)})
-    assert with_head.report.lines()[1:3] == [
-        "new (random): pooler, classifier",
-        "dropped: span head",
-    ]
+    (line,) = with_head.report.lines()
+    assert line.endswith("; new (random): pooler, classifier; dropped: span head")
 
 
 def test_their_token_classifier_is_no_classifier_of_texts(tmp_path: Path) -> None:
@@ -194,10 +189,8 @@ def test_their_token_classifier_is_no_classifier_of_texts(tmp_path: Path) -> Non
     close(logits[real], other(**THEIRS).logits[real])
     assert loaded.task == TaskInfo("tagging", labels=("O", "B-x", "I-x"))
     with_head = load_model(tmp_path, heads={"classifier": ClassificationHead(CONFIG, 2)})
-    assert with_head.report.lines()[1:3] == [
-        "new (random): pooler, classifier",
-        "dropped: token classifier (3 labels)",
-    ]
+    (line,) = with_head.report.lines()
+    assert line.endswith("; new (random): pooler, classifier; dropped: token classifier (3 labels)")
 
 
 # MiniLM: real weights

@@ -9,6 +9,7 @@ import pytest
 
 from bertine.demo.curves import training_curves
 from bertine.errors import BertineError
+from bertine.intervals import wilson_interval
 from bertine.reports import plots
 from bertine.reports.html import (
     Candidate,
@@ -143,7 +144,7 @@ def test_references_inside_the_plots_find_their_targets() -> None:
 
 def test_given_numbers_are_shown() -> None:
     log = [{"step": s, "mlm_loss": 4.25, "mlm_accuracy": 0.123} for s in range(1, 5)]
-    bars = [plots.Bar("before", 0.4321, *plots.wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
+    bars = [plots.Bar("before", 0.4321, *wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
     report = Report(
         "t",
         headline=[Fact("Accuracy", "71.9%", "of 1,234")],

@@ -26,7 +26,10 @@ def test_an_empty_log_is_empty(tmp_path: Path) -> None:
     assert read_log(tmp_path / "log.jsonl") == []
 
 
-@pytest.mark.parametrize("line", ["{broken", "[1]", '{"loss": 1}', '{"step": null}', "3"])
+@pytest.mark.parametrize(
+    "line",
+    ["{broken", "[1]", '{"loss": 1}', '{"step": null}', "3", r'{"step": 1, "text": "\ud800"}'],
+)
 def test_a_line_that_is_no_log_line_is_named(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

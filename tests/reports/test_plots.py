@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertine.demo.curves import training_curves
+from bertine.intervals import wilson_interval
 from bertine.reports import plots
 
 
@@ -116,18 +117,18 @@ def test_confusion_letters_the_rows_as_true_labels() -> None:
 
 def test_wilson_interval() -> None:
     # Published example: 10 of 20 is 0.299 to 0.701; with 0 of 20 the upper end is z²/(n + z²).
-    assert plots.wilson_interval(10, 20) == pytest.approx((0.2993, 0.7007), abs=1e-4)
-    assert plots.wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-    assert plots.wilson_interval(20, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)
-    assert plots.wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(10, 20) == pytest.approx((0.2993, 0.7007), abs=1e-4)
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert wilson_interval(20, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)
+    assert wilson_interval(0, 0) == (0.0, 1.0)
     with pytest.raises(ValueError, match="no share"):
-        plots.wilson_interval(3, 2)
+        wilson_interval(3, 2)
 
 
 def test_wilson_interval_covers_the_truth_in_95_of_100_cases() -> None:
     generator = np.random.default_rng(0)
     covered = 0
     for correct in generator.binomial(200, 0.7, size=4000):
-        low, high = plots.wilson_interval(int(correct), 200)
+        low, high = wilson_interval(int(correct), 200)
         covered += low <= 0.7 <= high
     assert 0.935 < covered / 4000 < 0.965

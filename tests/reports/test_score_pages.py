@@ -224,6 +224,67 @@ def test_the_worst_predicted_are_on_the_page_as_text(tmp_path: Path) -> None:
     assert page.words.index("7.250") < page.words.index("0.500")
 
 
+def test_what_was_predicted_rightly_is_not_among_the_worst(tmp_path: Path) -> None:
+    def example(text: str, answer: str) -> dict[str, Any]:
+        return {"texts": [text], "label": "a", "answer": answer, "loss": 1.0, "index": 0}
+
+    examples = [example("a wrong one", "b"), example("a right one", "a")]
+    for kept in (examples, examples[1:]):
+        folder = tmp_path / str(len(kept))
+        worst = {"num_examples": 9, "mean_loss": 0.5, "examples": kept}
+        run = write_final(folder, {"metrics": {"accuracy": 0.5}}, worst)
+        page = words(run)
+        assert "The 1 of 9" in page
+        assert ("a right one" in page) == (len(kept) == 1)
+        assert ("of those predicted wrongly" in page) == (len(kept) == 2)
+
+
+def test_the_worst_predicted_show_entities_and_where_they_are(tmp_path: Path) -> None:
+    marks = [
+        {"text": 0, "begin": 0, "end": 4, "label": "person", "of": "label"},
+        {"text": 0, "begin": 8, "end": 12, "label": "city", "of": "answer"},
+    ]
+    example = {
+        **{"index": 3, "texts": ["Paul in Rome"], "label": "Paul: person", "answer": "Rome: city"},
+        **{"loss": 2.5, "file": "data/dev.conll", "line": 1170, "marks": marks},
+    }
+    worst = {"num_examples": 9, "mean_loss": 0.5, "examples": [example]}
+    run = write_final(tmp_path / "run", {"metrics": {"f1": 0.5}}, worst)
+    page = report(run).path.read_text(encoding="utf-8")
+    assert '<mark class="true">Paul <small>person</small></mark> in Rome' in page
+    assert 'Paul in <mark class="predicted">Rome <small>city</small></mark>' in page
+    assert "dev.conll, line 1,170" in page
+
+
+def test_the_counts_of_the_data_are_on_the_page(tmp_path: Path) -> None:
+    run = write_final(tmp_path / "run", {"metrics": {"accuracy": 0.5}})
+    part = {
+        "examples": 1089,
+        "labels": {"joy": 900, "love": 189},
+        "lengths": {"median": 17, "p95": 30, "longest": 41},
+    }
+    data = {
+        "train": part,
+        "validation": {**part, "examples": 121, "in_training": 7},
+        "findings": ["odd"],
+    }
+    (run / "data.json").write_text(json.dumps(data), encoding="utf-8")
+    said = words(run)
+    for figure in ("1,089", "121", "900", "17", "also in training", "Odd."):
+        assert figure in said
+    (run / "data.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(BertineError, match=r"data\.json: damaged"):
+        report(run)
+
+
+def test_every_finding_has_its_command_on_the_page(tmp_path: Path) -> None:
+    labels = ["a", "b"]
+    final = finetuning(labels, [[60, 0], [40, 0]])["final"] | {"collapsed": True}
+    run = write_final(tmp_path / "run", final)
+    page = report(run).path.read_text(encoding="utf-8")
+    assert "<pre><code>bertine finetune" in page
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [

@@ -20,9 +20,10 @@ pytest.importorskip("fastapi")
 import toys
 from bertine.serving.hosts import Hosts
 from bertine.serving.limits import Limits
-from bertine.serving.serve import Server, bound_socket
 from bertine.serving.served import Served
+from bertine.serving.server import Server
 from bertine.serving.service import Service
+from bertine.serving.sockets import bound_socket
 
 from .models import TASKS, write_task_model
 
@@ -212,6 +213,7 @@ def tight(models: dict[str, Path]) -> Iterator[Client]:
         {"text": models["text"], "fill-mask": models["fill-mask"]},
         max_body_bytes=2000,
         max_texts=4,
+        max_embedding_inputs=4,
         max_characters=50,
         max_queue=8,
         max_connections=6,

@@ -24,7 +24,9 @@ TASKS: dict[str, Any] = {
     "pairs": TextClassification(("same", "other", "none"), ("premise", "hypothesis"), "label", 24),
     "regression": TextRegression(("text",), "score", 16),
     "multi-label": MultiLabel(("warm", "small", "wet"), ("text",), "labels", 16),
-    "choice": MultipleChoice(("question",), ("a", "b", "c", "d"), "right", 24),
+    "choice": MultipleChoice(
+        ("question",), ("a", "b", "c", "d"), "right", 24, answers_by_column=True
+    ),
     "spans": SpanExtraction(max_length=24, limits=LIMITS),
     "tagging": Tagging(TAGS, ("words",), "tags", 16),
 }

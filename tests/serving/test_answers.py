@@ -20,6 +20,7 @@ from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.serving.limits import Limits
+from bertine.serving.sample_texts import sample_text
 from bertine.serving.served import Served
 
 from .conftest import Client, running
@@ -65,18 +66,22 @@ def test_predictions_are_those_of_the_predictor(
             assert each["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
         elif kind == "choice":
             assert each["choice"] == wanted.choice
+            assert each["label"] == "abcd"[wanted.choice]  # as the training file writes it
             assert each["probabilities"] == pytest.approx(list(wanted.probabilities), abs=1e-5)
         elif kind == "spans":
-            assert (each["answer"], each["begin"]) == (wanted.answer, wanted.start)
+            assert (each["answer"], each["start"]) == (wanted.answer, wanted.start)
             assert [a["answer"] for a in each["n_best"]] == [a.text for a in wanted.n_best]
         else:
             assert each["tags"] == list(wanted.tags)
             assert [e["text"] for e in each["entities"]] == [e.text for e in wanted.entities]
+            assert [e["probability"] for e in each["entities"]] == pytest.approx(
+                [e.probability for e in wanted.entities], abs=1e-5
+            )
     for each, text in zip(found, TEXTS[kind], strict=True):
-        if kind == "spans" and each["begin"] is not None:
-            assert text[1][each["begin"] : each["end"]] == each["answer"]
+        if kind == "spans" and each["start"] is not None:
+            assert text[1][each["start"] : each["end"]] == each["answer"]
         if kind == "tagging" and isinstance(text, str):
-            assert [text[w["begin"] : w["end"]] for w in each["words"]] == text.split()
+            assert [text[w["start"] : w["end"]] for w in each["words"]] == text.split()
 
 
 def test_cut_pieces_are_counted(ask: Client) -> None:
@@ -116,7 +121,8 @@ def test_masks_are_filled(ask: Client, models: dict[str, Path]) -> None:
     answer = ask("/fill-mask", {"texts": ["the [MASK]", text], "top_k": 3})
     assert answer.status == 200
     found = answer.json["filled"][1]
-    assert [mask["begin"] for mask in found["masks"]] == [mask.start for mask in expected]
+    assert [mask["start"] for mask in found["masks"]] == [mask.start for mask in expected]
+    assert all(text[mask["start"] : mask["end"]] == "[MASK]" for mask in found["masks"])
     for mask, wanted in zip(found["masks"], expected, strict=True):
         assert [c["token"] for c in mask["candidates"]] == [c.token for c in wanted.candidates]
         assert [c["probability"] for c in mask["candidates"]] == pytest.approx(
@@ -309,7 +315,7 @@ def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
     api = json.loads(ask("/openapi.json").body)
     assert set(api["paths"]) == {
         *("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/explain", "/attention"),
-        *("/health", "/ready", "/metrics", "/v1/models"),
+        *("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{model}"),
     }
     texts = api["components"]["schemas"]["EmbedRequest"]["properties"]["texts"]
     assert (texts["maxItems"], texts["items"]["maxLength"]) == (256, 20000)
@@ -327,3 +333,59 @@ def test_pages_are_whole_in_themselves(path: str, ask: Client) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert policy.count("'sha256-") == 2
+
+
+def test_openai_takes_2048_texts_and_leaves_room_for_others(ask: Client) -> None:
+    texts = [f"the {'old ' * (n % 5)}cat" for n in range(2048)]
+    answer = ask("/v1/embeddings", {"input": texts, "model": "text"})
+    assert answer.status == 200
+    rows = answer.json["data"]
+    assert [row["index"] for row in rows] == list(range(2048))
+    single = ask("/v1/embeddings", {"input": texts[2047], "model": "text"}).json["data"][0]
+    assert rows[2047]["embedding"] == pytest.approx(single["embedding"], abs=1e-5)
+    too_many = ask("/v1/embeddings", {"input": [*texts, "one more"], "model": "text"})
+    assert too_many.status == 422
+    assert "at most 2048 items" in too_many.message
+
+
+def test_one_model_is_described_by_its_name(ask: Client) -> None:
+    listed = ask("/v1/models").json["data"]
+    assert ask(f"/v1/models/{listed[1]['id']}").json == listed[1]
+    missing = ask("/v1/models/txet")
+    assert missing.status == 404
+    assert missing.message == "there is no model 'txet' here; did you mean 'text'?"
+    counted = ask("/metrics").body.decode()
+    assert 'path="/v1/models/{model}"' in counted
+    assert "txet" not in counted
+
+
+def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
+    api = json.loads(ask("/openapi.json").body)
+    tried = 0
+    for path, methods in api["paths"].items():
+        if "post" in methods:
+            body = methods["post"]["requestBody"]["content"]["application/json"]["example"]
+            answer = ask(path, body)
+            assert answer.status == 200, (path, answer.message)
+            tried += 1
+    assert tried == 6
+    for model in ask("/v1/models").json["data"]:
+        if "predict" in model["operations"]:
+            body = {"texts": [model["example"]], "model": model["id"]}
+            assert ask("/predict", body).status == 200
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        (["joy", "anger"], "cancelled"),
+        (["Sports", "World"], "team"),
+        (["1", "2"], "book"),
+        (["a", "b"], ""),
+    ],
+)
+def test_the_example_fits_the_labels(labels: list[str], word: str) -> None:
+    text = sample_text("text", labels, 1, 0, False)
+    assert isinstance(text, str)
+    assert word in text
+    assert sample_text("text", labels, 1, 0, True) != text  # a model of Chinese gets Chinese

@@ -22,8 +22,10 @@ import bertine.serving.serve as module
 import toys
 from bertine.errors import BertineError
 from bertine.inference.choosing import why_not_int8
-from bertine.serving.serve import bound_socket, listen, read_api_key, serve
-from bertine.serving.served import named_models
+from bertine.serving.keys import read_api_key
+from bertine.serving.names import named_models
+from bertine.serving.serve import serve
+from bertine.serving.sockets import bound_socket, listen
 
 SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
 
@@ -186,7 +188,7 @@ def test_a_taken_port_is_told_before_any_model_is_read(tmp_path: Path) -> None:
     with contextlib.closing(bound_socket("127.0.0.1", 0)) as taken:
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*--port"):
+        with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*another with host and port"):
             serve(tmp_path / "no such model", port=port)
 
 
@@ -195,7 +197,9 @@ def test_a_port_that_is_taken_while_models_are_read_is_told() -> None:
         port = first.getsockname()[1]
         with contextlib.closing(bound_socket("127.0.0.1", port)) as second:
             listen(second)
-            with pytest.raises(BertineError, match=f"127.0.0.1:{port}: .*--port"):
+            with pytest.raises(
+                BertineError, match=f"127.0.0.1:{port}: .*another with host and port"
+            ):
                 listen(first)
 
 
@@ -212,3 +216,23 @@ def test_no_such_model(tmp_path: Path) -> None:
         serve([tmp_path], port=0, max_queue=10)
     with pytest.raises(BertineError, match=r"allowed_hosts has 'http://a\.example'"):
         serve([tmp_path], port=0, allowed_hosts="http://a.example")
+
+
+def test_what_needs_no_model_is_checked_before_pytorch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, bertine\n"
+        "try:\n    bertine.serve(sys.argv[1], port=int(sys.argv[2]))\n"
+        "except bertine.BertineError as error:\n    print(error, 'torch' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    with contextlib.closing(bound_socket("127.0.0.1", 0)) as taken:
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-c", program, str(tmp_path), port]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert re.search(r"port False$", done.stdout)
+    monkeypatch.setattr("bertine.serving.extras.find_spec", lambda name: None)
+    with pytest.raises(BertineError, match=r"serving needs fastapi and .*: pip install"):
+        serve(tmp_path, port=0)

@@ -1,164 +1,126 @@
-"""Attention is that of transformers; gradient times input is what a small change of a token
-does."""
+"""Explanations over HTTP: words with their places, for every task, in small pieces of work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 import toys
-from bertine.errors import BertineError
-from bertine.modeldir import load_model
-from bertine.models.model import Model
-from bertine.serving.explain import Explainable, Explainer
-from bertine.tasks import task_class
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
+from bertine.inference.predictor import Predictor
+from bertine.serving.batcher import Done
 
 from .conftest import Client
 
 SENTENCE = toys.sentence("cat", "old")
-PAIRS = {"pairs", "choice", "spans"}
+CHOICES = ["who sleeps", SENTENCE, toys.sentence("soup", "warm")]
+METHODS = ("leave-one-out", "integrated-gradients")
 
 
-def explainer(folder: Path) -> Explainer:
-    loaded = load_model(folder)
-    task = None
-    if loaded.task is not None:
-        task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
-    return Explainer(loaded.model, loaded.tokenizer, task, 96)
-
-
-def larger(model: Model, at: int, factor: float) -> torch.utils.hooks.RemovableHandle:
-    """Multiply the embedding of the token `at` by `factor`."""
-
-    def change(module: object, inputs: object, output: Tensor) -> Tensor:
-        changed = output.clone()
-        changed[at] *= factor
-        return changed
-
-    return model.backbone.embeddings.register_forward_hook(change)
-
-
-@pytest.mark.parametrize("kind", ["text", "regression", "multi-label"])
-def test_scores_are_what_a_token_adds_to_first_order(kind: str, models: dict[str, Path]) -> None:
-    look = explainer(models[kind])
-    found = look(Explainable(SENTENCE))
-    ids = look.tokenizer.encode(SENTENCE).input_ids
-    assert [token["token"] for token in found["tokens"]] == [look.tokenizer.tokens[i] for i in ids]
-    task = look.task
-    assert task is not None
-
-    def score() -> float:
-        batch = look._batch(look.tokenizer.encode(SENTENCE))
-        with torch.no_grad():
-            output = task.outputs(look.model, batch)[0]
-        labels = getattr(task, "labels", ())
-        return float(output[labels.index(found["answer"])] if labels else output)
-
-    step = 0.02
-    for at in range(len(ids)):
-        sides = []
-        for factor in (1 + step, 1 - step):
-            handle = larger(look.model, at, factor)
-            sides.append(score())
-            handle.remove()
-        assert found["scores"][at] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-3)
-
-
-def test_attention_is_that_of_transformers(models: dict[str, Path]) -> None:
-    transformers = pytest.importorskip("transformers")
-    folder = models["fill-mask"]
-    theirs = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
-    look = explainer(folder)
-    encoding = look.tokenizer.encode(SENTENCE, "the soup")
-    with torch.no_grad():
-        expected = theirs(
-            torch.tensor([encoding.input_ids]),
-            token_type_ids=torch.tensor([encoding.token_type_ids]),
-            output_attentions=True,
-        ).attentions
-    for layer in range(2):
-        for head in range(2):
-            found = look(Explainable(SENTENCE, "the soup", layer, head))["attention"]
-            np.testing.assert_allclose(found, expected[layer][0, head].numpy(), atol=2e-5)
-
-
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "kind",
     ["text", "pairs", "regression", "multi-label", "choice", "spans", "tagging", "fill-mask"],
 )
-def test_every_task_is_explained(kind: str, ask: Client) -> None:
-    body = {"model": kind, "text": "the old [MASK] sleeps"}
-    if kind in PAIRS:
-        body["pair"] = SENTENCE
-    answer = ask("/explain", body)
+def test_every_task_is_explained_by_words(kind: str, method: str, ask: Client) -> None:
+    parts = ["the old [MASK] sleeps"]
+    if kind in ("pairs", "spans"):
+        parts.append(SENTENCE)
+    if kind == "choice":
+        parts = CHOICES
+    answer = ask("/explain", {"model": kind, "text": parts, "method": method})
     assert answer.status == 200, answer.body
     found = answer.json
-    assert len(found["scores"]) == len(found["tokens"])
-    assert any(score != 0 for score in found["scores"])
-    parts = [body["text"], body.get("pair", "")]
-    for token in found["tokens"]:
-        if token["end"]:
-            assert parts[token["part"]][token["begin"] : token["end"]] == token["token"]
+    assert found["method"] == method
+    assert any(word["contribution"] != 0 for word in found["words"])
+    for word in found["words"]:
+        assert parts[word["part"]][word["start"] : word["end"]] == word["word"]
+    words = [word["word"] for word in found["words"]]
+    # A [MASK] has nothing to say; a tagger reads it as words like any other.
+    mask = ["[", "MASK", "]"] if kind == "tagging" else []
+    if kind in ("text", "regression", "multi-label", "fill-mask", "tagging"):
+        assert words == ["the", "old", *mask, "sleeps"]
+    if method == "integrated-gradients":
+        total = sum(word["contribution"] for word in found["words"])
+        difference = found["score"] - found["baseline"]
+        assert abs(total - difference) <= max(0.11, 0.051 * abs(difference))
     if kind == "spans":
         assert found["answer"] in SENTENCE
 
 
-def test_the_answer_is_that_of_predict(ask: Client) -> None:
+def test_the_answer_is_that_of_predict_and_python(ask: Client, models: dict[str, Path]) -> None:
+    predictor = Predictor.load(models["text"], "cpu", "fp32")
     for topic in toys.TOPICS:
         text = toys.sentence(topic, "warm")
-        label = ask("/predict", {"texts": [text], "model": "text"}).json["predictions"][0]["label"]
-        assert ask("/explain", {"text": text, "model": "text"}).json["answer"] == label
+        prediction = ask("/predict", {"texts": [text], "model": "text"}).json["predictions"][0]
+        found = ask("/explain", {"text": text, "model": "text"}).json
+        assert found["answer"] == prediction["label"]
+        assert found["probability"] == pytest.approx(prediction["probability"], abs=1e-4)
+        ours = predictor.explain(text)
+        assert [w["word"] for w in found["words"]] == [w.word for w in ours.words]
+        assert [w["contribution"] for w in found["words"]] == pytest.approx(
+            [w.contribution for w in ours.words], abs=1e-3
+        )
+
+
+def test_another_label_can_be_asked_about(ask: Client) -> None:
+    body = {"text": SENTENCE, "model": "text"}
+    both = [ask("/explain", {**body, "label": label}).json for label in ("animal", "dish")]
+    assert [each["answer"] for each in both] == ["animal", "dish"]
+    # Of two labels what speaks for one speaks against the other.
+    for one, other in zip(both[0]["words"], both[1]["words"], strict=True):
+        assert one["contribution"] == pytest.approx(-other["contribution"], abs=1e-4)
+    refused = ask("/explain", {**body, "label": "cat"})
+    assert refused.status == 422
+    assert "unknown label 'cat'" in refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"text": "a", "pair": "b"}, "this model takes one text"),
+        ({"text": ["a"], "model": "pairs"}, "this model takes two texts"),
+        ({"text": ["who", "the cat"], "model": "choice"}, "takes 3 or more"),
+        ({"text": " ", "model": "text"}, "there is no word"),
+        ({"text": "the cat", "model": "fill-mask"}, "has no [MASK]"),
+        ({"text": "the cat", "method": "lime"}, "leave-one-out"),
+        ({"text": "the cat", "label": "a", "model": "regression"}, "no labels"),
+        ({"text": ["a " * 900, "b " * 900], "model": "pairs"}, "at most 2000 are explained"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(
+    body: dict[str, object], message: str, ask: Client
+) -> None:
+    answer = ask("/explain", {"model": "text", **body})
+    assert answer.status == 422
+    assert message in answer.json["error"]["message"]
 
 
 def test_long_texts_are_cut_and_counted(ask: Client) -> None:
-    # As the answer: two tokens are [CLS] and [SEP].
-    for path in ("/explain", "/attention"):
-        for model, longest in (("text", 16), ("fill-mask", 40)):
-            found = ask(path, {"text": "[MASK] " + "cat " * 99, "model": model}).json
-            assert len(found["tokens"]) == longest
-            assert found["pieces_cut"] == 102 - longest
+    found = ask("/explain", {"text": "cat " * 99, "model": "text"}).json
+    assert len(found["words"]) == 14
+    assert found["pieces_cut"] == 85
 
 
-@pytest.mark.parametrize("mode", ["tail", "head-tail", "windows"])
-def test_of_a_long_text_what_the_task_reads_is_looked_at(mode: str) -> None:
-    task = TextClassification(("animal", "dish"), ("text",), "label", 16, long_text=mode)
-    torch.manual_seed(0)
-    model, tokenizer = Model(toys.config(), task.heads(toys.config())).eval(), toys.tokenizer()
-    look = Explainer(model, tokenizer, task, 96)
-    text = " ".join(toys.sentence(topic, "warm") for topic in toys.TOPICS)
-    first = task.featurize(Examples("texts", ("text",), None, [Example((text,))]), tokenizer)[0]
-    found = look(Explainable(text))
-    tokens = [token["token"] for token in found["tokens"]]
-    assert tokens == [tokenizer.tokens[index] for index in first.input_ids]
-    for token in found["tokens"][1:-1]:
-        assert text[token["begin"] : token["end"]] == token["token"]
-    assert found["pieces_cut"] == len(text.split()) - 14
-    with torch.no_grad():
-        outputs = task.outputs(model, task.collate([first], 0))[0]
-    assert found["answer"] == task.labels[int(outputs.argmax())]
-    # What fits is looked at as it is.
-    assert look(Explainable(SENTENCE))["pieces_cut"] == 0
-    assert len(look(Explainable(SENTENCE, None, 0, 0))["tokens"]) == len(SENTENCE.split()) + 2
+@pytest.mark.parametrize("method", METHODS)
+def test_others_are_answered_between_the_parts_of_an_explanation(method: str, ask: Client) -> None:
+    """No batch is larger than those of other requests, so none is held up for long."""
+    batcher = ask.service.batchers["text"]
+    seen: list[Done] = []
+    before, batcher.on_batch = batcher.on_batch, seen.append
+    try:
+        text = toys.sentence("cat", "old")
+        assert ask("/explain", {"text": text, "model": "text", "method": method}).status == 200
+    finally:
+        batcher.on_batch = before
+    assert len(seen) >= 2
+    assert max(done.tokens for done in seen) <= ask.service.limits.max_batch_tokens
 
 
-def test_a_model_without_second_texts_takes_none(tmp_path: Path) -> None:
-    look = explainer(toys.write_model(tmp_path / "model", type_vocab_size=1))
-    assert look(Explainable("the cat", None, 0, 0))["attention"]
-    with pytest.raises(BertineError, match="takes one text"):
-        look(Explainable("the cat", "the soup", 0, 0))
-
-
-def test_looking_leaves_the_model_as_it_was(ask: Client) -> None:
+def test_explaining_leaves_the_model_as_it_was(ask: Client) -> None:
     body = {"texts": [SENTENCE], "model": "text", "all_probabilities": True}
     before = ask("/predict", body).json
-    ask("/explain", {"text": SENTENCE, "model": "text"})
+    ask("/explain", {"text": SENTENCE, "model": "text", "method": "integrated-gradients"})
     model = ask.service.models["text"].model.model
-    assert not model.backbone.embeddings._forward_hooks
     assert all(parameter.grad is None for parameter in model.parameters())
     assert ask("/predict", body).json == before

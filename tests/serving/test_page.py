@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,7 +128,9 @@ def test_entities_are_coloured_in_the_text(page: Any, ask: Client) -> None:
     marks = page.locator("#result mark")
     assert marks.count() == len(expected["entities"]) > 0
     for number, entity in enumerate(expected["entities"]):
-        assert marks.nth(number).inner_text() == f"{entity['text']}\u00a0{entity['type']}"
+        chance = f"{round(100 * entity['probability'])}\u00a0%"
+        wanted = f"{entity['text']}\u00a0{entity['type']} {chance}"
+        assert marks.nth(number).inner_text() == wanted
     colours = marks.evaluate_all("all => all.map(e => getComputedStyle(e).borderTopColor)")
     types = [entity["type"] for entity in expected["entities"]]
     assert len(set(zip(types, colours, strict=True))) == len(set(types)) == len(set(colours))
@@ -156,7 +160,8 @@ def test_looking_inside(page: Any) -> None:
     tokens = ["[CLS]", *SENTENCE.split(), "[SEP]"]
     page.click("#lean")
     page.wait_for_selector("#leaned .tokens")
-    assert page.locator("#leaned .tokens span").all_inner_texts() == tokens
+    assert page.locator("#leaned .tokens span").all_inner_texts() == SENTENCE.split()
+    assert page.inner_text("#leaned .tokens") == SENTENCE
     backgrounds = page.locator("#leaned .tokens span").evaluate_all(
         "all => all.map(e => e.style.background)"
     )
@@ -172,8 +177,34 @@ def test_looking_inside(page: Any) -> None:
     page.locator(".attention .from button").nth(2).focus()
     page.keyboard.press("Enter")
     assert "“old” looks at" in page.inner_text("#attention p")
-    assert page.locator("#attention line").count() <= len(tokens)
+    assert 0 < page.locator("#attention rect").count() <= len(tokens) ** 2
     picture(page, "inside")
+
+
+def test_the_curl_line_answers_the_same(page: Any) -> None:
+    asked(page, "text", "the cat's sofa")
+    page.click("#line summary")
+    line = page.inner_text("#curl")
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    (found,) = json.loads(done.stdout)["predictions"]
+    assert page.inner_text("#result .big") == found["label"]
+
+
+def test_several_texts_and_what_was_asked_before(page: Any, ask: Client) -> None:
+    asked(page, "text", SENTENCE)
+    page.fill("#lines", f"{SENTENCE}\n\n{toys.sentence('soup', 'warm')}")
+    page.click("#all")
+    page.wait_for_selector("#answers tr")
+    assert page.locator("#answers tr").count() == 2
+    asked(page, "tagging", TWO)
+    assert page.locator("#history li").count() == 2
+    page.locator("#history button").nth(1).click()
+    page.wait_for_selector("#result .bars")
+    assert page.input_value("#text0") == SENTENCE
+    assert page.input_value("#model") == "text"
+    assert page.locator("#history li").count() == 2  # what is asked again is not listed twice
 
 
 def test_of_a_long_text_a_part_is_looked_into_and_that_is_said(page: Any) -> None:
@@ -210,10 +241,10 @@ def test_mistakes_are_said(page: Any) -> None:
 def test_all_of_it_by_keyboard(page: Any) -> None:
     page.wait_for_selector("#ask")
     reached = []
-    for _ in range(5):
+    for _ in range(7):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
-    assert reached == ["model", "tab-text", "text0", "ask", ""]  # the last is the link below
+    assert reached == ["model", "tab-text", "text0", "ask", "lines", "all", ""]  # last: the link
     page.focus("#tab-text")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") == "tab-embed"
@@ -226,7 +257,7 @@ def test_the_focus_stays_and_the_answer_is_read_out(page: Any) -> None:
     page.wait_for_selector("#ask")
     for button, said in (
         ("ask", "Answer: "),
-        ("lean", "Leaned on most: "),
+        ("lean", "Strongest words: "),
         ("attend", "Attention"),
     ):
         page.focus(f"#{button}")
@@ -272,10 +303,12 @@ def asked_label(page: Any) -> str:
     return str(page.inner_text("#result .big"))
 
 
-def test_the_page_of_what_there_is_to_ask(page: Any, ask: Client) -> None:
+def test_the_api_reference(page: Any, ask: Client) -> None:
     page.goto(f"http://127.0.0.1:{ask.port}/docs")
     page.wait_for_selector("details")
-    assert page.locator("details").count() == 10
+    assert page.locator("details").count() == 11
     page.locator("summary", has_text="/v1/embeddings").click()
-    assert "encoding_format" in page.inner_text("details[open] pre")
+    shown = page.locator("details[open] pre").all_inner_texts()
+    assert shown[0].startswith("curl ")
+    assert "encoding_format" in shown[1]
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

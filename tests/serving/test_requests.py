@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from bertine.serving.limits import Limits
-from bertine.serving.schemas import request_schemas
+from bertine.serving.request_schemas import request_schemas
 
 from .conftest import BODY, Client
 
@@ -22,14 +22,17 @@ from .conftest import BODY, Client
         ("/predict", {"texts": []}, "texts: List should have at least 1 item"),
         ("/predict", {"texts": "a"}, "texts: Input should be a valid list"),
         ("/predict", {"texts": [7]}, "texts[0]: Input should be a valid string"),
-        ("/predict", {"text": ["a"]}, "texts: Field required (and 1 more)"),
-        ("/predict", {"texts": ["a"], "modle": "x"}, "modle: Extra inputs"),
+        ("/predict", {}, "texts: Field required"),
+        ("/predict", {"text": ["a"]}, "text: unknown key; did you mean 'texts'?"),
+        ("/predict", {"texts": ["a"], "modle": "x"}, "modle: unknown key; did you mean 'model'?"),
         ("/predict", {"texts": [["a", "b"]]}, "texts[0]: has 2 parts; give one text (text)"),
         ("/predict", {"texts": ["a", ["b", "a" * 51]]}, "texts[1][1]: String should have at most"),
         ("/predict", {"texts": ["a", ["b", 7]]}, "texts[1][1]: Input should be a valid string"),
         ("/predict", {"texts": [[]]}, "texts[0]: List should have at least 1 item"),
-        ("/embed", {"texts": [7], "a b": 1, "model": 1}, "valid string (and 2 more)"),
-        ("/embed", {"texts": ["a"], "a-b": 1}, "a-b: Extra inputs"),
+        ("/embed", {"texts": [7], "model": 1}, "valid string (and 1 more)"),
+        ("/embed", {"texts": ["a"], "a-b": 1}, "a-b: unknown key; this path takes texts, model"),
+        ("/embed", {"texts": ["a"], "Normalise": 1}, "unknown key; did you mean 'normalize'?"),
+        ("/v1/embeddings", {"inputs": "a", "model": "text"}, "did you mean 'input'?"),
         ("/predict", {"texts": ["a"], "model": "fill-mask"}, "has no predict; ask text"),
         ("/fill-mask", {"texts": ["no mask"]}, "texts[0]: has no [MASK]"),
         ("/fill-mask", {"texts": ["[MASK] [MASK] [MASK]"]}, "has 3 [MASK], but at most 2"),

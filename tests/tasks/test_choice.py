@@ -315,7 +315,7 @@ def test_answers_are_joined_by_example() -> None:
         / 4
     )
     assert report.num_examples == 4
-    assert task.metrics([ChoicePrediction(1, (0.2, 0.8))], ["choice1"])["accuracy"] == 1.0
+    assert task.metrics([ChoicePrediction(1, (0.2, 0.8), "1")], ["choice1"])["accuracy"] == 1.0
 
 
 def test_cut_examples_are_counted_once_and_in_the_same_words_everywhere() -> None:
@@ -334,3 +334,32 @@ def test_cut_examples_are_counted_once_and_in_the_same_words_everywhere() -> Non
 def test_the_task_survives_its_model_directory_entry() -> None:
     task = MultipleChoice(("a", "b"), ("c", "d", "e"), "label", 24, dataset="swag")
     assert task_class("choice").from_info(task.task_info(), toys.config()) == task
+
+
+@pytest.mark.parametrize(
+    ("labels", "answer"),
+    [(("choice2", "choice0"), "choice1"), (("2", "0"), 1), (("2.0", "choice0"), 1)],
+)
+def test_answers_are_written_as_the_training_file_writes_labels(
+    labels: tuple[str, str], answer: str | int
+) -> None:
+    texts = ("the cat", "sleeps", "barks", "boils")
+    examples = own([(texts, labels[0]), (texts, labels[1])])
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    assert task_class("choice").from_info(task.task_info(), toys.config()) == task
+    features = task.featurize(examples, toys.tokenizer())
+    first, _ = found = task.decode([np.float32(x) for x in (0, 1, 0) * 2], features)
+    assert (first.choice, first.label) == (1, str(answer))
+    assert task.output_values(first, False)[0] == answer
+    # The report's rows, and so those of `evaluate`, have the same names.
+    named = "choice" if isinstance(answer, str) else ""
+    assert task.report(found, list(labels)).labels == tuple(f"{named}{n}" for n in range(3))
+
+
+def test_a_model_that_says_nothing_of_its_labels_answers_by_number() -> None:
+    """As models did before their labels were recorded."""
+    info = MultipleChoice(("q",), ("a", "b"), "right", 24).task_info()
+    assert "answers_by_column" not in info.settings
+    task = task_class("choice").from_info(info, toys.config())
+    assert isinstance(task, MultipleChoice)
+    assert task.label_of(1) == "1"

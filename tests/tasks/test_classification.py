@@ -224,6 +224,14 @@ def test_a_collapse_is_said() -> None:
     assert not right.collapsed
 
 
+def test_few_examples_are_given_with_the_interval_of_their_accuracy() -> None:
+    task = TextClassification(("neg", "pos"))
+    predictions = [prediction(task.labels, [0.4, 0.6])] * 30
+    report = task.report(predictions, ["pos"] * 20 + ["neg"] * 10)
+    assert "95% interval of the accuracy: 48.8% to 80.8%" in report.lines()
+    assert report.to_dict()["accuracy_interval"] == pytest.approx([0.4878, 0.8077], abs=1e-4)
+
+
 def test_of_which_class_f1_is() -> None:
     two, three = TextClassification(("neg", "pos")), TextClassification(("a", "b", "c"))
     report = two.report([prediction(two.labels, [0.4, 0.6])], ["neg"])

@@ -154,7 +154,7 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     assert examples.scheme == "plain"
     assert examples.notes == [
         f"{path}: 1 of 4 tags mark no entity (such as 'b-x'), so all are taken for plain tags; "
-        "mend them, or name the scheme (--tag-scheme)"
+        "mend them, or name the scheme (tag_scheme)"
     ]
     assert read_sentences(path, scheme="plain").notes == []
     both = read_sentences(file(tmp_path / "c.conll", "a\tB-x\nb\tE-x\nc\tB-x\nd\tL-x\n"))
@@ -166,7 +166,7 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
 def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
     path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
     with pytest.raises(
-        BertineError, match=r"ner\.csv: is a table of texts by its name .* columns\)"
+        BertineError, match=r"ner\.csv: is a table of texts by its name .* \(format='columns'\)"
     ):
         read_sentences(path)
     file(path, "a B-x\nb O\n")

@@ -55,7 +55,7 @@ def test_a_header_without_rows_and_a_row_without_label(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="no rows"):
         read_examples(write(tmp_path / "a.csv", "text,label\n"))
     with pytest.raises(BertineError, match=r"b\.csv:3: the label 'label' is empty"):
-        read_examples(write(tmp_path / "b.csv", "text,label\na,b\nc,\n"))
+        read_examples(write(tmp_path / "b.csv", "text,label\na,b\nc,\n"), strict=True)
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:

@@ -318,9 +318,9 @@ def test_the_n_best_are_a_list_in_json_and_text_in_a_cell() -> None:
     found = prediction("oil “x”", 2.0)
     values = dict(zip(task.output_columns(True), task.output_values(found, True), strict=True))
     assert values["answer"] == ""
-    assert values["answer_start"] is None
+    assert values["start"] is None
     assert values["null_odds"] == 2.0
     assert json.loads(str(values["n_best"])) == json.loads(json.dumps(values["n_best"]))
     assert values["n_best"][0]["text"] == "oil “x”"
     assert np.isclose(sum(entry["probability"] for entry in values["n_best"]), 1)
-    assert SpanExtraction().output_columns(False) == ["answer", "answer_start", "probability"]
+    assert SpanExtraction().output_columns(False) == ["answer", "start", "end", "probability"]

@@ -183,10 +183,13 @@ def test_lone_surrogates_of_json_are_replaced_or_refused(tmp_path):
         ("{", ":2: not valid JSON"),
         ("[" * 100_000, ":2: not valid JSON"),
         ('["text"]', ":2: a JSON list; each line must be one object"),
-        ('{"txt": "x", "id": 1}', ':2: no field "text"; did you mean "txt"?'),
-        ('{"body": "x"}', "there are: body"),
-        ('{"text": 3}', ':2: field "text" is a number; it must be a string'),
-        ('{"text": ["x"]}', ':2: field "text" is a list; it must be a string'),
+        (
+            '{"txt": "x", "id": 1}',
+            ":2: there is no column 'text' (did you mean 'txt'?)",
+        ),
+        ('{"body": "x"}', "it has 'body'"),
+        ('{"text": 3}', ":2: 'text' is a number; it must be a string"),
+        ('{"text": ["x"]}', ":2: 'text' is a list; it must be a string"),
     ],
 )
 def test_bad_json_lines_name_file_and_line(tmp_path, line, message):
@@ -196,11 +199,14 @@ def test_bad_json_lines_name_file_and_line(tmp_path, line, message):
     assert str(file) in error_of(file)
 
 
-def test_text_field_can_be_named(tmp_path):
-    (tmp_path / "c.jsonl").write_text('{"body": "x"}\n')
-    pq.write_table(pa.table({"body": ["y"]}), tmp_path / "d.parquet")
-    assert texts(tmp_path, text_field="body") == ["x", "y"]
-    assert 'no field "text"' in error_of(tmp_path / "d.parquet")
+def test_the_column_of_the_text_can_be_named(tmp_path):
+    (tmp_path / "c.jsonl").write_text('{"body": "x", "text": "no"}\n')
+    pq.write_table(pa.table({"body": ["y"], "id": [1]}), tmp_path / "d.parquet")
+    assert texts(tmp_path, text_column="body") == ["x", "y"]
+    message = "cannot tell which column holds the text; name it with text_column"
+    assert f"d.parquet: {message}; the columns are 'body', 'id'" in error_of(tmp_path / "d.parquet")
+    (tmp_path / "only.jsonl").write_text('{"said": "z"}\n')
+    assert texts(tmp_path / "only.jsonl") == ["z"]
 
 
 def test_parquet_types(tmp_path):
@@ -216,7 +222,7 @@ def test_parquet_types(tmp_path):
     pq.write_table(pa.table({"text": [None, None]}), tmp_path / "d.parquet")
     assert len(texts(tmp_path)) == len(many)
     pq.write_table(pa.table({"text": [1, 2]}), file)
-    assert 'column "text" is of type int64; it must be string' in error_of(file)
+    assert "column 'text' is of type int64; it must be string" in error_of(file)
 
 
 def test_parquet_with_invalid_utf8(tmp_path):

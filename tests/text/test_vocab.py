@@ -127,15 +127,55 @@ def test_chinese_characters_take_one_token_each(tmp_path):
     assert report.alphabet_size == len(tokens) - 5
 
 
-def test_the_alphabet_leaves_room_and_can_be_limited(tmp_path):
-    file = chinese(tmp_path)
-    report = train_vocab([file], tmp_path / "out", vocab_size=1200)
-    assert 0.99 <= report.coverage < 1
-    assert report.alphabet_size == 1200 // 2 - 5
+def words_of_rare_letters(tmp_path):
+    """Text of 800 letters in words, half of them rare; they can be merged to pieces."""
+    draw = random.Random(1)
+    rank = [chr(0xAC00 + i) for i in range(800)]  # Hangul: letters that stand inside words
+    weights = [1.0] * 400 + [0.01] * 400
+    lines = [
+        " ".join("".join(draw.choices(rank, weights, k=4)) for _ in range(10)) for _ in range(2000)
+    ]
+    file = tmp_path / "words.txt"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def test_the_alphabet_leaves_room_for_pieces_and_can_be_limited(tmp_path):
+    file = words_of_rare_letters(tmp_path)
+    report = train_vocab([file], tmp_path / "out", vocab_size=1800, lowercase=False)
+    assert 0.99 <= report.coverage < 0.9999
+    assert report.alphabet_size == (1800 // 2 - 5) // 2  # two tokens each: at the begin and inside
     assert report.unknown_share > 0
-    limited = train_vocab([file], tmp_path / "out", vocab_size=200, limit_alphabet=100)
-    assert limited.alphabet_size == 100
+    # It is said how large a vocabulary would have to be, and that is so.
+    assert f"a vocabulary of {report.full_size:,} has room for 99.99% of them" in report.lines()[-2]
+    full = train_vocab([file], tmp_path / "f", vocab_size=report.full_size, lowercase=False)
+    assert full.coverage >= 0.9999
+    assert full.full_size == 0
+    limited = train_vocab(
+        [file], tmp_path / "out", vocab_size=300, limit_alphabet=100, lowercase=False
+    )
+    assert (limited.alphabet_size, limited.full_size) == (100, 0)
     assert limited.unknown_share > 0.05
+
+
+def test_chinese_is_not_displaced_by_rare_words_of_letters(tmp_path):
+    """A Chinese character is never joined to longer pieces, so what room is kept for pieces is for
+    the share of the text that is words of letters; here a tenth."""
+    draw = random.Random(2)
+    lines = chinese(tmp_path).read_text("utf-8").splitlines()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    latin = ["".join(draw.choices(letters, k=draw.randint(3, 9))) for _ in range(600)]
+    mixed = [f"{line}{draw.choice(latin)} {draw.choice(latin)[:1]}" for line in lines]
+    file = tmp_path / "mixed.txt"
+    file.write_text("\n".join(mixed), encoding="utf-8")
+    report = train_vocab([file], tmp_path / "out", vocab_size=1000)
+    tokens = Tokenizer.load(tmp_path / "out").tokens
+    assert report.coverage >= 0.9999
+    assert report.unknown_share < 0.001
+    # Those of the 800 that are left out are the very rare ones.
+    assert sum("\u4e00" <= token[0] <= "\u9fff" for token in tokens) > 700
+    # And there are pieces of the other words too.
+    assert sum(len(token.removeprefix("##")) > 1 for token in tokens if token.isascii()) > 50
 
 
 def test_a_vocabulary_too_small_for_its_alphabet_is_refused(tmp_path):
@@ -178,7 +218,7 @@ def test_an_extension_has_room_for_the_characters_it_says_it_has(tmp_path):
 def test_bad_corpora_leave_nothing_behind(tmp_path):
     bad = tmp_path / "c.jsonl"
     bad.write_text('{"text": "fine"}\n{"txt": 1}\n')
-    with pytest.raises(BertineError, match=r"c\.jsonl:2: no field"):
+    with pytest.raises(BertineError, match=r"c\.jsonl:2: there is no column 'text'"):
         train_vocab([bad], tmp_path / "out")
     with pytest.raises(BertineError, match="No such file"):
         train_vocab([tmp_path / "none"], tmp_path / "out")

@@ -18,6 +18,16 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fine-tuning measures no baselines, which take half a second each time, but in modules that
+    look at them and say so: ``WITH_BASELINES = True``."""
+    with pytest.MonkeyPatch.context() as patched:
+        if not getattr(request.module, "WITH_BASELINES", False):
+            patched.setattr("bertine.training.finetune_run.baselines_of_run", lambda *_: [])
+        yield
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_store(tmp_path_factory.mktemp("toys") / "store")

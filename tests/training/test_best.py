@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_of_the_best_has_its_own_advice(store: Path, tmp_pa
     train(store, tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints"
     (folder / "step-00000006" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(BertineError, match=r"step-00000006.*checksum.*without --save-best"):
+    with pytest.raises(BertineError, match=r"step-00000006.*checksum.*without save_best=True"):
         load_best(folder, toys.pretraining_model())
 
 
@@ -133,7 +133,7 @@ def test_pretrain_writes_the_best_where_asked(store: Path, model: Path, tmp_path
     given: dict[str, Any] = {"model": model, "steps": 12, "max_seq_length": 32, "batch_size": 4}
     given |= {"learning_rate": 1.0, "warmup_steps": 12}
     given |= {"held_out": store, "evaluate_every": 3, "log_every": 3}
-    with pytest.raises(BertineError, match=r"save_best needs .* --held-out"):
+    with pytest.raises(BertineError, match=r"save_best needs .* held_out"):
         pretrain(store, out=tmp_path / "x", **{**given, "held_out": None}, save_best=True)
     last = pretrain(store, out=tmp_path / "last", **given)
     best = pretrain(store, out=tmp_path / "best", save_best=True, **given)
@@ -191,12 +191,18 @@ def test_the_best_epoch_asked_for_when_resumed(
 
     # At the end the best one is evaluated again.
     life("whole", [0.9, 0.5, 0.4, 0.3, 0.9], save_best=True)
-    life("last", [0.9, 0.5, 0.4, 0.3])
+    life("last", [0.9, 0.5, 0.4, 0.3], save_best=False)
+    # Of 40 examples 36 right in place of 12 is no chance; 13 would be.
+    life("clear", [0.9, 0.5, 0.4, 0.3, 0.9])
+    life("chance", [0.325, 0.2, 0.2, 0.3])
     with pytest.raises(Killed):
         life("resumed", [0.9, 0.5, 0.4])
     life("resumed", [0.3, 0.9], save_best=True)
-    whole, last, resumed = (
-        toys.weights(tmp_path / name / "model") for name in ("whole", "last", "resumed")
+    whole, last, resumed, clear, chance = (
+        toys.weights(tmp_path / name / "model")
+        for name in ("whole", "last", "resumed", "clear", "chance")
     )
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+    assert all(torch.equal(clear[name], whole[name]) for name in whole)
+    assert all(torch.equal(chance[name], last[name]) for name in whole)
     assert not all(torch.equal(resumed[name], last[name]) for name in whole)

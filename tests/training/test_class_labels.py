@@ -82,8 +82,9 @@ def test_minus_one_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"a\.parquet:2: 'label' holds 2, but its names are tho"):
         read_examples(path)
     write(path, class_label(NAMES), text=["x", "y"], label=[0, None])
+    assert [item.label for item in read_examples(path).items] == ["old"]
     with pytest.raises(BertineError, match=r"a\.parquet:2: the label 'label' is null"):
-        read_examples(path)
+        read_examples(path, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_an_unknown_tag_of_the_test_file_is_told_before_anything_is_computed(
 
 def test_a_table_of_something_else_is_one_line(model: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "feature-based.json").write_text("[]")
-    with pytest.raises(BertineError, match="is no table of feature-based"):
+    with pytest.raises(BertineError, match=r"feature-based\.json: must hold a JSON object"):
         bertine.feature_based(model, data=data, out=tmp_path, resume=True, **QUICK)
 
 

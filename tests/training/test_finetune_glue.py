@@ -73,7 +73,7 @@ def test_finished_tasks_are_not_run_again(
 ) -> None:
     out, result = everything
     before = (out / "RTE" / "log.jsonl").read_bytes()
-    with pytest.raises(BertineError, match="CoLA: holds a run already; add --resume"):
+    with pytest.raises(BertineError, match="CoLA: holds a run already; add resume=True"):
         bertine.finetune("glue", glue_task="all", model=model, data=data, out=out, **QUICK)
     again = bertine.finetune(
         "glue", glue_task="all", model=model, data=data, out=out, resume=True, **QUICK
@@ -216,14 +216,14 @@ def test_what_cannot_be_handed_in_is_said(
 
 
 def test_the_best_epoch_is_the_one_of_the_official_metric(
-    data: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, model: Path, tmp_path: Path
 ) -> None:
     settings = {**QUICK, "epochs": 3, "learning_rate": 5e-3, "save_best": True}
     done = bertine.finetune(
         "glue", glue_task="CoLA", model=model, data=data, out=tmp_path / "run", **settings
     )
-    said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"best on the validation examples: epoch \d, matthews", said)
+    saved = r"saved: (the last epoch \(3\)|epoch [12] of 3), the best on the validation examples"
+    assert re.search(saved, "\n".join(done.lines()))
     assert done.metrics["matthews"] == max(entry["matthews"] for entry in done.scores)
 
 

@@ -100,8 +100,8 @@ def test_predictions_are_the_official_file_and_score_the_same(
     for name, entries in best.items():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1, abs=1e-4)
         for entry in entries:
-            if entry["answer_start"] is not None:
-                assert asked[name].startswith(entry["text"], entry["answer_start"])
+            if entry["start"] is not None:
+                assert asked[name][entry["start"] : entry["end"]] == entry["text"]
     odds = tmp_path / "answers.null_odds.json"
     if version == "1.1":
         theirs = official.evaluate(content["data"], written)
@@ -172,8 +172,8 @@ def test_a_table_is_answered_in_its_own_format(
         text = row["predicted_answer"]
         best = json.loads(row["n_best"])
         assert text in {entry["text"] for entry in best}
-        if row["answer_start"]:
-            assert context.startswith(text, int(row["answer_start"]))
+        if row["start"]:
+            assert context[int(row["start"]) : int(row["end"])] == text
     assert rows[2]["predicted_answer"] == ""
     assert ("null_odds" in rows[0]) == (version == "2.0")
     text = "\n".join(report.lines())
@@ -323,4 +323,4 @@ def test_a_table_of_ones_own(model: Path, tmp_path: Path) -> None:
     assert report.to_dict()["num_examples"] == 36
     answered = tmp_path / "answered.csv"
     done = bertine.predict(out, source, answered, precision="fp32")
-    assert done.columns == ["answer", "predicted_answer_start", "probability"]
+    assert done.columns == ["answer", "start", "end", "probability"]

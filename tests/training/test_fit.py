@@ -181,7 +181,7 @@ def test_tokens_are_turned_into_steps(store: Path, model: Path, tmp_path: Path) 
     result = pretrain(store, out=tmp_path / "run", tokens=1000, **given)
     assert 800 < result.final["tokens"] < 1200
     for wrong in ({}, {"steps": 1, "tokens": 1}):
-        with pytest.raises(BertineError, match="give one of --steps, --tokens and --hours"):
+        with pytest.raises(BertineError, match="give one of steps, tokens and hours"):
             pretrain(store, out=tmp_path / "other", **wrong, **given)
     assert not (tmp_path / "other").exists()
 

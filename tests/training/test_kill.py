@@ -119,7 +119,7 @@ def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> N
 def test_finetune_survives_kill_9(model: Path, labelled: Path, tmp_path: Path) -> None:
     def arguments(out: Path) -> list[str]:
         settings = "--epochs 16 --batch-size 8 --max-length 16 --checkpoint-every 20"
-        rest = f"--log-every 9 --learning-rate 1e-3 --seed 2 --resume --out {out}"
+        rest = f"--log-every 9 --learning-rate 1e-3 --seed 2 --resume --no-baselines --out {out}"
         given = ["text", "--model", str(model), "--data", str(labelled)]
         return ["finetune", *given, *settings.split(), *rest.split()]
 

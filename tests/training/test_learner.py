@@ -11,6 +11,7 @@ import torch
 
 import bertine
 import toys
+from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.tasks.examples import Examples, read_examples
 from bertine.tasks.labelled import Labelled, read_labelled
@@ -89,7 +90,7 @@ def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
         bertine.finetune("text", model=model, data=labelled, out=folder, resume=True, **recipe)
         said = capsys.readouterr().err
         assert "the run was finished already" in said
-        assert ("save_best (--save-best) comes too late: the model is that" in said) == late
+        assert ("save_best=True comes too late: the model is that" in said) == late
 
 
 def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
@@ -170,8 +171,34 @@ def test_the_worst_predicted_are_those_with_wrong_labels(
     assert losses == sorted(losses, reverse=True)
     assert len(losses) == 10
     assert losses[1] > 2 * losses[2]
+    assert [example.place for example in worst[:2]] == [
+        f"{data / 'dev.csv'}:{2 + example.index}" for example in worst[:2]
+    ]
     with pytest.raises(BertineError, match="at least 1"):
         found.top_losses(0)
+
+
+def test_wrong_labels_of_the_training_file_are_listed_with_their_lines(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = toys.write_labelled(tmp_path / "train.csv", rows=120)
+    lines = data.read_text().splitlines()
+    text, label = lines[40].split(",")
+    lines[40] = f"{text},{'dish' if label == 'animal' else 'animal'}"
+    data.write_text("\n".join(lines) + "\n")
+    recipe = {**RECIPE, "epochs": 4}
+    learner = bertine.finetune("text", model=model, data=data, out=tmp_path / "run", **recipe)
+    asked = {"validation": learner.top_losses(1), "train": learner.top_losses(1, data="train")}
+    report = bertine.evaluate(learner.model, data, worst=1, show_progress=False)
+    assert report.worst[0].place == f"{data}:41"
+    assert f"{data}:41" in {worst[0].place for worst in asked.values()}
+    assert main(["evaluate", str(learner.model), "--data", str(data), "--worst", "2"]) == 0
+    assert f"{data}:41" in capsys.readouterr().out
+    with pytest.raises(BertineError, match="'validation' or 'train'"):
+        learner.top_losses(1, data="test")
+    data.write_text("\n".join(lines[:100]) + "\n")
+    with pytest.raises(BertineError, match="have changed"):
+        dataclasses.replace(learner).top_losses(1, data="train")
 
 
 def test_examples_that_were_held_out_are_found_again(model: Path, tmp_path: Path) -> None:

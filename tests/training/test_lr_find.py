@@ -58,17 +58,19 @@ def test_the_bracket_trains_and_what_is_far_above_does_not(
     assert report.bracket is not None
     recipe = {
         **{name: SETTINGS[name] for name in ("batch_size", "max_length", "precision", "device")},
-        "schedule": "one-cycle",
         "epochs": 4,
     }
     accuracy = {}
-    for name, rate in (("middle", report.bracket.middle), ("above", report.bracket.lowest * 100)):
+    for name, rate in (
+        ("advised", report.advice["learning_rate"]),
+        ("above", report.bracket.lowest * 100),
+    ):
         out = tmp_path / name
         learner = bertine.finetune(
             "text", model=model, data=labelled, out=out, learning_rate=rate, **recipe
         )
         accuracy[name] = learner.metrics["accuracy"]
-    assert accuracy["middle"] > 0.9
+    assert accuracy["advised"] > 0.9
     assert accuracy["above"] < 0.7
 
 
@@ -120,7 +122,8 @@ def test_the_files_hold_what_was_found(report: LrFindReport, folder: Path) -> No
     for text in ("bracket", "the paper&#x27;s rates", "smoothed", "learning rate"):
         assert text.replace("&#x27;", "'") in plot.replace("&#x27;", "'")
     assert "3e-5" in page
-    assert "--schedule one-cycle" in page
+    assert found["advice"] == report.advice
+    assert f"--epochs {report.advice['epochs']}" in page
 
 
 def test_few_examples_are_passed_over_again_and_that_is_said(report: LrFindReport) -> None:
@@ -152,16 +155,17 @@ def test_the_command_to_run_next_is_one_that_runs(
     assert values["batch_size"] == 8
     assert values["bias_correction"] is False
     assert values["freeze_embeddings"] is True
-    assert values["schedule"] == "one-cycle"
-    assert 1e-7 < values["learning_rate"] < 1e-2
-    assert values["epochs"] == 3
+    # As `finetune` by itself, but for the rate.
+    assert values["schedule"] == "linear"
+    assert 5e-4 <= values["learning_rate"] <= 2e-3
+    assert values["epochs"] == 25
     assert values["out"] == Path("my posts-model")
 
 
 def test_a_hidden_file_gives_no_name_that_reads_as_an_option(tmp_path: Path) -> None:
     for data, out in ((tmp_path / ".posts.csv", "posts-model"), (Path("/"), "my-model")):
         given = {"task": "text", "data": data, "glue_task": None}
-        assert next_command(given, {"glue_task": None}, None).endswith(f"--out {out}")
+        assert next_command(given, {"glue_task": None}, {}).endswith(f"--out {out}")
 
 
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:
@@ -197,7 +201,13 @@ def test_a_curve_that_diverges_at_once_is_told_as_such() -> None:
     for loss in (1.0, 1.1, 1.0, 0.9, 1.0):
         assert curve.add(1e-5, loss)
     assert not curve.add(1e-5, math.nan)
-    facts: dict[str, Any] = {"command": "", "passes": 2, "num_examples": 99, "seconds": 1.0}
+    facts: dict[str, Any] = {
+        "advice": {},
+        "command": "",
+        "passes": 2,
+        "num_examples": 99,
+        "seconds": 1.0,
+    }
     found = LrFindReport.of(curve, out=Path("o"), **facts)
     assert found.bracket is None
     assert found.notes[0].startswith("the loss diverged after 3 steps with a rising rate")
@@ -209,7 +219,13 @@ def test_a_curve_that_falls_to_its_end_is_not_said_to_rise(tmp_path: Path) -> No
     curve = RateCurve()
     for step in range(60):
         assert curve.add(1e-7 * 1.2**step, 2.0 - 0.02 * step)
-    facts: dict[str, Any] = {"command": "", "passes": 0.1, "num_examples": 99, "seconds": 1.0}
+    facts: dict[str, Any] = {
+        "advice": {},
+        "command": "",
+        "passes": 0.1,
+        "num_examples": 99,
+        "seconds": 1.0,
+    }
     found = LrFindReport.of(curve, out=tmp_path, **facts)
     assert found.notes[0].startswith("the loss was still falling at the highest rate")
     found.write({"task": "text"})

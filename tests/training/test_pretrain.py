@@ -194,8 +194,7 @@ def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
         ({"max_seq_length": 4096}, "max_seq_length is 4096, but the model has positions for"),
         ({"long_seq_length": 4096}, "long_seq_length is 4096, but the model has positions for"),
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0"),
-        ({"tokens": 1000}, "one of --steps, --tokens and --hours"),
-        ({"hours": 1.0}, "one of --steps, --tokens and --hours"),
+        ({"tokens": 1000}, "one of steps, tokens and hours"),
         ({"steps": None, "hours": 0.0}, "hours is 0"),
         ({"objective": "clm"}, "must be one of mlm-nsp, mlm"),
         ({"initialization": "xavier"}, "must be one of normal, mimetic"),
@@ -239,7 +238,7 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
 
     # A machine that turns out to be ten times slower than it was measured.
     monkeypatch.setattr(
-        "bertine.training.pretrain.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
+        "bertine.training.speed.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
     )
     result = pretrain(store, model=model, out=tmp_path / "slower", long_seq_length=32, **settings)
     slower = toys.log(tmp_path / "slower")
@@ -251,18 +250,40 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
     assert "the time was enough for 0 of the " in said
 
 
-def test_a_run_for_hours_goes_on_with_its_own_steps(
-    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_machine_that_is_faster_than_it_was_measured_does_more(
+    store: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings: dict[str, Any] = {**FEW, "steps": None, "hours": 1.0}
-    per_step = iter([355.0, 999.0])
-    monkeypatch.setattr(
-        "bertine.training.pretrain.seconds_per_step", lambda *a, **k: next(per_step)
-    )
+    """And a run that goes on does not plan anew."""
+    settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 2 / 3600}
+    measured = iter([1.0])
+    monkeypatch.setattr("bertine.training.speed.seconds_per_step", lambda *a, **k: next(measured))
+    began = time.monotonic()
     pretrain(store, model=model, out=tmp_path / "run", **settings)
-    assert toys.log(tmp_path / "run")[-1]["step"] == 10
+    assert 1.8 < time.monotonic() - began < 10
+    log = toys.log(tmp_path / "run")
+    assert log[-1]["step"] > 5
+    assert log[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in log)
+    assert f"the time was enough for {log[-1]['step']} steps" in capsys.readouterr().err
     again = pretrain(store, model=model, out=tmp_path / "run", resume=True, **settings)
-    assert again.final["step"] == 10
+    assert again.final["step"] == log[-1]["step"]
+
+
+def test_steps_and_hours_are_the_most_steps_in_the_time(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    few = {**FEW, "steps": 3, "hours": 1.0, "log_every": 1}
+    assert pretrain(store, model=model, out=tmp_path / "few", **few).final["step"] == 3
+    many = {**FEW, "steps": 10**6, "hours": 1.5 / 3600, "log_every": 1}
+    began = time.monotonic()
+    pretrain(store, model=model, out=tmp_path / "many", **many)
+    assert time.monotonic() - began < 10
+    log = toys.log(tmp_path / "many")
+    assert 1 < log[-1]["step"] < 10**6
+    assert log[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in log)
 
 
 def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:

@@ -28,7 +28,7 @@ def test_resuming_with_other_settings_names_the_key(
         with pytest.raises(BertineError, match=rf"run\.json.*started with {name} = ") as caught:
             pretrain(store, **{"steps": 4, **given, key: value}, resume=True)
         assert "\n" not in str(caught.value)
-    with pytest.raises(BertineError, match="holds a run already; add --resume"):
+    with pytest.raises(BertineError, match="holds a run already; add resume=True"):
         pretrain(store, steps=4, **given)
     assert toys.tree(tmp_path) == before
     # What does not change the result may change; a finished run stays what it is.

@@ -83,7 +83,7 @@ def test_a_finished_search_is_not_done_again(
 ) -> None:
     out = copied(serial, tmp_path / "out")
     before = logs(out)
-    with pytest.raises(BertineError, match="holds a search already; add --resume"):
+    with pytest.raises(BertineError, match="holds a search already; add resume=True"):
         searched(model, labelled, out)
     again = searched(model, labelled, out, resume=True)
     assert logs(out) == before

@@ -91,6 +91,6 @@ def test_no_ray_is_one_line(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(BertineError, match=r"pip install 'bertine\[ray\]'"):
+    with pytest.raises(BertineError, match="pip install ray"):
         searched(model, labelled, tmp_path / "out", ray="local")
     assert not (tmp_path / "out").exists()

@@ -12,8 +12,9 @@ import pytest
 from bertine.errors import BertineError
 from bertine.reports.html import report_html
 from bertine.reports.search_page import search_page
+from bertine.training.plan import TrainingPlan
 from bertine.training.search_folder import needed_weights
-from bertine.training.search_grid import Grid, Setting, Trial
+from bertine.training.search_grid import PAPER_GRID, Grid, Setting, Trial, grid_around
 from bertine.training.search_runners import share_of
 from bertine.training.search_table import SearchResult, SearchRun
 
@@ -30,7 +31,7 @@ def result(runs: list[SearchRun]) -> SearchResult:
 
 def grid(**given: Any) -> Grid:
     keys = ("batch_sizes", "learning_rates", "epochs", "seeds", "restarts")
-    return Grid.given(*(given.get(key) for key in keys), given.get("paper_grid", False))
+    return Grid.given(*(given.get(key) for key in keys), PAPER_GRID)
 
 
 def test_the_setting_with_the_best_mean_is_chosen_and_its_best_run() -> None:
@@ -179,18 +180,23 @@ def test_only_weights_that_may_be_chosen_are_needed() -> None:
 
 
 def test_the_papers_grid() -> None:
-    paper = grid(paper_grid=True)
+    paper = grid()
     assert paper.batch_sizes == (16, 32)
     assert paper.learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
     assert paper.epochs == (2, 3, 4)
     assert len(paper.settings) == 24
     assert len(paper.trials) == 72
-    assert grid(paper_grid=True, epochs=[3], restarts=1).trials[0].name == (
-        "batch16-lr5e-5-epochs3-seed0"
-    )
-    usual = grid()
-    assert (usual.batch_sizes, usual.epochs, usual.seeds) == ((32,), (3,), (0, 1, 2))
-    assert usual.learning_rates == paper.learning_rates
+    assert grid(epochs=[3], restarts=1).trials[0].name == ("batch16-lr5e-5-epochs3-seed0")
+    assert paper.seeds == (0, 1, 2)
+
+
+def test_the_usual_grid_is_about_what_finetune_does_by_itself() -> None:
+    plan = TrainingPlan(12, 16, 2e-4, None, chosen=True)
+    assert grid_around(plan) == {
+        "batch_sizes": (16,),
+        "learning_rates": (1e-4, 2e-4, 4e-4),
+        "epochs": (12,),
+    }
 
 
 def test_every_run_has_a_name_of_its_own() -> None:

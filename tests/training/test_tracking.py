@@ -93,7 +93,7 @@ def test_tensorboard_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     # Before the run's folder is made.
-    with pytest.raises(BertineError, match=r"pip install 'bertine\[tensorboard\]'"):
+    with pytest.raises(BertineError, match="pip install tensorboard"):
         FitConfig(steps=1, learning_rate=1e-3, tensorboard=True)
-    with pytest.raises(BertineError, match=r"pip install 'bertine\[tensorboard\]'"):
+    with pytest.raises(BertineError, match="pip install tensorboard"):
         Tracker(tmp_path, tensorboard=True)

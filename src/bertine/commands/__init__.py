@@ -5,6 +5,7 @@ from bertine.commands.command import Command
 from bertine.commands.demo import DEMO
 from bertine.commands.embed import EMBED
 from bertine.commands.evaluate import EVALUATE
+from bertine.commands.explain import EXPLAIN
 from bertine.commands.export import EXPORT
 from bertine.commands.feature_based import FEATURE_BASED
 from bertine.commands.fill_mask import FILL_MASK
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Command] = {
         REPORT,
         EVALUATE,
         PREDICT,
+        EXPLAIN,
         FILL_MASK,
         EMBED,
         SIMILAR,

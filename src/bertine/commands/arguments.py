@@ -99,6 +99,24 @@ class Switch(argparse.Action):
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
 
+class Gather(argparse.Action):
+    """A list whose option may be given several times: ``--names a b`` is ``--names a --names b``.
+    What stands in a configuration file is replaced, not added to."""
+
+    _namespace: argparse.Namespace | None = None
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest) if self._namespace is namespace else []
+        self._namespace = namespace
+        setattr(namespace, self.dest, [*before, *values])
+
+
 def line_width() -> int:
     """Of what is written for people: the terminal's, and not too long to be read."""
     return max(40, min(96, shutil.get_terminal_size((96, 24)).columns))
@@ -179,7 +197,10 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         names = (argument.partition("=")[0] for argument in arguments)
         self.take_back({known[name] for name in names if name in known})
-        namespace, unexpected = self.parse_known_args(arguments)
+        # Any number of texts may stand behind options too, which argparse does not do by itself.
+        several = any(not each.option_strings and each.nargs == "*" for each in self._actions)
+        read = self.parse_known_intermixed_args if several else self.parse_known_args
+        namespace, unexpected = read(arguments)
         if unexpected:
             self.error(f"unexpected argument '{unexpected[0]}'")
         return vars(namespace)

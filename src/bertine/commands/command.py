@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from argparse import SUPPRESS
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,9 @@ class Command:
             by name, and prints the ``lines()`` of what it returns. It may return an exit status,
             where a part of the work failed.
         processes: whether ``torchrun`` may start it in several processes that work together.
+        examples: command lines that its help begins with; "": none.
+        common: the options that ``--help`` shows, ``--help-all`` showing all; empty: all.
+        brief: (the values) → whether to print nothing but the result: no line with the values.
     """
 
     name: str
@@ -31,6 +36,9 @@ class Command:
     add_arguments: Callable[[Parser], None]
     run: Callable[[dict[str, Any]], int | None]
     processes: bool = False
+    examples: str = ""
+    common: tuple[str, ...] = ()
+    brief: Callable[[dict[str, Any]], bool] = lambda values: False
 
     def parser(self) -> Parser:
         """A fresh parser of this command's arguments, ``--config`` among them."""
@@ -44,3 +52,18 @@ class Command:
             "is in the package); the command line wins",
         )
         return parser
+
+    def help(self, *, everything: bool) -> str:
+        """What ``--help`` prints, or with `everything` ``--help-all``."""
+        parser = self.parser()
+        if self.examples:
+            parser.description = f"{parser.description}\n\n{textwrap.indent(self.examples, '    ')}"
+        if everything or not self.common:
+            return parser.format_help()
+        hidden = 0
+        for action in parser.options():
+            options = set(action.option_strings)
+            if options and not action.required and options.isdisjoint(self.common):
+                action.help, hidden = SUPPRESS, hidden + 1
+        more = f"{hidden} more options: bertine {self.name} --help-all\n"
+        return f"{parser.format_help()}\n{more}"

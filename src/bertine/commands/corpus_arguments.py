@@ -7,8 +7,9 @@ from pathlib import Path
 from bertine.commands.arguments import Parser, Switch
 
 CORPUS_HELP = """
-CORPUS is files or folders: plain text with a blank line between documents (.txt), JSON lines
-(.jsonl) or Parquet (.parquet) with a text field; each also compressed: .gz, .zst, .xz.
+CORPUS is files or folders: plain text with a blank line between documents (.txt), or JSON lines
+(.jsonl), Parquet (.parquet), csv or tsv, where each row is a document; each also compressed: .gz,
+.zst, .xz.
 """
 
 
@@ -28,7 +29,18 @@ def add_reading_arguments(parser: Parser) -> None:
         help="take each plain-text file as one document, blank lines and all",
     )
     group.add_argument(
-        "--text-field", metavar="NAME", default="text", help="field of JSON lines and Parquet"
+        "--text-column",
+        "--text-field",
+        metavar="NAME",
+        help="column or key of the text in csv, tsv, Parquet and JSON lines (not given: text, "
+        "sentence, or the only column)",
+    )
+    group.add_argument(
+        "--quotes",
+        "--no-quotes",
+        action=Switch,
+        default=None,
+        help='whether " quotes the cells of csv and tsv (not given: in csv, but not in tsv)',
     )
     group.add_argument(
         "--strict",

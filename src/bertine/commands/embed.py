@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser
 from bertine.commands.command import Command
 from bertine.commands.table_arguments import add_plain_table_arguments
 from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
+from bertine.errors import BertineError
+from bertine.names import VectorType
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -21,8 +24,8 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--input",
         metavar="FILE",
-        required=True,
-        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
+        "(not given: what is piped in)",
     )
     parser.add_argument(
         "--output",
@@ -32,7 +35,7 @@ def _add_arguments(parser: Parser) -> None:
         help=".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
     )
     parser.add_argument(
-        "--dtype", choices=("fp32", "fp16"), default="fp32", help="of the numbers in the file"
+        "--dtype", choices=get_args(VectorType), default="fp32", help="of the numbers in the file"
     )
     add_vector_arguments(parser, tokens=True, normalize=True, prompt=True)
     add_plain_table_arguments(parser)
@@ -42,6 +45,12 @@ def _add_arguments(parser: Parser) -> None:
 def _run(values: dict[str, Any]) -> None:
     from bertine import embed
 
+    if values["input"] is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise BertineError(
+                "nothing to embed; give --input FILE, or pipe texts in; see 'bertine embed --help'"
+            )
+        values["input"] = "-"
     print("\n".join(embed(**values, show_progress=True).lines()))
 
 

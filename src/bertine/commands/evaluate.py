@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser
+from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_machine_arguments
 from bertine.commands.table_arguments import (
@@ -30,7 +30,21 @@ def _add_arguments(parser: Parser) -> None:
     add_column_arguments(parser, otherwise="as in training", label=True)
     add_table_arguments(parser, text=False)
     add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=True)
-    add_machine_arguments(parser, int8=True)
+    parser.add_argument(
+        "--worst",
+        metavar="N",
+        type=whole(),
+        default=0,
+        help="also list the N examples with the highest loss, with file and line; wrong labels are "
+        "often among them, in a training file only while the model has not learned them by heart",
+    )
+    parser.add_argument(
+        "--baselines",
+        action=Switch,
+        help="also score the task's baselines on these examples, fitted on the training file if it "
+        "is still there and unchanged",
+    )
+    add_machine_arguments(parser, int8=True, as_trained=True)
 
 
 def _run(values: dict[str, Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch
 from bertine.commands.command import Command
 from bertine.commands.vector_arguments import add_vector_arguments
+from bertine.names import ExportFormat
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -22,9 +23,10 @@ def _add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("onnx", "torch"),
+        choices=get_args(ExportFormat),
         default="onnx",
-        help="onnx: model.onnx (needs bertine[onnx]); torch: model.pt2, a program of torch.export",
+        help="onnx: model.onnx (needs onnx, onnxruntime, onnxscript); torch: model.pt2, a program "
+        "of torch.export",
     )
     parser.add_argument(
         "--int8", action=Switch, help="of onnx: also write model.int8.onnx, with int8 weights"

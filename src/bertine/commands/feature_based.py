@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch, real, share, whole
 from bertine.commands.command import Command
 from bertine.commands.run_arguments import add_machine_arguments
 from bertine.commands.table_arguments import add_column_arguments, add_tagging_arguments
+from bertine.names import TaggedFormat
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -38,7 +39,7 @@ def _add_arguments(parser: Parser) -> None:
     reading = parser.add_argument_group("reading")
     reading.add_argument(
         "--format",
-        choices=("jsonl", "columns"),
+        choices=get_args(TaggedFormat),
         help="not given: told by the name of the file and its first line",
     )
     reading.add_argument(

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
-from bertine.commands.finetune_arguments import add_own_data_arguments, add_schedule_arguments
+from bertine.commands.finetune_arguments import (
+    add_judging_arguments,
+    add_own_data_arguments,
+    add_schedule_arguments,
+)
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
 from bertine.commands.table_arguments import (
     add_column_arguments,
     add_table_arguments,
     add_tagging_arguments,
 )
-
-#: The names in `bertine.tasks`, which imports PyTorch: TASKS and DATA_SETS; a test holds them
-#: equal.
-TASK_NAMES = (
-    "text",
-    "regression",
-    "multi-label",
-    "choice",
-    "spans",
-    "tagging",
-    "glue",
-    "squad",
-    "swag",
-)
+from bertine.names import TaskName
 
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "task",
         metavar="TASK",
-        choices=TASK_NAMES,
+        choices=get_args(TaskName),
         help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
         "number; choice: one of several endings; spans: the part of a context that answers a "
         "question; tagging: a tag for each word; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0; "
@@ -87,9 +78,24 @@ def _add_arguments(parser: Parser) -> None:
         help="fill the input with the sentences around, of the same document (-DOCSTART-)",
     )
     recipe = parser.add_argument_group("recipe")
-    recipe.add_argument("--epochs", metavar="N", type=whole(1), default=3, help="passes")
     recipe.add_argument(
-        "--batch-size", metavar="N", type=whole(1), default=32, help="examples in an update"
+        "--epochs",
+        metavar="N",
+        type=whole(1),
+        help="passes over the training examples (not given: from 3 with many examples to 25 with "
+        "few)",
+    )
+    recipe.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=whole(1),
+        help="examples in an update (not given: 16, or 32 with more than 4,000 examples)",
+    )
+    recipe.add_argument(
+        "--paper",
+        action=Switch,
+        help="train as the paper does where nothing else is said: 3 epochs, batches of 32, a "
+        "learning rate of 5e-5, the weights of the last epoch",
     )
     recipe.add_argument(
         "--max-length",
@@ -123,15 +129,18 @@ def _add_arguments(parser: Parser) -> None:
         type=whole(1),
         help="tokens of the longest answer (not given: 30)",
     )
-    add_optimizer_arguments(parser, learning_rate=5e-5, warmup_ratio=None)
+    add_optimizer_arguments(parser, learning_rate=None, warmup_ratio=None)
     add_schedule_arguments(parser)
-    add_run_arguments(parser, checkpoint_every=None)
+    add_judging_arguments(parser)
+    add_run_arguments(parser, checkpoint_every=None, save_best=None)
 
 
 def _run(values: dict[str, Any]) -> None:
     from bertine import finetune
 
-    print("\n".join(finetune(**values).lines()))
+    result = finetune(**values)
+    result.write_pages()
+    print("\n".join([*result.lines(), *result.next_lines()]))
 
 
 FINETUNE = Command(
@@ -142,4 +151,12 @@ FINETUNE = Command(
     add_arguments=_add_arguments,
     run=_run,
     processes=True,
+    examples="bertine finetune text --model DIR --data reviews.csv --out reviews-model\n"
+    "bertine finetune spans --model DIR --data questions.csv --out answers\n"
+    "bertine finetune tagging --model DIR --data conll/ --out tagger",
+    common=(
+        *("--model", "--data", "--out", "--text-columns", "--label-column", "--epochs"),
+        *("--batch-size", "--learning-rate", "--max-length", "--frozen", "--seed", "--resume"),
+        "--config",
+    ),
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bertine.commands.arguments import Parser, Switch, real, whole
+from typing import get_args
 
-#: The names in `bertine.training.schedule` and `bertine.tasks.long_text`, whose rooms import
-#: PyTorch; a test holds them equal.
-SCHEDULES = ("linear", "constant", "cosine", "one-cycle")
-LONG_TEXT = ("head", "tail", "head-tail", "windows")
+from bertine.commands.arguments import Gather, Parser, Switch, real, whole
+from bertine.names import ClassWeights, LongText, ScheduleName
 
 
 def add_own_data_arguments(parser: Parser) -> None:
@@ -16,12 +14,14 @@ def add_own_data_arguments(parser: Parser) -> None:
     group.add_argument(
         "--choice-columns",
         metavar="NAME",
+        action=Gather,
         nargs="+",
         help="of choice: a column for each choice (not given: ending0, choice1, option A, …)",
     )
     group.add_argument(
         "--label-columns",
         metavar="NAME",
+        action=Gather,
         nargs="+",
         help="of multi-label: a column of 0 and 1 for each label, in place of --label-column",
     )
@@ -39,7 +39,7 @@ def add_own_data_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--class-weights",
-        choices=("balanced",),
+        choices=get_args(ClassWeights),
         help="let every class count the same in the loss, however rare",
     )
     group.add_argument(
@@ -52,9 +52,22 @@ def add_own_data_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--long-text",
-        choices=LONG_TEXT,
+        choices=get_args(LongText),
         default="head",
         help="what is read of a text longer than --max-length; windows: all of it, scores averaged",
+    )
+
+
+def add_judging_arguments(parser: Parser) -> None:
+    """What the score is put beside."""
+    group = parser.add_argument_group("score")
+    group.add_argument(
+        "--baselines",
+        "--no-baselines",
+        action=Switch,
+        default=True,
+        help="put the scores of cheap baselines beside the model's: the most frequent label, "
+        "linear models on tf-idf and on the vectors of the model before training (some seconds)",
     )
 
 
@@ -63,7 +76,7 @@ def add_schedule_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("schedule and layers")
     group.add_argument(
         "--schedule",
-        choices=SCHEDULES,
+        choices=get_args(ScheduleName),
         default="linear",
         help="of the rate after the warm-up; one-cycle: momentum too",
     )
@@ -76,6 +89,15 @@ def add_schedule_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--freeze-layers", metavar="N", type=whole(), default=0, help="of the lowest layers"
+    )
+    group.add_argument(
+        "--frozen",
+        "--no-frozen",
+        action=Switch,
+        default=None,
+        help="train no layer: fit the head alone, in seconds, on the vectors that the model gives "
+        "already; by itself it is saved where it is better than the trained model, with "
+        "--no-frozen never",
     )
     group.add_argument("--freeze-embeddings", action=Switch, help="do not train the embeddings")
     group.add_argument(

@@ -28,7 +28,7 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", type=Path, required=True, help="the zip file to write"
     )
-    add_machine_arguments(parser)
+    add_machine_arguments(parser, as_trained=True)
 
 
 def _run(values: dict[str, Any]) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch, whole
 from bertine.commands.command import Command
-
-#: The names in `bertine.data.formats` and `bertine.data.pretraining`, which are not imported
-#: here: the help is to come at once.
-INPUT_FORMAT_NAMES = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
-MASKING_NAMES = ("dynamic", "static")
+from bertine.names import InputFormat, Masking
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -27,14 +23,14 @@ def _add_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--input-format",
-        choices=INPUT_FORMAT_NAMES,
+        choices=get_args(InputFormat),
         default="segment-pair",
         help="what an instance is made of",
     )
     group.add_argument("--whole-word-mask", action=Switch, help="choose whole words for prediction")
     group.add_argument(
         "--masking",
-        choices=MASKING_NAMES,
+        choices=get_args(Masking),
         default="dynamic",
         help="anew at every step, or in the same ways again",
     )

@@ -12,10 +12,18 @@ from bertine.commands.finetune import FINETUNE
 #: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
 #: writes no model, and the rate is what is sought.
 _NOT_ASKED = (
-    *("--out", "--all", "--epochs", "--learning-rate", "--warmup-steps", "--warmup-ratio"),
+    *(
+        "--out",
+        "--all",
+        "--epochs",
+        "--learning-rate",
+        "--paper",
+        "--warmup-steps",
+        "--warmup-ratio",
+    ),
     *("--schedule", "--patience", "--shard", "--checkpoint-every", "--keep-checkpoints"),
     *("--save-best", "--log-every", "--tensorboard", "--resume"),
-    *("--threshold", "--max-answer-length"),
+    *("--threshold", "--max-answer-length", "--baselines", "--frozen"),
 )
 
 
@@ -59,4 +67,16 @@ LR_FIND = Command(
     "so may be\nits --config file; no weights are written.",
     add_arguments=_add_arguments,
     run=_run,
+    examples="bertine lr-find text --model DIR --data reviews.csv --out rate",
+    common=(
+        "--out",
+        "--model",
+        "--data",
+        "--text-columns",
+        "--label-column",
+        "--batch-size",
+        "--max-length",
+        "--seed",
+        "--config",
+    ),
 )

@@ -1,7 +1,8 @@
-"""``bertine predict``: answers for a file of texts."""
+"""``bertine predict``: answers for texts, or for a file of texts."""
 
 from __future__ import annotations
 
+import sys
 from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,25 @@ from bertine.commands.table_arguments import (
     add_column_arguments,
     add_table_arguments,
     add_tagging_arguments,
+    add_texts_argument,
 )
+from bertine.errors import BertineError
 
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
     )
+    add_texts_argument(parser)
+    parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
+    parser.add_argument("--context", metavar="TEXT", help="for spans: the text with the answer")
     parser.add_argument(
         "--input",
         "--data",
         metavar="FILE",
-        required=True,
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
         "SQuAD's JSON; for a tagger column files of words in place of csv and tsv; - is standard "
-        "input",
+        "input (not given: what is piped in)",
     )
     parser.add_argument(
         "--output",
@@ -64,6 +69,14 @@ def _run(values: dict[str, Any]) -> None:
     from bertine import predict
     from bertine.console import say
 
+    values["texts"] = values["texts"] or None
+    if all(values[name] is None for name in ("texts", "question", "context", "input")):
+        if sys.stdin is None or sys.stdin.isatty():
+            raise BertineError(
+                "nothing to predict; give a text, --input FILE, or pipe texts in; see "
+                "'bertine predict --help'"
+            )
+        values["input"] = "-"
     # The answers are the result; what was done to get them is a note.
     for line in predict(**values, show_progress=True).lines():
         say(line)
@@ -71,9 +84,14 @@ def _run(values: dict[str, Any]) -> None:
 
 PREDICT = Command(
     name="predict",
-    summary="label the texts of a file",
-    description="Label the texts of a file with a fine-tuned model. The answers come in the order\n"
-    "and the format of the input, its columns kept.",
+    summary="answer texts, or a file of texts",
+    description="Answer texts with a fine-tuned model. A file's answers come in its order and its\n"
+    "format, its columns kept.\n\n"
+    '    bertine predict MODEL "a text" "another"\n'
+    '    bertine predict MODEL --question "Who wrote it?" --context "Ada wrote it."\n'
+    "    bertine predict MODEL --input texts.csv --output answers.csv\n"
+    "    sort texts.txt | bertine predict MODEL",
     add_arguments=_add_arguments,
     run=_run,
+    brief=lambda values: bool(values["texts"] or values["question"]),
 )

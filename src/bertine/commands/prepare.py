@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch, real, whole
 from bertine.commands.command import Command
@@ -12,6 +12,7 @@ from bertine.commands.corpus_arguments import (
     add_corpus_argument,
     add_reading_arguments,
 )
+from bertine.names import NearDuplicates
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -39,9 +40,9 @@ def _add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--near-duplicates",
-        choices=["ignore", "count", "drop"],
+        choices=get_args(NearDuplicates),
         default="ignore",
-        help="documents nearly the same as an earlier one (count and drop need bertine[dedup])",
+        help="documents nearly the same as an earlier one (count and drop need the package rensa)",
     )
     parser.add_argument(
         "--similarity",
@@ -60,7 +61,7 @@ def _add_arguments(parser: Parser) -> None:
     group.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs bertine[ray], and "
+        help="let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs the package ray, and "
         "CORPUS and STORE where all its machines see them under the same paths",
     )
     add_reading_arguments(parser)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.arguments import Parser, Switch, real, share, whole
 from bertine.commands.command import Command
-from bertine.commands.inspect import INPUT_FORMAT_NAMES, MASKING_NAMES
 from bertine.commands.run_arguments import add_optimizer_arguments, add_run_arguments
-
-#: The names in `bertine.objectives` and `bertine.training.starting`, which import PyTorch; a test
-#: holds them equal.
-OBJECTIVE_NAMES = ("mlm-nsp", "mlm")
-INITIALIZATION_NAMES = ("normal", "mimetic")
+from bertine.names import Initialization, InputFormat, Masking, ObjectiveName
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -28,7 +23,7 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--out", metavar="RUN", type=Path, required=True, help="folder of the run and its model"
     )
-    length = parser.add_argument_group("how long (one of the three)")
+    length = parser.add_argument_group("how long (one of them, or the most steps in the hours)")
     parser.alternatives(
         length.add_argument("--steps", metavar="N", type=whole(1), help="updates of the weights"),
         length.add_argument(
@@ -38,7 +33,8 @@ def _add_arguments(parser: Parser) -> None:
             "--hours",
             metavar="X",
             type=real(),
-            help="wall time; the schedule is made to fit it, whatever the machine's speed",
+            help="wall time, kept whatever the machine's speed; with --steps or --tokens these are "
+            "the most in it",
         ),
     )
     _add_objective_arguments(parser)
@@ -51,13 +47,13 @@ def _add_objective_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("what is learnt, on what")
     group.add_argument(
         "--objective",
-        choices=OBJECTIVE_NAMES,
+        choices=get_args(ObjectiveName),
         default="mlm-nsp",
         help="masked tokens and next sentences, or masked tokens only",
     )
     group.add_argument(
         "--input-format",
-        choices=INPUT_FORMAT_NAMES,
+        choices=get_args(InputFormat),
         default="segment-pair",
         help="what a sequence is made of; the last two need --objective mlm",
     )
@@ -71,15 +67,21 @@ def _add_objective_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--initialization",
-        choices=INITIALIZATION_NAMES,
+        choices=get_args(Initialization),
         default="normal",
         help="of new weights: all random, or with heads that look at neighbours and at like tokens "
         "from the first step on, which learns sooner",
     )
+    group.add_argument(
+        "--initializer-range",
+        metavar="X",
+        type=real(),
+        help="standard deviation of new weights (not given: the model's, 0.02 for the presets)",
+    )
     group.add_argument("--whole-word-mask", action=Switch, help="choose whole words for prediction")
     group.add_argument(
         "--masking",
-        choices=MASKING_NAMES,
+        choices=get_args(Masking),
         default="dynamic",
         help="anew at every step, or in the same ways again",
     )
@@ -170,5 +172,24 @@ PRETRAIN = Command(
     "loss beside the unigram entropy of the corpus, which is the line to beat.",
     add_arguments=_add_arguments,
     run=_run,
+    examples="bertine pretrain store --model bert-mini --out run --steps 20000\n"
+    "bertine pretrain store --model bert-mini --out run --hours 1\n"
+    "bertine pretrain store --model bert-mini --out run --hours 1 --resume",
+    common=(
+        "--model",
+        "--out",
+        "--steps",
+        "--hours",
+        "--tokens",
+        "--batch-size",
+        "--max-seq-length",
+        "--learning-rate",
+        "--objective",
+        "--held-out",
+        "--save-best",
+        "--seed",
+        "--resume",
+        "--config",
+    ),
     processes=True,
 )

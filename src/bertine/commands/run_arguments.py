@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from argparse import _ActionsContainer
+from typing import get_args
 
 from bertine.commands.arguments import Parser, Switch, real, share, whole
+from bertine.names import AnswerPrecision, Precision
 
 
-def add_machine_arguments(parser: _ActionsContainer, *, int8: bool = False) -> None:
-    """``--device`` and ``--precision``: where, and in what, to compute; for answering also in 8
-    bits."""
+def add_machine_arguments(
+    parser: _ActionsContainer, *, int8: bool = False, as_trained: bool = False
+) -> None:
+    """``--device`` and ``--precision``: where, and in what, to compute.
+
+    Args:
+        int8: whether 8 bits can be asked for, as in answering.
+        as_trained: whether ``auto`` is the precision of the model's training, as in scoring.
+    """
     parser.add_argument(
         "--device", metavar="NAME", help="cpu, cuda or cuda:1 (not given: the GPU if there is one)"
     )
     parser.add_argument(
         "--precision",
-        choices=("auto", "bf16", "fp32", *(["int8"] if int8 else [])),
+        choices=get_args(AnswerPrecision if int8 else Precision),
         default="auto",
-        help="of the computation; auto is "
+        help="number format to compute in; auto is "
         + (
-            "the fastest whose outputs a check finds close to those in fp32"
+            "the one the model was trained in (bf16 or fp32)"
+            if as_trained
+            else "the fastest whose outputs a check finds close to those in fp32"
             if int8
             else "bf16 where the machine has it"
         ),
     )
 
 
-def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
-    """Seed, precision, checkpoints, logs."""
+def add_run_arguments(
+    parser: Parser, *, checkpoint_every: int | None, save_best: bool | None = False
+) -> None:
+    """Seed, precision, checkpoints, logs. `save_best` is the default of ``--save-best``; None: the
+    best model is saved where it is better by more than chance."""
     group = parser.add_argument_group("run")
     add_machine_arguments(group)
     group.add_argument(
@@ -52,8 +65,15 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
     )
     group.add_argument(
         "--save-best",
+        *(["--no-save-best"] if save_best is None else []),
         action=Switch,
-        help="write the model of the best evaluation, not of the last step",
+        default=save_best,
+        help="write the model of the best evaluation, not of the last step"
+        + (
+            " (not given: where its score is better by more than chance)"
+            if save_best is None
+            else ""
+        ),
     )
     group.add_argument(
         "--log-every", metavar="N", type=whole(1), default=10, help="steps between lines of the log"
@@ -61,7 +81,7 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
     group.add_argument(
         "--tensorboard",
         action=Switch,
-        help="write TensorBoard files as well (needs bertine[tensorboard])",
+        help="write TensorBoard files as well (needs the package tensorboard)",
     )
     group.add_argument(
         "--resume",
@@ -71,12 +91,17 @@ def add_run_arguments(parser: Parser, *, checkpoint_every: int | None) -> None:
 
 
 def add_optimizer_arguments(
-    parser: Parser, *, learning_rate: float, warmup_ratio: float | None
+    parser: Parser, *, learning_rate: float | None, warmup_ratio: float | None
 ) -> None:
     """AdamW, its schedule, and what goes with an update."""
     group = parser.add_argument_group("optimizer")
     group.add_argument(
-        "--learning-rate", metavar="X", type=real(), default=learning_rate, help="its highest value"
+        "--learning-rate",
+        metavar="X",
+        type=real(),
+        default=learning_rate,
+        help="its highest value"
+        + ("" if learning_rate is not None else " (not given: by the width of the model)"),
     )
     parser.alternatives(
         group.add_argument(

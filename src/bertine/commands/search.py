@@ -11,8 +11,8 @@ from bertine.commands.finetune import FINETUNE
 
 #: What a search has in the plural, decides itself, or means otherwise.
 _OWN = (
-    *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--seed", "--shard"),
-    *("--resume", "--split-seed"),
+    *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--paper", "--seed"),
+    *("--shard", "--resume", "--split-seed", "--baselines", "--frozen"),
 )
 
 
@@ -30,17 +30,22 @@ def _add_arguments(parser: Parser) -> None:
         metavar="N",
         nargs="+",
         type=whole(1),
-        help="examples in an update (not given: 32)",
+        help="examples in an update (not given: as finetune by itself)",
     )
     grid.add_argument(
         "--learning-rates",
         metavar="X",
         nargs="+",
         type=real(),
-        help="highest values of the rate (not given: 5e-5 4e-5 3e-5 2e-5)",
+        help="highest values of the rate (not given: half, once and twice that of finetune by "
+        "itself)",
     )
     grid.add_argument(
-        "--epochs", metavar="N", nargs="+", type=whole(1), help="passes (not given: 3)"
+        "--epochs",
+        metavar="N",
+        nargs="+",
+        type=whole(1),
+        help="passes (not given: as finetune by itself)",
     )
     grid.add_argument(
         "--seeds",
@@ -65,8 +70,8 @@ def _add_arguments(parser: Parser) -> None:
     grid.add_argument(
         "--paper-grid",
         action=Switch,
-        help="what is not given as in the paper: batches of 16 and 32, four rates, 2, 3 and 4 "
-        "epochs",
+        help="for the lists that are not given, use the paper's: batches of 16 and 32, rates of "
+        "5e-5, 4e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs",
     )
     work = parser.add_argument_group("search")
     work.add_argument(
@@ -81,7 +86,7 @@ def _add_arguments(parser: Parser) -> None:
         nargs="?",
         const="auto",
         help="let a Ray cluster do the runs (not followed by an address: auto), or 'local'; needs "
-        "bertine[ray], and model, data and output where all its machines see them",
+        "the package ray, and model, data and output where all its machines see them",
     )
     work.add_argument(
         "--keep-models", action=Switch, help="keep the weights of all runs, not of the best alone"
@@ -111,4 +116,21 @@ SEARCH = Command(
     "are named and left out. Exit status 1: a run failed, or there is nothing to choose from.",
     add_arguments=_add_arguments,
     run=_run,
+    examples="bertine search text --model DIR --data reviews.csv --out search\n"
+    "bertine search text --model DIR --data reviews.csv --epochs 5 --out search",
+    common=(
+        "--out",
+        "--model",
+        "--data",
+        "--text-columns",
+        "--label-column",
+        "--batch-sizes",
+        "--learning-rates",
+        "--epochs",
+        "--restarts",
+        "--paper-grid",
+        "--processes",
+        "--resume",
+        "--config",
+    ),
 )

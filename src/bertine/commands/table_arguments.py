@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from argparse import _ArgumentGroup
+from typing import get_args
 
-from bertine.commands.arguments import Parser, Switch, whole
+from bertine.commands.arguments import Gather, Parser, Switch, whole
+from bertine.names import LabelledFormat, PlainFormat, TagScheme, TextFormat
 
 
 def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None:
@@ -13,6 +15,7 @@ def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None
     group.add_argument(
         "--text-columns",
         "--text-column",
+        action=Gather,
         metavar="NAME",
         nargs="+",
         help=f"the text, or the two texts of a pair (not given: {otherwise})",
@@ -24,12 +27,12 @@ def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None
 
 
 def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
-    """Format, quotes, strictness of :class:`bertine.tasks.tables.Table`; `text`: plain text, which
+    """Format, quotes, strictness of :class:`bertine.text.tables.Table`; `text`: plain text, which
     has no labels, is a format too."""
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--format",
-        choices=("csv", "tsv", "jsonl", "columns", *(("text",) if text else ())),
+        choices=get_args(TextFormat if text else LabelledFormat),
         help="not given: told by the name of the file and its first lines; columns are column "
         "files of words",
     )
@@ -46,7 +49,7 @@ def add_plain_table_arguments(parser: Parser) -> None:
     )
     group.add_argument(
         "--format",
-        choices=("csv", "tsv", "jsonl", "text"),
+        choices=get_args(PlainFormat),
         help="not given: told by the name of the file and its first line",
     )
     add_mending_arguments(group)
@@ -64,7 +67,8 @@ def add_mending_arguments(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--strict",
         action=Switch,
-        help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
+        help="refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) "
+        "instead of mending, or leaving out, and counting them",
     )
 
 
@@ -92,7 +96,19 @@ def add_tagging_arguments(
     )
     group.add_argument(
         "--tag-scheme",
-        choices=("IOB1", "IOB2", "IOBES", "plain"),
+        choices=get_args(TagScheme),
         help="how the tags mark entities; plain: they do not (not given: told by the tags)",
     )
     return group
+
+
+def add_texts_argument(parser: Parser) -> None:
+    """Texts on the command line, to answer."""
+    parser.add_argument(
+        "texts",
+        metavar="TEXT",
+        nargs="*",
+        default=None,
+        help="a text, or several; for a model of pairs two for each answer; for multiple choice "
+        "what is given, then the choices",
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from bertine.commands.arguments import Parser, Switch, whole
+from bertine.names import AnswerPrecision, PoolingName, VectorPooling
 
 
 def add_vector_machine_arguments(parser: Parser) -> None:
@@ -12,7 +15,7 @@ def add_vector_machine_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("auto", "bf16", "fp32", "int8"),
+        choices=get_args(AnswerPrecision),
         default="auto",
         help="of the computation; auto is bf16 where the machine has it; int8, on CPUs, is faster "
         "and turns vectors a little",
@@ -25,7 +28,7 @@ def add_vector_arguments(parser: Parser, *, tokens: bool, normalize: bool, promp
     group = parser.add_argument_group("vectors")
     group.add_argument(
         "--pooling",
-        choices=("mean", "cls", "max", "mean-last-4", *(("tokens",) if tokens else ())),
+        choices=get_args(PoolingName if tokens else VectorPooling),
         help="what becomes of the tokens' states"
         + ("; tokens: each keeps its own" if tokens else "")
         + " (not given: as the model directory says, else mean)",

@@ -126,7 +126,7 @@ def _facts(store: TokenStore) -> list[str]:
         f"unigram entropy {store.unigram_entropy:.3f} nats a token: the loss to beat",
     ]
     if "names" in corpus:
-        lines.insert(1, f"corpus         {', '.join(corpus['names'])}, {facts['language']}")
+        lines.insert(1, f"corpus         {', '.join(corpus['names'])}, {facts.get('language')}")
     dropped = facts["dropped"]
     lines.append(
         f"dropped        {dropped['documents_without_tokens']:,} documents and "

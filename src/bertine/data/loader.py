@@ -25,6 +25,7 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.launch import cores
+from bertine.option_names import option
 
 #: Batches that are asked for ahead, for each worker: one in the making, one waiting.
 _AHEAD = 2
@@ -101,7 +102,8 @@ def batches_ahead(
         except BrokenProcessPool as error:
             raise BertineError(
                 f"step {step + 1}: a process that makes batches was killed, perhaps for want of "
-                "memory; go on with --resume, and --workers 0 or a smaller batch"
+                f"memory; go on with {option('resume', True)}, and {option('workers', 0)} or a "
+                f"smaller batch"
             ) from error
         return made
 

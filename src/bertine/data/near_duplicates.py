@@ -66,7 +66,7 @@ def check_library() -> None:
     except ImportError as error:
         raise BertineError(
             "near-duplicate documents are found with rensa, which is not installed; "
-            "pip install 'bertine[dedup]'"
+            "install it with: pip install rensa"
         ) from error
 
 

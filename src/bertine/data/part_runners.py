@@ -10,6 +10,7 @@ from typing import Any
 from bertine import workers
 from bertine.data.parts import Part, PartProgress, make_part
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.text.tokenizer import Tokenizer
 
 #: Called with the number of a part and how far it is; None: it is done.
@@ -44,7 +45,8 @@ def run_processes(parts: Sequence[Part], tokenizer: Path, told: PartTold, proces
     def heard(number: int, message: dict[str, Any]) -> None:
         if "lost" in message:
             raise BertineError(
-                f"{parts[number].files[0]}: {message['lost']}; run again, with fewer --processes"
+                f"{parts[number].files[0]}: {message['lost']}; run again, with fewer "
+                f"{option('processes')}"
             )
         if "error" in message:
             raise BertineError(message["error"])

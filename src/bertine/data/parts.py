@@ -33,7 +33,7 @@ from bertine.data.near_duplicates import write_signatures
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.data.writer import MAX_SENTENCE, StoreWriter
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, os_errors, read_json, write_json
+from bertine.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ _BATCHES_AHEAD = 2
 PART, FINGERPRINTS, STORED, LOST = "part.json", "fingerprints.bin", "stored.bin", "lost.bin"
 
 #: Goes up when parts of an earlier Bertine are not to be used.
-_PARTS_VERSION = 2
+_PARTS_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,15 @@ class PartSettings:
     """What the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
-        language, document_per_file, text_field, strict, drop_duplicates, shard_tokens: as for
-            :func:`bertine.prepare`.
+        language, document_per_file, text_column, quotes, strict, drop_duplicates, shard_tokens:
+            as for :func:`bertine.prepare`.
         signatures: signatures for finding near-duplicate documents are made too.
     """
 
     language: str = "en"
     document_per_file: bool = False
-    text_field: str = "text"
+    text_column: str | None = None
+    quotes: bool | None = None
     strict: bool = False
     drop_duplicates: bool = False
     shard_tokens: int = 1 << 28
@@ -187,7 +188,7 @@ def read_part(part: Part) -> dict[str, Any]:
     Raises:
         BertineError: it is not there or damaged.
     """
-    return read_json(Path(part.folder) / PART)
+    return read_json_object(Path(part.folder) / PART)
 
 
 def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> None:
@@ -205,7 +206,8 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
     corpus = Corpus(
         part.files,
         document_per_file=settings.document_per_file,
-        text_field=settings.text_field,
+        text_column=settings.text_column,
+        quotes=settings.quotes,
         strict=settings.strict,
         allow_empty=True,
     )

@@ -87,11 +87,16 @@ def steps_for_tokens(
     tokens: int, phases: Sequence[PretrainingData], shares: Sequence[float]
 ) -> int:
     """Steps that see about so many real tokens, each phase having its share of the steps."""
+    return max(1, round(tokens / tokens_per_step(phases, shares)))
+
+
+def tokens_per_step(phases: Sequence[PretrainingData], shares: Sequence[float]) -> float:
+    """Real tokens of a step in the mean, each phase having its share of the steps."""
     mean = 0.0
     for phase, share in zip(phases, shares, strict=True):
         probes = math.ceil(_PROBES / phase.batch_size)
         mean += share * sum(phase.batch(i).num_tokens for i in range(probes)) / probes
-    return max(1, round(tokens / mean))
+    return mean
 
 
 def predictions(masked_lm_prob: float, max_seq_length: int) -> int:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bertine.argument_types import check_types
 from bertine.console import human_count, progress, say, warn
 from bertine.data.joining import Joined, add_skipped, join_parts
 from bertine.data.near_duplicates import check_library
@@ -27,6 +28,8 @@ from bertine.data.writer import write_manifest
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.launch import cores
+from bertine.names import NearDuplicates
+from bertine.option_names import option
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import check_language
 from bertine.text.tokenizer import Tokenizer
@@ -40,6 +43,7 @@ NEAR_DUPLICATES = ("ignore", "count", "drop")
 _MAX_NAMES = 20
 
 
+@check_types
 def prepare(
     corpus: Sequence[Path | str] | Path | str,
     *,
@@ -47,10 +51,11 @@ def prepare(
     out: Path | str,
     language: str = "en",
     document_per_file: bool = False,
-    text_field: str = "text",
+    text_column: str | None = None,
+    quotes: bool | None = None,
     strict: bool = False,
     drop_duplicates: bool = False,
-    near_duplicates: str = "ignore",
+    near_duplicates: NearDuplicates = "ignore",
     similarity: float = 0.8,
     processes: int | None = None,
     ray: str | None = None,
@@ -79,7 +84,9 @@ def prepare(
         language: of the text, for sentence splitting (ISO 639-1, such as ``en`` or ``zh``); see
             :func:`bertine.text.sentences.check_language`.
         document_per_file: a plain-text file is one document.
-        text_field: the key or column that holds the text in JSON lines and Parquet.
+        text_column: the key or column that holds the text in JSON lines, Parquet, csv and tsv;
+            None: ``text``, ``sentence``, or the only one.
+        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
         drop_duplicates: leave out documents with the same words as an earlier one. They are
             counted either way.
@@ -104,8 +111,13 @@ def prepare(
     related = check_language(language)
     check_replaceable(out, "token store", is_store)
     documents = Corpus(
-        corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
+        corpus,
+        document_per_file=document_per_file,
+        text_column=text_column,
+        quotes=quotes,
+        strict=strict,
     )
+    documents.check_options()
     _check_outside(out, documents.files)
     encoder = Tokenizer.load(tokenizer)
     if related:
@@ -113,7 +125,8 @@ def prepare(
     settings = PartSettings(
         language=language,
         document_per_file=document_per_file,
-        text_field=text_field,
+        text_column=text_column,
+        quotes=quotes,
         strict=strict,
         drop_duplicates=drop_duplicates,
         shard_tokens=shard_tokens,
@@ -195,7 +208,10 @@ def _check_options(
     if not 0 < similarity <= 1:
         raise BertineError(f"similarity is {similarity}; give a share above 0, up to 1")
     if ray is not None and processes is not None:
-        raise BertineError("give --processes or --ray, not both: a cluster knows its own cores")
+        raise BertineError(
+            f"give {option('processes')} or {option('ray')}, not both: a cluster knows its own "
+            f"cores"
+        )
     if near_duplicates != "ignore":
         check_library()
 

@@ -10,6 +10,8 @@ from bertine.console import counted, human_bytes, human_time
 from bertine.data.parts import MAX_SENTENCE_CHARACTERS
 from bertine.data.store import TokenStore
 from bertine.data.writer import MAX_SENTENCE
+from bertine.option_names import option
+from bertine.shown import Shown
 
 #: From this share of documents on that are copies of others there is a warning.
 _MANY_COPIES = 0.3
@@ -18,8 +20,8 @@ _MANY_COPIES = 0.3
 _MANY_UNKNOWN = 0.02
 
 
-@dataclass(frozen=True)
-class PrepareReport:
+@dataclass(frozen=True, repr=False)
+class PrepareReport(Shown):
     """What :func:`bertine.prepare` did.
 
     Attributes:
@@ -64,13 +66,21 @@ class PrepareReport:
             lines.append(
                 f"documents with the same words as an earlier one: {copies['copies']:,} "
                 f"({copies['copies'] / copies['documents']:.1%})"
-                + (", dropped" if copies["dropped"] else "; --drop-duplicates leaves them out")
+                + (
+                    ", dropped"
+                    if copies["dropped"]
+                    else f"; {option('drop_duplicates', True)} leaves them out"
+                )
             )
         if near := facts.get("near_duplicates"):
             lines.append(
                 f"documents at least {near['similarity']:.0%} the same as an earlier one: "
                 f"{near['documents']:,} ({near['documents'] / copies['documents']:.1%})"
-                + (", dropped" if near["dropped"] else "; --near-duplicates drop leaves them out")
+                + (
+                    ", dropped"
+                    if near["dropped"]
+                    else f"; {option('near_duplicates', 'drop')} leaves them out"
+                )
             )
         for what, count in (
             ("documents without a token, dropped", dropped["documents_without_tokens"]),
@@ -100,7 +110,8 @@ def store_warnings(store: TokenStore, unknown_share: float) -> list[str]:
     copies = store.duplicate_share or 0.0
     if copies > _MANY_COPIES:
         near = store.manifest.get("near_duplicates")
-        dropping = "--drop-duplicates" if near is None else "--near-duplicates drop"
+        drop_near = option("near_duplicates", "drop")
+        dropping = option("drop_duplicates", True) if near is None else drop_near
         found.append(
             f"{store.path}: {copies:.0%} of the documents are copies of another, "
             f"or nearly; a model learns them by heart; use {dropping}"
@@ -117,7 +128,7 @@ def _pair_warnings(store: TokenStore) -> list[str]:
     if store.num_documents < 2:
         return [
             f"{store.path}: one document only, but next-sentence prediction needs two; separate "
-            "documents with a blank line or use --document-per-file"
+            f"documents with a blank line or use {option('document_per_file', True)}"
         ]
     single = store.manifest["single_sentence_documents"]
     if single > 0.1 * store.num_documents:

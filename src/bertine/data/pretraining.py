@@ -19,6 +19,7 @@ from bertine.data.formats import PAIR_FORMATS, Instance, make_instances
 from bertine.data.masking import InstanceDraws, check_masking, mask_tokens
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.rng import generator, key
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class PretrainingData:
         if self.dupe_factor is None and dupe_factor != _DUPE_FACTOR:
             self._idle.append(
                 f"dupe_factor {dupe_factor} does nothing: dynamic masking masks anew at every "
-                "step; --masking static has copies"
+                f"step; {option('masking', 'static')} has copies"
             )
         self.whole_word_mask = whole_word_mask
         self.batch_size = batch_size

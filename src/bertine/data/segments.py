@@ -34,6 +34,7 @@ import numpy.typing as npt
 from bertine.data.epochs import Epochs
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.rng import generator, key
 
 #: Record batch, row of the document in it, first token in the document, number of tokens.
@@ -195,7 +196,7 @@ def check_documents(store: TokenStore) -> None:
         raise BertineError(
             f"{store.path}: next-sentence prediction needs at least two documents, but there "
             f"is {store.num_documents}; separate documents with a blank line or prepare the "
-            "corpus with --document-per-file"
+            f"corpus with {option('document_per_file', True)}"
         )
 
 

@@ -30,7 +30,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json, sha256_file
+from bertine.files import check_regular, os_errors, read_json, sha256_file
+from bertine.strict_json import COUNT, FLAG, TEXT, Shape, check_shape
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -40,6 +41,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 UNIGRAM_COUNTS = "unigram_counts.npy"
 TOKENIZER = "tokenizer"
+
+_TOKEN_TYPES = ("uint8", "uint16", "uint32")
 
 #: A mark is kept for every sentence whose number in its document is a multiple of this.
 SENTENCES_PER_MARK = 32
@@ -175,14 +178,10 @@ class TokenStore:
                 f"{path}: token store of format version {manifest.get('format_version')}, but "
                 f"this Bertine reads version {FORMAT_VERSION}; make it again with `bertine prepare`"
             )
-        try:
-            for shard in manifest["shards"]:
-                _check_size(path / shard["file"], shard["bytes"])
-            store = cls(path, manifest)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BertineError(
-                f"{path / MANIFEST}: damaged ({error!r}); make the store again"
-            ) from error
+        _check_manifest(path / MANIFEST, manifest)
+        for shard in manifest["shards"]:
+            _check_size(path / shard["file"], shard["bytes"])
+        store = cls(path, manifest)
         if tokenizer is not None:
             store.check_tokenizer(tokenizer)
         return store
@@ -214,9 +213,12 @@ class TokenStore:
         """How often each id occurs in the store: int64 [V]."""
         file = self.path / UNIGRAM_COUNTS
         try:
+            check_regular(file)
             with os_errors(file, "reading it"):
                 counts = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except BertineError:
+            raise
+        except Exception as error:  # of many kinds: NumPy reads the header as Python
             raise BertineError(f"{file}: damaged ({error}); make the store again") from error
         if counts.shape != (self.vocab_size,):
             raise BertineError(
@@ -261,12 +263,18 @@ class TokenStore:
         try:
             with pa.memory_map(str(file)) as source:
                 reader = pa.ipc.open_file(source)
-                return [
+                chunks = [
                     Chunk(reader.get_batch(number), self.first_documents[first + number])
                     for number in range(len(facts["record_batches"]))
                 ]
-        except (OSError, KeyError, IndexError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
+            for chunk, (documents, tokens) in zip(chunks, facts["record_batches"], strict=True):
+                _check_chunk(chunk, documents, tokens)
+            return chunks
+        except (
+            *(OSError, KeyError, IndexError, ValueError, TypeError, AttributeError),
+            pa.ArrowException,
+        ) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BertineError(
                 f"{file}: damaged ({reason}); make the store again with `bertine prepare`"
             ) from error
@@ -319,7 +327,7 @@ class TokenStore:
         for shard in self.manifest["shards"]:
             _check_sum(self.path / shard["file"], shard["sha256"])
         _check_sum(self.path / UNIGRAM_COUNTS, self.manifest["unigram_counts_sha256"])
-        counts = np.zeros(self.vocab_size, np.int64)
+        counts = np.zeros(0, np.int64)  # up to the highest id, whatever size the manifest tells
         documents = sentences = 0
         for chunk in self.chunks():
             ids = chunk.input_ids
@@ -330,7 +338,9 @@ class TokenStore:
                     f"{self.path}: document {document} holds the id {ids[bad]}, but the "
                     f"vocabulary has {self.vocab_size} tokens; prepare it again"
                 )
-            counts += np.bincount(ids, minlength=self.vocab_size)
+            here = np.bincount(ids, minlength=len(counts))
+            here[: len(counts)] += counts
+            counts = here
             ends = np.concatenate([[0], np.cumsum(np.asarray(chunk.sentence_lengths), dtype=int)])
             differs = ends[np.asarray(chunk.sentence_offsets)] != np.asarray(chunk.token_offsets)
             if differs.any():
@@ -352,13 +362,87 @@ class TokenStore:
                     f"{self.path}: {name} is {value}, but the manifest says "
                     f"{self.manifest[name]}; prepare it again"
                 )
-        if not np.array_equal(counts, self.unigram_counts):
+        missing = len(self.unigram_counts) - len(counts)
+        if not np.array_equal(np.pad(counts, (0, missing)), self.unigram_counts):
             raise BertineError(f"{self.path}: {UNIGRAM_COUNTS} does not fit; prepare it again")
 
 
 def _starts(sizes: Iterator[int]) -> list[int]:
     """Where each of consecutive pieces of these sizes starts."""
     return list(itertools.accumulate(sizes, initial=0))[:-1]
+
+
+#: What the manifest must hold.
+_SHAPE: Shape = {
+    "bertine_version": TEXT,
+    "tokenizer_fingerprint": TEXT,
+    "language?": TEXT,
+    "num_documents": COUNT,
+    "num_sentences": COUNT,
+    "num_tokens": COUNT,
+    "single_sentence_documents": COUNT,
+    "dropped": {"documents_without_tokens": COUNT, "sentences_without_tokens": COUNT},
+    "cut_sentences": COUNT,
+    "vocab_size": COUNT,
+    "token_dtype": TEXT,
+    "unigram_counts_sha256": TEXT,
+    "shards": [{"file": TEXT, "record_batches": [[COUNT]], "bytes": COUNT, "sha256": TEXT}],
+    "corpus?": {"names": [TEXT]},
+    "duplicates?": {"documents": COUNT, "copies": COUNT, "dropped": FLAG},
+    "near_duplicates?": {"documents": COUNT, "dropped": FLAG},
+}
+
+
+def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
+    """Refuse a manifest that is not as :func:`bertine.data.writer.write_manifest` writes it.
+
+    Raises:
+        BertineError: a value is missing or of another type, or a shard is no file of the folder.
+    """
+    try:
+        check_shape(manifest, _SHAPE, file)
+    except BertineError as error:
+        raise BertineError(f"{error}; the manifest is damaged, make the store again") from error
+    for shard in manifest["shards"]:
+        if Path(shard["file"]).name != shard["file"] or not all(
+            len(batch) == 2 for batch in shard["record_batches"]
+        ):
+            raise BertineError(f"{file}: the entry of a shard is damaged; make the store again")
+    if not manifest["shards"] or manifest["token_dtype"] not in _TOKEN_TYPES:
+        raise BertineError(f"{file}: damaged; make the store again")
+    documents = sum(batch[0] for shard in manifest["shards"] for batch in shard["record_batches"])
+    if documents != manifest["num_documents"]:
+        raise BertineError(
+            f"{file}: num_documents is {manifest['num_documents']}, but the shards have "
+            f"{documents}; make the store again"
+        )
+
+
+def _check_chunk(chunk: Chunk, documents: int, tokens: int) -> None:
+    """Compare what a record batch says of itself with the manifest, tokens and marks left out.
+
+    Raises:
+        ValueError: they differ, or an offset leads out of the batch.
+    """
+    of_tokens, of_sentences, of_marks = (
+        np.asarray(offsets)
+        for offsets in (chunk.token_offsets, chunk.sentence_offsets, chunk.mark_offsets)
+    )
+    if chunk.num_documents != documents or of_tokens[-1] - of_tokens[0] != tokens:
+        raise ValueError("its counts are not the manifest's")
+    for offsets, values in (
+        (of_tokens, chunk.input_ids),
+        (of_sentences, chunk.sentence_lengths),
+        (of_marks, chunk.marks),
+    ):
+        if offsets[0] != 0 or offsets[-1] > len(values) or (np.diff(offsets) < 0).any():
+            raise ValueError("its offsets are not in order")
+    sentences = np.diff(of_sentences)
+    if (np.diff(of_marks) != (sentences - 1) // SENTENCES_PER_MARK).any():
+        raise ValueError("its marks are not as many as its sentences say")
+    ends = np.concatenate([[0], np.cumsum(np.asarray(chunk.sentence_lengths), dtype=np.int64)])
+    if (np.diff(ends[of_sentences]) != np.diff(of_tokens)).any():
+        raise ValueError("its sentences do not add up to its documents")
 
 
 def _check_size(file: Path, expected: int) -> None:

@@ -12,6 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bertine.recipes import read_recipe
+
+#: What ``bertine pretrain --config quick`` uses: one set of numbers for both.
+QUICK = read_recipe("quick")
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -62,14 +67,22 @@ class Recipe:
 
     budget_seconds: float = 310.0
     vocab_size: int = 4000
-    model: str = "bert-tiny"
-    initializer_range: float = 0.06
-    dropout: float = 0.0
-    phases: tuple[Phase, ...] = (Phase(32, 64, 3e-3, 0.5), Phase(64, 32, 2e-3, 0.5))
-    steps: int = 10_000
+    model: str = QUICK["model"]
+    initializer_range: float = QUICK["initializer_range"]
+    dropout: float = QUICK["dropout"]
+    phases: tuple[Phase, ...] = (
+        Phase(
+            QUICK["max_seq_length"],
+            QUICK["batch_size"],
+            QUICK["learning_rate"],
+            1 - QUICK["long_share"],
+        ),
+        Phase(QUICK["long_seq_length"], 32, 2e-3, QUICK["long_share"]),
+    )
+    steps: int = QUICK["steps"]
     least_steps: int = 300
-    warmup_ratio: float = 0.05
-    adam_beta2: float = 0.98
+    warmup_ratio: float = QUICK["warmup_ratio"]
+    adam_beta2: float = QUICK["adam_beta2"]
     train_per_author: int = 20
     max_length: int = 64
     epochs: int = 15

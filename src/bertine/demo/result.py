@@ -11,7 +11,8 @@ from typing import Any
 from bertine.console import human_time
 from bertine.demo.budget import Plan
 from bertine.demo.recipe import Recipe
-from bertine.reports.plots import wilson_interval
+from bertine.intervals import wilson_interval
+from bertine.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Scores:
         }
 
 
-@dataclass(frozen=True)
-class DemoResult:
+@dataclass(frozen=True, repr=False)
+class DemoResult(Shown):
     """What ``bertine demo`` ended with.
 
     Attributes:

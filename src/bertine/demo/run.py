@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bertine
+from bertine.argument_types import check_types
 from bertine.console import console, say
 from bertine.data.prepare import prepare
 from bertine.demo import texts
@@ -38,6 +39,7 @@ from bertine.demo.runs import (
 )
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
+from bertine.option_names import option
 from bertine.reports.html import render_report
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
@@ -74,6 +76,7 @@ class _Stages:
         return time.monotonic() - self.began
 
 
+@check_types
 def run_demo(
     out: Path | str = Path("bertine-demo"),
     *,
@@ -186,11 +189,11 @@ def run_demo(
 def _clear(out: Path) -> None:
     """Make `out`, without what an earlier demo made in it."""
     if out.exists() and not out.is_dir():
-        raise BertineError(f"{out}: is a file; choose another folder with --out")
+        raise BertineError(f"{out}: is a file; choose another folder with {option('out')}")
     if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
         raise BertineError(
             f"{out}: is not empty and was not made by 'bertine demo'; choose another folder "
-            "with --out"
+            f"with {option('out')}"
         )
     for name in _MADE:
         made = out / name

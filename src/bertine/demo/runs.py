@@ -208,7 +208,9 @@ def finetune_repeatedly(
                 learning_rate=(
                     recipe.scratch_learning_rate if base is None else recipe.finetune_learning_rate
                 ),
+                save_best=False,
                 seed=seed + run,
+                baselines=False,
             )
             report = evaluate(tuned.model, out / "passages" / "test.csv", show_progress=False)
         assert isinstance(report, ClassificationReport)

@@ -24,6 +24,7 @@ from bertine.estimators.texts import InputError, labels_of, texts_of
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_device
+from bertine.names import LongText, Precision, ScheduleName, TaskName
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import Labelled
 from bertine.tasks.options import TableOptions
@@ -56,23 +57,23 @@ class BertEstimator(BaseEstimator):
     signature of ``__init__``, so a class with more of them states all.
     """
 
-    _task: ClassVar[str]
+    _task: ClassVar[TaskName]
 
     model: Path | str | None
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
     max_length: int
-    schedule: str
+    schedule: ScheduleName
     warmup_ratio: float | None
     weight_decay: float
     layer_decay: float
     freeze_layers: int
     freeze_embeddings: bool
     dropout: float | None
-    long_text: str
+    long_text: LongText
     device: str | None
-    precision: str
+    precision: Precision
     random_state: int | np.random.RandomState | None
     out: Path | str | None
     verbose: bool
@@ -83,20 +84,20 @@ class BertEstimator(BaseEstimator):
         self,
         model: Path | str | None = None,
         *,
-        epochs: int = 3,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         max_length: int = 128,
-        schedule: str = "linear",
+        schedule: ScheduleName = "linear",
         warmup_ratio: float | None = None,
         weight_decay: float = 0.01,
         layer_decay: float = 1.0,
         freeze_layers: int = 0,
         freeze_embeddings: bool = False,
         dropout: float | None = None,
-        long_text: str = "head",
+        long_text: LongText = "head",
         device: str | None = None,
-        precision: str = "auto",
+        precision: Precision = "auto",
         random_state: int | np.random.RandomState | None = 0,
         out: Path | str | None = None,
         verbose: bool = False,

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bertine.estimators.base import LABEL, BertEstimator
 from bertine.estimators.texts import InputError
+from bertine.names import ClassWeights, LongText, Precision, ScheduleName
 from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Example, Examples
@@ -29,9 +30,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     Args:
         model: the model directory to start from, pre-trained.
-        epochs: passes over the texts.
-        batch_size: texts a step.
-        learning_rate: the highest of the schedule.
+        epochs: passes over the texts; None: more passes over fewer texts.
+        batch_size: texts a step; None: 16, or 32 with more than 4,000 texts.
+        learning_rate: the highest of the schedule; None: by the width of the model.
         max_length: pieces of an input, special tokens included; longer ones are cut, which is
             warned of.
         schedule, warmup_ratio, weight_decay, layer_decay, freeze_layers, freeze_embeddings,
@@ -55,9 +56,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         predictor_: the fitted model, a :class:`bertine.Predictor`.
     """
 
-    _task = TextClassification.name
+    _task = "text"
 
-    class_weights: str | None
+    class_weights: ClassWeights | None
     focal_gamma: float
     classes_: np.ndarray
 
@@ -65,22 +66,22 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         self,
         model: Path | str | None = None,
         *,
-        epochs: int = 3,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         max_length: int = 128,
-        schedule: str = "linear",
+        schedule: ScheduleName = "linear",
         warmup_ratio: float | None = None,
         weight_decay: float = 0.01,
         layer_decay: float = 1.0,
         freeze_layers: int = 0,
         freeze_embeddings: bool = False,
         dropout: float | None = None,
-        long_text: str = "head",
-        class_weights: str | None = None,
+        long_text: LongText = "head",
+        class_weights: ClassWeights | None = None,
         focal_gamma: float = 0.0,
         device: str | None = None,
-        precision: str = "auto",
+        precision: Precision = "auto",
         random_state: int | np.random.RandomState | None = 0,
         out: Path | str | None = None,
         verbose: bool = False,
@@ -95,7 +96,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             y: [N], their classes: strings, whole numbers or truth values.
 
         Raises:
-            InputError: not texts, another number of labels, fewer than two classes.
+            InputError: not texts; another number of labels than texts; a label that is missing
+                (None, NaN); labels of several types; fewer than two classes.
             BertineError: what :func:`bertine.finetune` raises.
         """
         texts, y = self._checked(X, y)
@@ -104,8 +106,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             classes, ids = np.unique(y, return_inverse=True)
         except TypeError as error:
             raise InputError(
-                "y mixes classes of several types, which have no order; make all of them strings "
-                "or all of them whole numbers"
+                "y holds values that cannot be sorted; make all of them strings or all of them "
+                "whole numbers"
             ) from error
         if len(classes) < 2:
             raise InputError(

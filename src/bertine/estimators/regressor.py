@@ -23,7 +23,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     weights.
     """
 
-    _task = TextRegression.name
+    _task = "regression"
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on texts with a number each.

@@ -10,6 +10,9 @@ from sklearn.utils.validation import column_or_1d
 from bertine.console import counted
 from bertine.errors import BertineError
 
+#: NumPy's type for an array of texts and a NaN, which it turns into the text "nan".
+_TEXTS_WITH_A_NAN = np.dtype("<U32")
+
 
 class InputError(BertineError, ValueError):
     """Texts or labels that an estimator cannot take: scikit-learn's callers expect a ValueError."""
@@ -51,19 +54,48 @@ def labels_of(y: Any, count: int) -> np.ndarray:
     """`y` as [N], a label for each of `count` texts.
 
     Raises:
-        InputError: there are not as many labels as texts, or one is missing or not finite.
+        InputError: there are not as many labels as texts; one is missing, not finite, or of another
+            type than the first.
     """
-    labels = column_or_1d(y, warn=True)
+    try:
+        # As objects: NumPy would make texts of what stands among texts, "nan" of a missing label.
+        given = column_or_1d(y if isinstance(y, np.ndarray) else np.asarray(y, object), warn=True)
+        labels = column_or_1d(y)
+    except ValueError as error:
+        raise InputError(f"y must be N labels: {error}") from error
     if len(labels) != count:
         raise InputError(
             f"X has {counted(count, 'text')}, but y has {counted(len(labels), 'label')}"
         )
-    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
+    values = given.tolist()
+    if labels.dtype == _TEXTS_WITH_A_NAN:
+        values = [None if value == "nan" else value for value in values]
+    missing = [row for row, label in enumerate(values) if _is_missing(label)]
     if missing:
         raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")
+    kinds = [_kind(value) for value in values]
+    for row, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"y mixes {kinds[0]} (y[0] is {_shown(values[0])}) and {kind} (y[{row}] is "
+                f"{_shown(values[row])}); make all labels of one type"
+            )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y holds an infinity; it must be finite")
     return labels
+
+
+def _kind(label: Any) -> str:
+    """What a label is, in the plural."""
+    if isinstance(label, bool | np.bool_):
+        return "truth values"
+    if isinstance(label, int | float | np.number):
+        return "numbers"
+    return "texts" if isinstance(label, str) else f"values of type {type(label).__name__}"
+
+
+def _shown(label: Any) -> str:
+    return f"{label!r:.40}"
 
 
 def _is_missing(label: Any) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bertine.errors import BertineError
+from bertine.inference.forked import allowed_threads
 from bertine.launch import cores
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
@@ -58,16 +59,8 @@ class PrecisionCheck:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """What a person reads."""
-        lines = list(self.notes)
-        if self.precision in self.differences:
-            lines.append(
-                f"computing in {self.precision}: the last layer's states differ from fp32 by "
-                f"{self.differences[self.precision]:.1%} on {self.inputs} sample inputs"
-            )
-        else:
-            lines.append(f"computing in {self.precision}")
-        return lines
+        """What a person reads: why a precision was not chosen, then the one that was."""
+        return [*self.notes, f"computing in {self.precision}"]
 
 
 def why_not_int8() -> str | None:
@@ -100,7 +93,7 @@ def choose(
 
     ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
     those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
-    taken however far its outputs are, and the difference is told.
+    taken however far its outputs are; the check has the difference.
 
     Raises:
         BertineError: an unknown precision, or one that this machine cannot compute in.
@@ -140,7 +133,10 @@ def choose(
             continue
         reason = None
         if precision == "auto" and difference > TOLERANCE[name]:
-            reason = f"the last layer's states differ from fp32 by {difference:.1%}"
+            reason = (
+                f"its outputs are too far from those in fp32 ({difference:.1%} in the last layer; "
+                f"at most {TOLERANCE[name]:.0%} is accepted)"
+            )
         elif name == "int8" and "bf16" in tried and _slower(packed, backbone):
             reason = "it is slower than bf16 here"
         if reason is None:
@@ -234,7 +230,7 @@ _changing = threading.Lock()
 @contextlib.contextmanager
 def using_threads(threads: int) -> Iterator[None]:
     """PyTorch computes with `threads` of the calling thread's OpenMP team while it is entered."""
-    before = torch.get_num_threads()
+    threads, before = allowed_threads(threads), torch.get_num_threads()
     if before == threads:
         yield
         return

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
+from bertine.argument_types import check_types
 from bertine.console import counted
 from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.inference.cosines import Cosines
 from bertine.inference.embedder import Embedder
+from bertine.inference.few_texts import bytes_to_come, unmeasured
 from bertine.inference.rows import (
     CHUNK_CHARACTERS,
     CHUNK_ROWS,
     chunks,
-    line_progress,
     open_texts,
+    text_progress,
 )
 from bertine.inference.text_report import TextReport, pace
 from bertine.inference.vector_files import (
@@ -28,13 +32,22 @@ from bertine.inference.vector_files import (
     check_vector_file,
     open_vector_writer,
 )
-from bertine.tasks.tables import Row, Table
+from bertine.inference.vector_origin import VectorOrigin, origin_path
+from bertine.names import AnswerPrecision, PlainFormat, PoolingName, VectorType
+from bertine.option_names import option
+from bertine.tasks.base import Features
+from bertine.text.given_table import TableLike, as_source
+from bertine.text.tables import Row, Table
+
+#: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
+#: least.
+_COMPARED, _LEAST_COMPARED = 100, 16
 
 #: Of tokens a row is some hundred vectors, so a chunk has fewer characters.
 CHUNK_CHARACTERS_OF_TOKENS = 1 << 16
 
 
-@dataclass
+@dataclass(repr=False)
 class EmbedReport(TextReport):
     """What embedding a file did.
 
@@ -42,14 +55,16 @@ class EmbedReport(TextReport):
         dimensions: numbers of a vector.
         dtype: "fp32" or "fp16", of the file.
         precision: "fp32", "bf16" or "int8", what was computed in.
-        agreement: the lowest cosine of the first texts' vectors with those that fp32 gives; None
-            where fp32 was computed in.
+        agreement: the cosines of some texts' vectors with those that fp32 gives; None where fp32
+            was computed in.
+        compared: how many texts these were.
     """
 
     dimensions: int = 0
     dtype: str = "fp32"
     precision: str = "fp32"
-    agreement: float | None = None
+    agreement: Cosines | None = None
+    compared: int = 0
 
     def lines(self) -> list[str]:
         """What a person reads in the terminal."""
@@ -58,30 +73,33 @@ class EmbedReport(TextReport):
             f"{self.dimensions} numbers each, {self.dtype}"
         ]
         if self.agreement is not None:
+            tokens = "" if self.agreement.count == self.compared else " (their tokens' vectors)"
             lines.append(
-                f"computed in {self.precision}: cosine with fp32 at least {self.agreement:.6f} "
-                "over the first texts (--precision fp32 computes in that)"
+                f"computed in {self.precision}; cosine with fp32 over "
+                f"{counted(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
+                f"({option('precision', 'fp32')} computes in that)"
             )
         return lines + self.warnings()
 
 
+@check_types
 def embed(
     model: Embedder | Path | str,
-    input: Path | str,
+    input: Path | str | TableLike,
     output: Path | str,
     *,
-    pooling: str | None = None,
+    pooling: PoolingName | None = None,
     layer: int | None = None,
     normalize: bool | None = None,
-    dtype: str = "fp32",
+    dtype: VectorType = "fp32",
     max_length: int | None = None,
     prompt: str | None = None,
     text_column: str | None = None,
-    format: str | None = None,
+    format: PlainFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     device: str | None = None,
-    precision: str = "auto",
+    precision: AnswerPrecision = "auto",
     show_progress: bool = True,
 ) -> EmbedReport:
     """Write a vector for every text of a table, in its order, in bounded memory.
@@ -89,23 +107,26 @@ def embed(
     ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
     JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
-    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``.
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
+    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
+    (:class:`~bertine.inference.vector_origin.VectorOrigin`), which ``similar`` compares.
 
     Args:
         model: a model directory, or a loaded :class:`~bertine.inference.embedder.Embedder`, whose
             own settings then hold.
-        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
         output: a .npy, .parquet or .jsonl file, complete or not there at all.
         pooling, layer, normalize, max_length, prompt: as in
             :meth:`~bertine.inference.embedder.Embedder.load`.
         dtype: ``"fp32"`` or ``"fp16"``, of the numbers in the file.
         text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the input; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: of the input; None: told as :class:`~bertine.text.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"`` (bf16 where the machine is fast at it; the difference that makes is
-            told), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
+        precision: ``"auto"`` (bf16 where the machine is fast at it; the report has the cosines with
+            fp32), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
 
     Raises:
@@ -115,6 +136,8 @@ def embed(
     if dtype not in DTYPES:
         raise BertineError(f"dtype {dtype!r} is not known; choose {', '.join(DTYPES)}")
     check_vector_file(output)
+    input = as_source(input, "input")
+    chosen = unmeasured(model, bytes_to_come(input), device, precision)
     embedder = Embedder.opened(
         model,
         pooling=pooling,
@@ -123,7 +146,7 @@ def embed(
         max_length=max_length,
         prompt=prompt,
         device=device,
-        precision=precision,
+        **chosen,
     )
     started = time.monotonic()
     report = EmbedReport(
@@ -140,14 +163,25 @@ def embed(
     ):
         with (
             open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
-            line_progress("embed", input, show=show_progress) as reached,
+            text_progress("embed", input, table.layout, show=show_progress) as advance,
         ):
             for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
                 _embed_chunk(embedder, table, rows, column, writer, report)
-                reached(rows[-1].line)
+                advance(len(rows))
+            # What an earlier file was made with must not stand beside this one.
+            with os_errors(output, "writing it"):
+                origin_path(output).unlink(missing_ok=True)
+        VectorOrigin.of(embedder, dtype=dtype, rows=report.rows).write(output)
         report.notes = table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report
+
+
+def _sample(features: Sequence[Features]) -> list[Features]:
+    """Those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where there
+    are few, since fp32 takes several times as long."""
+    most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
+    return [features[at * len(features) // most] for at in range(most)]
 
 
 def _embed_chunk(
@@ -162,7 +196,8 @@ def _embed_chunk(
     texts = [table.text(row, column) for row in rows]
     features = embedder.features(texts)
     if report.rows == 0:
-        report.agreement = embedder.agreement(features)
+        sample = _sample(features)
+        report.agreement, report.compared = embedder.agreement(sample), len(sample)
     kind = DTYPES[report.dtype]
     vectors: list[np.ndarray]
     pieces: list[list[str]] | None = None

@@ -6,14 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
 
-from bertine.console import say
+from bertine.argument_types import check_types
+from bertine.console import say, visible
 from bertine.errors import BertineError
+from bertine.inference.cosines import Cosines
 from bertine.inference.engine import BATCH_TOKENS, Engine
-from bertine.inference.given_texts import checked_singles
+from bertine.inference.given_texts import Single, checked_singles, is_one
 from bertine.inference.onnx_engine import OnnxEngine
 from bertine.inference.samples import sample_inputs
 from bertine.inference.vectors import run_engine, run_pooled
@@ -23,12 +26,11 @@ from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
+from bertine.names import AnswerPrecision, PoolingName
+from bertine.shown import Shown
 from bertine.tasks.base import Features
 from bertine.tasks.encoding import require_positions
 from bertine.text.tokenizer import Tokenizer
-
-#: Texts that are computed twice, to tell what the precision changes.
-_COMPARED = 16
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class TokenVectors:
     vectors: np.ndarray
 
 
-class Embedder:
+class Embedder(Shown):
     """A model, its tokenizer and the way from tokens to a vector. Threads may share it.
 
     Attributes:
@@ -61,7 +63,10 @@ class Embedder:
         on_cpu: by an engine, not by the model.
         max_tokens: of a batch of the engine that it will make, with its padding.
         load_lines: what a person should know of how it was loaded.
+        name: of the folder it was loaded from; "" of one that was made of parts in memory.
     """
+
+    name = ""
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Embedder:
         self.precision = precision
         self.on_cpu, self.max_tokens = self._device.type == "cpu", BATCH_TOKENS
         self._engine: Engine | None = None
+        self._threads: int | None = None
         self._making = threading.Lock()
         positions = model.config.max_position_embeddings
         max_length = positions if max_length is None else max_length
@@ -111,17 +117,19 @@ class Embedder:
         self.load_lines: list[str] = []
 
     @classmethod
+    @check_types
     def load(
         cls,
         model_dir: str | Path,
         *,
-        pooling: str | None = None,
+        pooling: PoolingName | None = None,
         layer: int | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
         prompt: str | None = None,
         device: str | None = None,
-        precision: str = "auto",
+        precision: AnswerPrecision = "auto",
+        threads: int | None = None,
         loaded: LoadedModel | None = None,
         engine: Engine | OnnxEngine | None = None,
     ) -> Embedder:
@@ -143,6 +151,7 @@ class Embedder:
             device: as PyTorch calls it; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
+            threads: to compute with on a CPU; None: measured.
             loaded: what has been read already of the folder with the weights, `model_dir` or the
                 one that its modules name (its model is taken, not copied).
             engine: made of that model; it is taken where it computes in the same precision.
@@ -155,7 +164,9 @@ class Embedder:
             from bertine.inference.exported_embedder import load_exported
 
             asked = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
-            return load_exported(model_dir, device, precision, max_length, asked)
+            exported = load_exported(model_dir, device, precision, max_length, asked)
+            exported.name = _name(model_dir)
+            return exported
         where = resolve_device(device)
         modules = read_sentence_modules(Path(model_dir))
         folder = modules.transformer if modules else Path(model_dir)
@@ -173,6 +184,7 @@ class Embedder:
             prompt=_prompt(model_dir, modules, prompt),
             precision=precision,
         )
+        embedder.name = _name(model_dir)
         if modules and modules.lowercase and not loaded.tokenizer.lowercase:
             raise BertineError(
                 f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
@@ -181,6 +193,7 @@ class Embedder:
         # Vectors of 8 bits depend on what the engine was made with.
         if isinstance(engine, Engine) and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
+        embedder._threads = threads
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
         return embedder
 
@@ -189,13 +202,14 @@ class Embedder:
         cls,
         model: Embedder | Path | str,
         *,
-        pooling: str | None,
+        pooling: PoolingName | None,
         layer: int | None,
         normalize: bool | None,
         max_length: int | None,
         prompt: str | None,
         device: str | None,
-        precision: str,
+        precision: AnswerPrecision,
+        threads: int | None = None,
     ) -> Embedder:
         """`model` if it is one already; else :meth:`load` it and say what was loaded."""
         if isinstance(model, Embedder):
@@ -209,41 +223,60 @@ class Embedder:
             prompt=prompt,
             device=device,
             precision=precision,
+            threads=threads,
         )
         for line in embedder.load_lines:
             say(line)
         return embedder
+
+    def lines(self) -> list[str]:
+        """What its vectors are."""
+        name = f" {visible(self.name)}" if self.name else ""
+        prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
+        return [
+            f"Embedder{name}: vectors of {self.dimensions} numbers, {self.pooling.describe()}",
+            f"at most {self.max_length} pieces{prompt}; computes in {self.precision}",
+        ]
 
     @property
     def dimensions(self) -> int:
         """D, the numbers of a vector."""
         return self.pooling.width(self.model.config)
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+    def __call__(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """The same as :meth:`embed`."""
         return self.embed(texts)
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """The vector of each text, fp32 [N, D], in their order. Longer texts are cut.
+    def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
+        """The vector of each text, fp32 [N, D], in their order; of one string or dictionary fp32
+        [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or as
+        its only entry.
 
         Raises:
-            BertineError: one string instead of a list; an embedder of tokens.
+            BertineError: something that is not a text; an embedder of tokens.
         """
         if self.pooling.tokens:
             raise BertineError("pooling is 'tokens': ask for the tokens' vectors (embed_tokens)")
-        return self.run(self.features(texts))
+        vectors = self.run(self.features(texts))
+        return vectors[0] if is_one(texts) else vectors
 
-    def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Every token's vector, for an embedder with the pooling ``tokens``.
+    @overload
+    def embed_tokens(self, texts: Single) -> TokenVectors: ...  # type: ignore[overload-overlap]
+    @overload
+    def embed_tokens(self, texts: Sequence[Single]) -> list[TokenVectors]: ...
+    def embed_tokens(self, texts: Sequence[Single] | Single) -> TokenVectors | list[TokenVectors]:
+        """Every token's vector, for an embedder with the pooling ``tokens``; of one string or
+        dictionary not in a list.
 
         Raises:
-            BertineError: one string instead of a list; another pooling.
+            BertineError: something that is not a text; another pooling.
         """
         if not self.pooling.tokens:
             raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
         shift = len(self.prompt)
-        features, found = self.features(texts), []
-        for feature, text, vectors in zip(features, texts, self.run_tokens(features), strict=True):
+        given = checked_singles([texts] if is_one(texts) else texts)
+        features, found = self.features(given), []
+        for feature, text, vectors in zip(features, given, self.run_tokens(features), strict=True):
             encoding = self.tokenizer.encode(self.prompt + text, max_length=self.max_length)
             offsets = [
                 (a - shift, b - shift) if a >= shift and b > a else (0, 0)
@@ -251,17 +284,17 @@ class Embedder:
             ]
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
             found.append(TokenVectors(tokens, offsets, vectors))
-        return found
+        return found[0] if is_one(texts) else found
 
-    def features(self, texts: Sequence[str]) -> list[Features]:
-        """The pieces of each text after the prompt, cut to the maximum length.
+    def features(self, texts: Sequence[Single] | Single) -> list[Features]:
+        """The pieces of each text after the prompt, cut to the maximum length; one string is one
+        text.
 
         Raises:
-            BertineError: one string instead of a list; something that is no text.
+            BertineError: something that is not a text.
         """
-        if isinstance(texts, str):
-            raise BertineError("embed takes a list of texts; put the one text in a list")
-        prompted = [self.prompt + text for text in checked_singles(texts)]
+        given = [texts] if is_one(texts) else texts
+        prompted = [self.prompt + text for text in checked_singles(given)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         return [
             Features(ids, types, row=row, num_truncated=cut)
@@ -283,15 +316,15 @@ class Embedder:
         """Vectors fp32 [n, D] of the n tokens of each of `features`."""
         return self._compute(features, on_batch)
 
-    def agreement(self, features: Sequence[Features]) -> float | None:
-        """The lowest cosine between what the precision gives and what fp32 gives, over the first 16
-        of `features`; None where fp32 is what is computed in."""
-        sample = features[:_COMPARED]
-        if self.precision == "fp32" or not sample:
+    def agreement(self, features: Sequence[Features]) -> Cosines | None:
+        """The cosines between the vectors that the precision gives for `features` and those that
+        fp32 gives, which are computed for it; None where fp32 is what is computed in, or there are
+        no features."""
+        if self.precision == "fp32" or not features:
             return None
-        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(sample)])
-        exact = np.concatenate([np.atleast_2d(v) for v in self._by_model(sample, "fp32")])
-        return float((unit(ours) * unit(exact)).sum(-1).min())
+        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(features)])
+        exact = np.concatenate([np.atleast_2d(v) for v in self._by_model(features, "fp32")])
+        return Cosines.between(ours, exact)
 
     def _compute(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
@@ -306,6 +339,7 @@ class Embedder:
                 self._engine = Engine(
                     self.model.backbone,
                     precision=self.precision,
+                    threads=self._threads,
                     samples=samples,
                     max_tokens=self.max_tokens,
                 )
@@ -339,6 +373,12 @@ class Embedder:
         elif modules and modules.prompts:
             lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
         return lines
+
+
+def _name(model_dir: Path | str) -> str:
+    """The name of a model's folder, with that of its parent where it is only ``model``."""
+    parts = Path(model_dir).parts
+    return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from bertine.models.bert import BertBackbone
 from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.packed_backbone import PackedModel, PackedOutput
+from bertine.short_waits import adapt_waiting
 
 #: Tokens (with padding) in a batch: few enough that a layer's activations stay in the caches.
 BATCH_TOKENS = 768
@@ -163,6 +164,7 @@ class Engine:
             mask = torch.arange(chosen[0])[None, :] < sizes[:, None] if ragged else None
             inputs = [torch.from_numpy(array) for array in arrays]
             with torch.inference_mode(), using_threads(self.threads):
+                adapt_waiting()
                 output = self.backbone(
                     inputs[0],
                     mask,

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 import torch
 
+from bertine.inference.losses import worst_of
 from bertine.inference.running import Computing, run_features
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.examples import Examples
+from bertine.tasks.worst import WorstExamples
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
@@ -25,10 +27,12 @@ def evaluate_examples(
     dtype: torch.dtype = torch.float32,
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
+    worst: int = 0,
 ) -> Report:
     """Score `model` on labelled examples.
 
     Args:
+        worst: how many of the worst predicted examples the report gets.
         features: of the examples, when they have been made before (an evaluation each epoch);
             None: they are made here.
 
@@ -51,6 +55,8 @@ def evaluate_examples(
     labels = [example.label for example in examples.items if example.label is not None]
     report = task.report(task.decode(outputs, features), labels)
     report.source = examples.source
+    if worst:
+        report.worst = WorstExamples(worst_of(task, examples, features, outputs, worst)[0])
     report.notes.extend([*examples.notes, *task.notes(features)])
     return report
 

@@ -1,59 +1,32 @@
-"""A model directory → a folder that runs without Bertine."""
+"""``export``: a model directory → a folder that runs without Bertine.
+
+What can be wrong without a model (the format, the packages) is checked before PyTorch
+is loaded, which takes seconds; so the module that needs it is imported in between.
+"""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import tokenizers
-
-from bertine import __version__
-from bertine.console import say, visible_list
+from bertine.argument_types import check_types
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, check_replaceable, write_json, write_text
-from bertine.inference.embedder import Embedder
-from bertine.interop.export import (
-    INPUTS,
-    OPSET,
-    ExportModule,
-    exported_program,
-    output_names,
-    quantize_onnx,
-    write_onnx,
-    write_torch,
-)
-from bertine.interop.export_check import (
-    Difference,
-    compare,
-    example_inputs,
-    onnx_runner,
-    torch_runner,
-)
-from bertine.interop.exported import ABOUT
-from bertine.interop.sentence_modules import read_sentence_modules
-from bertine.modeldir import CONFIG, load_model, model_folder
-from bertine.models.model import Model
-from bertine.models.pooling import Pooling
-from bertine.taskinfo import TaskInfo
-from bertine.tasks import task_class
-from bertine.tasks.encoding import require_positions
-from bertine.text.tokenizer import Tokenizer
+from bertine.names import ExportFormat, VectorPooling
+from bertine.option_names import option
+from bertine.shown import Shown
+
+if TYPE_CHECKING:
+    from bertine.interop.export_check import Difference
 
 FORMATS = ("onnx", "torch")
-#: What the folder holds.
-ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
-
-#: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
-_TOLERANCE = 1e-3
-_PARTS = {"onnx": "ONNX", "onnxruntime": "ONNX Runtime", "onnxscript": "PyTorch's ONNX exporter"}
+#: What is needed to write ONNX, and to run it for the comparison.
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-@dataclass
-class ExportReport:
+@dataclass(repr=False)
+class ExportReport(Shown):
     """What was exported.
 
     Attributes:
@@ -81,13 +54,14 @@ class ExportReport:
         return lines + self.notes
 
 
+@check_types
 def export(
     model: Path | str,
     output: Path | str,
     *,
-    format: str = "onnx",
+    format: ExportFormat = "onnx",
     int8: bool = False,
-    pooling: str | None = None,
+    pooling: VectorPooling | None = None,
     layer: int | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
@@ -102,7 +76,8 @@ def export(
     Args:
         model: a model directory of any kind.
         output: the folder; an earlier export there is replaced.
-        format: ``"onnx"`` (needs ``bertine[onnx]``) or ``"torch"``, a program of ``torch.export``.
+        format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
+            of ``torch.export``.
         int8: of ONNX, also write one with int8 weights.
         pooling, layer, normalize: give vectors, of a fine-tuned model too; as in
             :meth:`~bertine.inference.embedder.Embedder.load`. None of them: as told above.
@@ -120,198 +95,31 @@ def export(
     if int8 and format != "onnx":
         raise BertineError("int8 is for the format onnx")
     if format == "onnx":
-        _require(_PARTS)
-    check_replaceable(
-        output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
-    )
-    source = _open(model, pooling, layer, normalize, max_length)
-    about = _about(source)
-    report = ExportReport(output, _what(source), vectors=source.pooling is not None)
-    if source.prompt:
-        report.notes.append(f"the graph sees no texts: put {source.prompt!r} before each")
-    if (long_text := _long_text(source)) not in ("head", "tail"):
-        report.notes.append(
-            f"longer texts were read by {long_text!r} (long_text), but tokenizer.json keeps their "
-            f"first {source.max_length} pieces"
-        )
-    graph = ExportModule(source.model, source.pooling).eval()
-    program = exported_program(graph, source.model.config.max_position_embeddings)
-    tokenizer = source.tokenizer
-    ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
-    batches = example_inputs(source.model, ends, tokenizer.special_ids, source.max_length)
-    with atomic_dir(output) as folder:
-        if format == "torch":
-            write_torch(program, folder / TORCH)
-            runners = {TORCH: torch_runner(folder / TORCH)}
-            about["file"] = TORCH
-        else:
-            write_onnx(program, folder / ONNX, output_names(source.model, source.pooling))
-            runners = {ONNX: onnx_runner(folder / ONNX)}
-            about |= {"file": ONNX, "opset": OPSET}
-            if int8:
-                quantize_onnx(folder / ONNX, folder / INT8)
-                runners[INT8] = onnx_runner(folder / INT8)
-                about["int8_file"] = INT8
-        for name, runner in runners.items():
-            difference = compare(source.model, source.pooling, batches, runner)
-            report.differences[name] = difference
-            report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
-            most = np.inf if name == INT8 else _TOLERANCE * difference.scale
-            if not (difference.largest <= most and np.isfinite(difference.largest)):
-                raise BertineError(
-                    f"{model}: the exported graph answers otherwise than the model "
-                    f"({difference.text(report.vectors)}); nothing was written. Please report this"
-                )
-        about["differences"] = {
-            name: {"largest": each.largest, "cosine": each.cosine, "same": each.same}
-            for name, each in report.differences.items()
-        }
-        _write_tokenizer(folder, source)
-        shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
-        write_json(folder / ABOUT, about)
-    return report
+        _require_packages()
+    from bertine.inference.export_graph import export_graph
 
-
-def _require(parts: dict[str, str]) -> None:
-    """
-    Raises:
-        BertineError: a package of the extra is not there.
-    """
-    for name, title in parts.items():
-        if find_spec(name) is None:
-            raise BertineError(
-                f"{title} is not installed ({name}); pip install 'bertine[onnx]', or export with "
-                "format torch"
-            )
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What is exported.
-
-    Attributes:
-        folder: with the ``config.json``.
-        pooling: of vectors; None: the logits of the task.
-        max_length: pieces at which texts are cut.
-        prompt: what is to be put before every text.
-    """
-
-    folder: Path
-    model: Model
-    tokenizer: Tokenizer
-    task: TaskInfo | None
-    pooling: Pooling | None
-    max_length: int
-    prompt: str = ""
-
-
-def _open(
-    path: Path | str,
-    pooling: str | None,
-    layer: int | None,
-    normalize: bool | None,
-    max_length: int | None,
-) -> _Source:
-    modules = read_sentence_modules(Path(path))
-    folder = model_folder(modules.transformer if modules else path)
-    if modules is None and pooling is None and layer is None and normalize is None:
-        loaded = load_model(folder)
-        if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
-            for line in loaded.report.lines():
-                say(line)
-            longest = max_length
-            if longest is None and loaded.task.max_length is None:  # what the task itself takes
-                task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
-                longest = task.max_length
-            elif longest is None:
-                longest = loaded.task.input_length(loaded.config.max_position_embeddings)
-            require_positions(longest, loaded.config)
-            if longest < 3:
-                raise BertineError(f"max_length {longest} leaves no room for text")
-            return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
-    embedder = Embedder.opened(
-        path,
+    return export_graph(
+        model,
+        output,
+        format=format,
+        int8=int8,
         pooling=pooling,
         layer=layer,
         normalize=normalize,
         max_length=max_length,
-        prompt=None,
-        device="cpu",
-        precision="fp32",
-    )
-    return _Source(
-        folder,
-        embedder.model,
-        embedder.tokenizer,
-        None,
-        embedder.pooling,
-        embedder.max_length,
-        embedder.prompt,
     )
 
 
-def _long_text(source: _Source) -> str:
-    """What the task reads of a text that is too long (:mod:`bertine.tasks.long_text`)."""
-    if source.pooling is not None or source.task is None:
-        return "head"
-    return source.task.setting("long_text", "head")
+def _require_packages() -> None:
+    """Refuse to go on where a package that ONNX needs is missing.
 
-
-def _what(source: _Source) -> str:
-    """What the graph gives, in words."""
-    if source.pooling is not None:
-        kind = "tokens" if source.pooling.tokens else "texts"
-        width = source.pooling.width(source.model.config)
-        return f"vectors of {kind} ({source.pooling.describe()}; {width} numbers)"
-    assert source.task is not None
-    labels = source.task.labels
-    names = f" of {len(labels)} labels ({visible_list(labels[:8])}{', …' * (len(labels) > 8)})"
-    return f"the logits of the task {source.task.name!r}" + (names if labels else "")
-
-
-def _about(source: _Source) -> dict[str, Any]:
-    """What ``export.json`` says: what goes in, what comes out, what it means."""
-    shapes = {
-        "logits": "float32 [batch, K]",
-        "vectors": "float32 [batch, D]",
-        "token_vectors": "float32 [batch, length, D]",
-        "start_logits": "float32 [batch, length]",
-        "end_logits": "float32 [batch, length]",
-    }
-    if source.pooling is None and "token_classifier" in source.model.heads:
-        shapes["logits"] = "float32 [batch, length, K]"
-    about: dict[str, Any] = {
-        "bertine": __version__,
-        "inputs": dict.fromkeys(INPUTS, "int64 [batch, length]"),
-        "outputs": {name: shapes[name] for name in output_names(source.model, source.pooling)},
-        "max_length": source.max_length,
-        "max_positions": source.model.config.max_position_embeddings,
-    }
-    if source.pooling is not None:
-        about["pooling"] = list(source.pooling.modes)
-        about["layer"], about["normalize"] = source.pooling.layer, source.pooling.normalize
-        about["dimensions"] = source.pooling.width(source.model.config)
-        if source.prompt:
-            about["prompt"] = source.prompt
-    elif source.task is not None:
-        about["task"] = source.task.name
-        about["labels"] = list(source.task.labels)
-        about["text_columns"] = list(source.task.text_columns)
-        about["label_column"] = source.task.label_column
-        about["metrics"], about["dataset"] = list(source.task.metrics), source.task.dataset
-        about["settings"] = source.task.settings
-    return about
-
-
-def _write_tokenizer(folder: Path, source: _Source) -> None:
-    """The tokenizer's files; tokenizer.json cuts at the maximum length and pads to the longest of
-    a batch."""
-    source.tokenizer.save(folder, model_max_length=source.max_length)
-    backend = tokenizers.Tokenizer.from_str(source.tokenizer.backend.to_str())
-    # Of a question and its context the question is kept whole.
-    spans = source.pooling is None and "spans" in source.model.heads
-    strategy = "only_second" if spans else "longest_first"
-    direction = "left" if _long_text(source) == "tail" else "right"
-    backend.enable_truncation(source.max_length, strategy=strategy, direction=direction)
-    backend.enable_padding(pad_id=source.tokenizer.pad_token_id, pad_token="[PAD]")
-    write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")
+    Raises:
+        BertineError: names the packages that are missing and the way to install them.
+    """
+    missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise BertineError(
+            f"exporting to ONNX needs {' and '.join(missing)}; install what it needs with: pip "
+            f"install {' '.join(ONNX_PACKAGES)}; or export a program of PyTorch "
+            f"({option('format', 'torch')})"
+        )

@@ -10,11 +10,13 @@ import numpy as np
 
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
+from bertine.inference.cosines import Cosines
 from bertine.inference.embedder import Embedder
 from bertine.inference.onnx_engine import OnnxEngine, refuse_device
 from bertine.inference.running import in_batches
 from bertine.interop.exported import Exported, read_exported
 from bertine.models.model import Model
+from bertine.option_names import option
 from bertine.tasks.base import Features, pad_features
 from bertine.text.tokenizer import Tokenizer
 
@@ -57,7 +59,7 @@ class ExportedEmbedder(Embedder):
         if exported.pooling is None:
             raise BertineError(
                 f"{exported.folder}: gives logits, not vectors; export the model with a pooling "
-                "(--pooling)"
+                f"({option('pooling')})"
             )
         self._graph = OnnxEngine(exported, precision)
         self._prepare(
@@ -71,7 +73,7 @@ class ExportedEmbedder(Embedder):
         self.max_tokens = self._graph.max_tokens
         self.load_lines = [*self._lines(None), *self._graph.lines()]
 
-    def agreement(self, features: Sequence[Features]) -> float | None:
+    def agreement(self, features: Sequence[Features]) -> Cosines | None:
         """None: the model to compare with is not there."""
         return None
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import torch
 
+from bertine.argument_types import check_types
 from bertine.console import aligned, counted, say, warn
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
+from bertine.shown import Shown
 
 MASK = "[MASK]"
 
@@ -32,8 +34,8 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True)
-class FilledMasks:
+@dataclass(frozen=True, repr=False)
+class FilledMasks(Shown):
     """The masks of a text, in their order; a sequence of :class:`FilledMask`."""
 
     text: str
@@ -59,6 +61,7 @@ class FilledMasks:
         return lines
 
 
+@check_types
 def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> FilledMasks:
     """The most probable pieces for each ``[MASK]`` of `text`, in their order.
 

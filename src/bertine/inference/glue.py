@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bertine.argument_types import check_types
 from bertine.console import counted, say
 from bertine.errors import BertineError
 from bertine.files import atomic_file
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import CONFIG, TASK, model_folder
+from bertine.names import AnswerPrecision
+from bertine.shown import Shown
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction
@@ -20,8 +23,8 @@ from bertine.tasks.glue_data import find_glue_test, read_glue_test
 from bertine.tasks.regression import Score
 
 
-@dataclass
-class GlueSubmission:
+@dataclass(repr=False)
+class GlueSubmission(Shown):
     """What :func:`glue_submission` wrote.
 
     Attributes:
@@ -45,13 +48,14 @@ class GlueSubmission:
         return [*lines, f"submission: {self.path}"]
 
 
+@check_types
 def glue_submission(
     models: Sequence[Path | str] | Path | str,
     *,
     data: Path | str,
     out: Path | str,
     device: str | None = None,
-    precision: str = "auto",
+    precision: AnswerPrecision = "auto",
 ) -> GlueSubmission:
     """Predict GLUE's test files and zip the answers as the leaderboard wants them: one file a test
     set, with the header ``index<TAB>prediction`` and the label texts of the training files. A
@@ -63,7 +67,7 @@ def glue_submission(
         data: the folder with the tasks' folders, or the folder of the one task.
         out: the zip file; written whole or not at all.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        precision: ``"auto"`` (as each model was trained), ``"fp32"`` or ``"bf16"``.
 
     Raises:
         BertineError: no model, a model that is not for GLUE, two for one task; a test file that
@@ -83,7 +87,7 @@ def glue_submission(
     texts: dict[str, str] = {}
     result = GlueSubmission(Path(out), {}, [])
     for name, folder in chosen.items():
-        predictor = Predictor.load(folder, device, precision)
+        predictor = Predictor.for_scores(folder, device, precision)
         for written, path, kind in tests[name]:
             say(f"{written}: {path} by {folder}")
             texts[written], count = _predicted(predictor, path, kind, written, result.notes)

@@ -24,9 +24,16 @@ from bertine.errors import BertineError
 from bertine.inference.running import batch_tokens, evaluating
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
-from bertine.models.precision import autocast, resolve_device, resolve_precision
+from bertine.models.precision import (
+    autocast,
+    resolve_device,
+    resolve_precision,
+    trained_precision,
+)
 from bertine.objectives import objective as named
 from bertine.objectives.base import Objective
+from bertine.shown import Shown
+from bertine.tasks.worst import WorstExample
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -203,8 +210,8 @@ def evaluate_pretraining(
     )
 
 
-@dataclass
-class HeldOutReport:
+@dataclass(repr=False)
+class HeldOutReport(Shown):
     """What :func:`evaluate_store` found: a :class:`~bertine.tasks.base.Report`.
 
     Attributes:
@@ -212,6 +219,7 @@ class HeldOutReport:
         source: the store.
         instances: what its sequences were made of.
         notes: nothing is dropped or cut here.
+        worst: empty; the text has no labels.
     """
 
     metrics: dict[str, float]
@@ -219,6 +227,7 @@ class HeldOutReport:
     unigram_entropy: float
     instances: str
     notes: list[str] = field(default_factory=list)
+    worst: list[WorstExample] = field(default_factory=list)
 
     @property
     def collapsed(self) -> bool:
@@ -277,6 +286,9 @@ def evaluate_store(
             f"{store}; give a pre-trained model, or labelled examples"
         )
     making = _making(loaded)
+    if precision == "auto":
+        training = {} if loaded.task is None else loaded.task.training
+        precision = trained_precision(training, where)
     with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
         metrics = evaluate_pretraining(

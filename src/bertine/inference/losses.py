@@ -1,54 +1,31 @@
 """Which examples a model finds hardest: the loss of each, and the worst of them.
 
 A loss is the one that the task trains with, without dropout and class weights, so the numbers mean
-what those of the training log mean; the highest ones are what has not been learned, and often
-wrong labels.
+what those of the training log mean; the highest ones are what has not been learned. Wrong labels
+are often among them, where the model has not learned these by heart.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertine.files import write_json
+from bertine.inference.ranking import ranked
 from bertine.inference.running import Computing, run_features
 from bertine.tasks.base import Features, Task
 from bertine.tasks.examples import Examples
-from bertine.tasks.label_sets import JOINT
+from bertine.tasks.worst import WorstExample
 from bertine.text.tokenizer import Tokenizer
 
-#: The file of the worst examples in a run's folder, how many it holds, and the characters of each
-#: of their texts.
+#: The file of the worst examples in a run's folder, and how many it holds.
 WORST = "worst.json"
 _KEPT = 20
-_CHARACTERS = 400
-#: Decimals of a loss. Examples with equal ones are in the order of the file.
-_DIGITS = 5
-
-
-@dataclass(frozen=True)
-class WorstExample:
-    """An example that a model predicts badly.
-
-    Attributes:
-        index: among the examples, from 0 on.
-        texts: of the example; of tagging its words with spaces between them.
-        label: the true one as text: a class, a number, tags, labels or answers with a bar between
-            them, "(none)" where there is no label or no answer.
-        answer: the model's, as text.
-        loss: see :func:`example_losses`; to five decimals.
-    """
-
-    index: int
-    texts: tuple[str, ...]
-    label: str
-    answer: str
-    loss: float
 
 
 def example_losses(
@@ -103,7 +80,7 @@ def worst_examples(
     Raises:
         BertineError: an unknown label, or an input that does not fit the model.
     """
-    return _ranked(model, task, examples, tokenizer, n, dtype, features)[0]
+    return _computed(model, task, examples, tokenizer, n, dtype, features)[0]
 
 
 def write_worst(
@@ -122,23 +99,30 @@ def write_worst(
 
     The arguments are those of :func:`worst_examples`.
     """
-    worst, losses = _ranked(model, task, examples, tokenizer, _KEPT, dtype, features)
+    worst, losses = _computed(model, task, examples, tokenizer, _KEPT, dtype, features)
     if not worst:
         return
-    shown = [
-        asdict(each)
-        | {
-            "texts": [_cut(text) for text in each.texts],
-            "label": _cut(each.label),
-            "answer": _cut(each.answer),
-        }
-        for each in worst
-    ]
+    shown = [each.to_dict() for each in worst]
     mean = math.fsum(losses) / len(losses)
     write_json(folder / WORST, {"num_examples": len(losses), "mean_loss": mean, "examples": shown})
 
 
-def _ranked(
+def worst_of(
+    task: Task[Any],
+    examples: Examples[Any],
+    features: Sequence[Features],
+    outputs: Sequence[np.ndarray],
+    n: int,
+) -> tuple[list[WorstExample], list[float]]:
+    """The `n` worst of the labelled examples, by the model's `outputs` for their `features`, and
+    the losses of all of them, highest first."""
+    answers = task.decode(outputs, features)
+    # The first column of a file of predictions is the answer itself.
+    values = [task.output_values(answer, False)[0] for answer in answers]
+    return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)
+
+
+def _computed(
     model: Computing,
     task: Task[Any],
     examples: Examples[Any],
@@ -147,36 +131,7 @@ def _ranked(
     dtype: torch.dtype,
     features: Sequence[Features] | None,
 ) -> tuple[list[WorstExample], list[float]]:
-    """The `n` worst of the labelled examples, and the losses of all of them."""
     if features is None:
         features = task.featurize(examples, tokenizer)
     outputs = run_features(model, task, features, pad_id=tokenizer.pad_token_id, dtype=dtype)
-    # On some CPUs rows of one batch differ in their last bits where their inputs do not.
-    losses = [round(loss, _DIGITS) for loss in task.losses(outputs, features)]
-    answers = task.decode(outputs, features)
-    order = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
-    order.sort(key=lambda index: -losses[index])
-    worst = [
-        WorstExample(
-            index,
-            tuple(examples.items[index].texts),
-            _text(examples.items[index].label),
-            # The first column of a file of predictions is the answer itself.
-            _text(task.output_values(answers[index], False)[0]),
-            losses[index],
-        )
-        for index in order[:n]
-    ]
-    return worst, [losses[index] for index in order]
-
-
-def _text(value: Any) -> str:
-    """A label or an answer as people read it; that there is none, too."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return told.replace(JOINT, "|") or "(none)"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
+    return worst_of(task, examples, features, outputs, n)

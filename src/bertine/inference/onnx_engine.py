@@ -5,6 +5,7 @@ Shape legend: B sequences, T tokens of the longest, K labels, D width of a vecto
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, sha256_file
+from bertine.files import check_regular, os_errors, sha256_file
 from bertine.inference.engine import BATCH_TOKENS
+from bertine.inference.forked import check_not_forked
 from bertine.interop.export import INPUTS
 from bertine.interop.exported import Exported
 from bertine.launch import cores
@@ -41,12 +43,13 @@ class Graph(nn.Module):
             import onnxruntime
         except ImportError as error:
             raise BertineError(
-                f"{path}: is run by ONNX Runtime, which is not installed; pip install "
-                "'bertine[onnx]'"
+                f"{path}: is run by ONNX Runtime, which is not installed; install it with: "
+                "pip install onnxruntime"
             ) from error
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors
         options.intra_op_num_threads = threads
+        check_regular(path)
         with os_errors(path, "reading it"), open(path, "rb"):
             pass
         try:
@@ -57,6 +60,7 @@ class Graph(nn.Module):
             told = (str(error).splitlines() or [type(error).__name__])[0]
             raise BertineError(f"{path}: ONNX Runtime cannot read it ({told})") from error
         self.path, self.dtype = path, dtype
+        self._process = os.getpid() if threads > 1 else None
 
     def forward(
         self,
@@ -66,12 +70,25 @@ class Graph(nn.Module):
         output_hidden_states: bool = False,
     ) -> BackboneOutput:
         """int64 [B, T] each, the mask may be bool. Logits fp32 [B, K], [B, T, K], of spans
-        [B, T, 2], or vectors [B, D], [B, T, D]: under both names."""
+        [B, T, 2], or vectors [B, D], [B, T, D]: under both names.
+
+        Raises:
+            BertineError: this process was forked after the graph was loaded.
+        """
+        if self._process is not None:
+            check_not_forked(self._process)
         given = zip(INPUTS, (input_ids, attention_mask, token_type_ids), strict=True)
         inputs = {name: each.numpy().astype(np.int64, copy=False) for name, each in given}
         outputs = [torch.from_numpy(np.asarray(each)) for each in self._session.run(None, inputs)]
         found = outputs[0] if len(outputs) == 1 else torch.stack(outputs, -1)
         return BackboneOutput(found, found)
+
+
+class _PairOutput(nn.Module):
+    """The head of pairs that are encoded apart, all of which is in the graph."""
+
+    def forward(self, graph: Graph, *inputs: Tensor) -> Tensor:
+        return graph(*inputs).last_hidden_state
 
 
 class GraphModel(nn.Module):
@@ -87,7 +104,9 @@ class GraphModel(nn.Module):
     def __init__(self, config: BertConfig, graph: Graph, heads: Sequence[str]) -> None:
         super().__init__()
         self.config, self.backbone = config, graph
-        self.heads = nn.ModuleDict({name: nn.Identity() for name in heads})
+        self.heads = nn.ModuleDict(
+            {name: _PairOutput() if name == "pair_classifier" else nn.Identity() for name in heads}
+        )
         self.eval()
 
     def fingerprint(self) -> str:

@@ -11,34 +11,46 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertine.console import counted, visible_list
+from bertine.argument_types import check_types
+from bertine.console import counted, quietly, visible_list
 from bertine.errors import BertineError
+from bertine.inference.few_texts import bytes_to_come, unmeasured
+from bertine.inference.given_texts import TextOrDict
+from bertine.inference.predict_texts import (
+    GivenTextsReport,
+    grouped,
+    predict_texts,
+    question_texts,
+)
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
     CHUNK_CHARACTERS,
     CHUNK_ROWS,
     chunks,
     joined,
-    line_progress,
+    text_progress,
     unused,
 )
 from bertine.inference.squad import SquadPredictReport, predict_squad
 from bertine.inference.tag_file import TagReport, tag_file
 from bertine.inference.text_report import TextReport, pace
 from bertine.inference.unfinished import UnfinishedTable, input_identity, unfinished_table
+from bertine.names import AnswerPrecision, TextFormat
+from bertine.option_names import option
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
 from bertine.tasks.examples import Example, Examples, as_columns, columns_of_training, row_texts
-from bertine.tasks.layout import LINE_COLUMN, Layout, written_layout
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.squad_files import load_squad
 from bertine.tasks.table_writer import TableWriter, is_stream, open_writer
-from bertine.tasks.tables import Row, Table
 from bertine.tasks.tagging import Tagging
+from bertine.text.given_table import GivenTable, Source, TableLike, as_source
+from bertine.text.layout import LINE_COLUMN, Layout, written_layout
+from bertine.text.tables import Row, Table
 
 
-@dataclass
+@dataclass(repr=False)
 class PredictReport(TextReport):
     """What predicting a file did.
 
@@ -71,23 +83,28 @@ class PredictReport(TextReport):
         return lines + self.warnings()
 
 
+@check_types
 def predict(
     model: Predictor | Path | str,
-    input: Path | str,
+    input: Path | str | TableLike | None = None,
     output: Path | str = "-",
     *,
+    texts: Sequence[TextOrDict] | TextOrDict | None = None,
+    question: str | None = None,
+    context: str | None = None,
     device: str | None = None,
-    precision: str = "auto",
+    precision: AnswerPrecision = "auto",
     all_probabilities: bool = False,
     text_columns: Sequence[str] | str | None = None,
-    format: str | None = None,
+    format: TextFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     word_column: int | None = None,
     resume: bool = False,
     show_progress: bool = True,
-) -> PredictReport | SquadPredictReport | TagReport:
-    """Predict every row of a table, in its order and its format, in bounded memory.
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
+    """Predict every row of a table, in its order and its format, in bounded memory; or a few
+    `texts`, whose answers a terminal shows in readable lines.
 
     The output is the input with the task's columns (``label``, ``probability``) added; a name
     that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
@@ -99,14 +116,19 @@ def predict(
 
     Args:
         model: a fine-tuned model directory or its ONNX export, or a loaded one.
-        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
         output: a file, complete or not there at all; or ``-`` for stdout.
+        texts: to answer in place of a file: one or several. For a model of pairs two strings are
+            one example, for multiple choice all of them: what is given, then the choices.
+        question, context: for spans, in place of a file: one question about one text.
         device: as PyTorch calls it; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
-            its own, and its device.
+            its own, and its device. On a CPU ``"auto"`` is fp32 for a page of text or less, as
+            trying others would take longer.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
         text_columns: where the texts are; None: where they were in training.
-        format: of the input; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: of the input; None: told as :class:`~bertine.text.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         word_column: of column files, for a tagger: where the words are, from 1 on; None: as in
@@ -117,15 +139,44 @@ def predict(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: no such model; what reading the table raises; a column is missing; something
-            is said that does not apply to the task or the file; the output is named as a format
-            that the rows cannot be written in; nothing can be gone on with there, or what is left
-            is of another input, model or setting.
+        BertineError: no such model; neither a file nor texts, or both; what reading the table
+            raises; a column is missing; something is said that does not apply to the task or the
+            file; the output is named as a format that the rows cannot be written in; nothing can
+            be gone on with there, or what is left is of another input, model or setting.
     """
+    if texts is not None or question is not None or context is not None:
+        for name, value in {
+            "input": input,
+            "text_columns": text_columns,
+            "format": format,
+            "quotes": quotes,
+            "word_column": word_column,
+            "resume": resume or None,
+        }.items():
+            if value is not None:
+                raise BertineError(f"texts are given, so leave out {name}, which is for a file")
+        size = len(str((texts, question, context)))
+        with quietly():
+            predictor = Predictor.opened(
+                model, device, **unmeasured(model, size, device, precision)
+            )
+        if texts is None:
+            examples: list[TextOrDict] = list(question_texts(predictor.task, question, context))
+        elif question is not None or context is not None:
+            raise BertineError("give texts, or a question and its context, not both")
+        else:
+            examples = grouped(predictor.task, texts)
+        if not examples:
+            raise BertineError("texts is empty; give one text or more")
+        return predict_texts(predictor, examples, output, details=all_probabilities)
+    if input is None:
+        raise BertineError("nothing to predict; give texts or an input file")
+    input = as_source(input, "input")
     lasting = _lasting(input, output)
     if resume and not lasting:
         raise BertineError("resume is for an input and an output that are files")
-    predictor = Predictor.opened(model, device, precision)
+    chosen = unmeasured(model, bytes_to_come(input), device, precision)
+    predictor = Predictor.opened(model, device, **chosen)
     started = time.monotonic()
     task = predictor.task
     if isinstance(task, Tagging):
@@ -147,12 +198,12 @@ def predict(
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
     if all_probabilities and task.output_columns(True) == task.output_columns(False):
         raise BertineError(
-            f"the task {task.name!r} answers without probabilities; leave out all_probabilities "
-            "(--all-probabilities)"
+            f"the task {task.name!r} answers without probabilities; leave out "
+            f"{option('all_probabilities', True)}"
         )
     spans = isinstance(task, SpanExtraction) and format is None
     content = load_squad(input) if spans else None
-    if content is not None:
+    if content is not None and not isinstance(input, GivenTable):
         if text_columns is not None or quotes is not None:
             raise BertineError(
                 f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
@@ -186,7 +237,8 @@ def predict(
             if text_columns is not None and columns != (LINE_COLUMN,):
                 raise BertineError(
                     f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
-                    "line; leave out text_columns, or give the format (csv, tsv or jsonl)"
+                    f"line; leave out {option('text_columns')}, or give the format (csv, "
+                    "tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)
         rows: Iterable[Row] = table
@@ -198,15 +250,18 @@ def predict(
         job = _Job(predictor, table, rows, columns, all_probabilities)
         layout = written_layout(output, table.layout)
         opened: AbstractContextManager[TableWriter | UnfinishedTable]
-        if lasting:
+        if lasting and not isinstance(input, GivenTable):
             identity = partial(job.identity, input, layout)
             opened = unfinished_table(Path(output), layout, job.names, identity, resume=resume)
         else:
             opened = open_writer(output, layout, job.names)
         show = show_progress and str(output) != "-"
-        with opened as writer, line_progress("predict", input, show=show) as reached:
-            for line in job.run(writer):
-                reached(line)
+        with (
+            opened as writer,
+            text_progress("predict", input, table.layout, show=show) as advance,
+        ):
+            for count in job.run(writer):
+                advance(count)
         report = job.report
         report.notes = notes + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
@@ -256,19 +311,20 @@ class _Job:
         }
 
     def run(self, writer: TableWriter | UnfinishedTable) -> Iterator[int]:
-        """Predict and write, from where an earlier process was stopped; yields the line that is
-        reached."""
+        """Predict and write, from where an earlier process was stopped; yields how many more rows
+        are done, those of the earlier process first."""
         unfinished = writer if isinstance(writer, UnfinishedTable) else None
         rows = iter(self.rows)
         if unfinished is not None and unfinished.rows_done:
             self.report.go_on(unfinished)
             for _ in islice(rows, unfinished.rows_done):
                 pass
+            yield unfinished.rows_done
         for number, chunk in enumerate(chunks(rows, self._size, CHUNK_CHARACTERS, CHUNK_ROWS)):
             if number and unfinished is not None:
                 unfinished.commit(self.report.rows, self.report.counts())
             self._answer(chunk, writer)
-            yield chunk[-1].line
+            yield len(chunk)
 
     def _size(self, row: Row) -> int:
         return sum(map(len, row_texts(self.table, row, self.columns)))
@@ -285,10 +341,12 @@ class _Job:
         report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
 
 
-def _lasting(input: Path | str, output: Path | str) -> bool:
+def _lasting(input: Source, output: Path | str) -> bool:
     """Whether both are files, so that work on them can be gone on with. A device or a pipe is
     written to as it comes."""
-    return not is_stream(output) and str(input) != "-" and Path(input).is_file()
+    if isinstance(input, GivenTable) or is_stream(output):
+        return False
+    return str(input) != "-" and Path(input).is_file()
 
 
 def _refuse_resume(resume: bool, what: str) -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import torch
 
-from bertine.console import progress, say
+from bertine.argument_types import check_types
+from bertine.console import progress, say, visible_list
 from bertine.data.store import is_store
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
+from bertine.inference.agreement import answer_agreement
+from bertine.inference.attribution import LEAVE_ONE_OUT
 from bertine.inference.choosing import PrecisionCheck, check_precision
 from bertine.inference.engine import Engine
 from bertine.inference.evaluate import add_metrics, evaluate_examples
-from bertine.inference.given_texts import Text, checked_texts
+from bertine.inference.explainer import Explainer
+from bertine.inference.explanation import Explanation
+from bertine.inference.given_texts import (
+    Single,
+    TextOrDict,
+    checked_texts,
+    is_one,
+    with_names,
+)
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.onnx_engine import OnnxEngine, refuse_device
 from bertine.inference.running import Computing, run_features
@@ -26,23 +37,31 @@ from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
-from bertine.models.precision import resolve_device, resolve_precision
+from bertine.models.precision import resolve_device, resolve_precision, trained_precision
+from bertine.names import AnswerPrecision, ExplanationMethod, LabelledFormat, TagScheme
+from bertine.shown import Shown
 from bertine.tasks import TASKS, task_class
+from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import read_evaluation
 from bertine.tasks.readers import Sets
 from bertine.tasks.reading import Reading
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.span_tables import TEXT_COLUMNS
+from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
+from bertine.text.given_table import TableLike, as_data, as_table, is_frame
+from bertine.text.text_columns import USUAL_TEXT_COLUMNS
 from bertine.text.tokenizer import Tokenizer
 
 #: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
 STREAM_TEXTS = 4096
 
 
-class Predictor:
+class Predictor(Shown):
     """A fine-tuned model, its tokenizer and its task, ready to answer. Holds no state between
     calls, so threads may share it.
 
@@ -76,11 +95,12 @@ class Predictor:
         self.training: dict[str, Any] = {}
 
     @classmethod
+    @check_types
     def load(
         cls,
         model_dir: str | Path,
         device: str | None = None,
-        precision: str = "auto",
+        precision: AnswerPrecision = "auto",
         *,
         threads: int | None = None,
         loaded: LoadedModel | None = None,
@@ -156,18 +176,63 @@ class Predictor:
         return cls(cast(Model, engine.model), tokenizer, task, engine=engine)
 
     @classmethod
-    def opened(cls, model: Predictor | Path | str, device: str | None, precision: str) -> Predictor:
+    def opened(
+        cls,
+        model: Predictor | Path | str,
+        device: str | None,
+        precision: AnswerPrecision,
+        threads: int | None = None,
+    ) -> Predictor:
         """`model` if it is one already; else :meth:`load` it and say what was loaded."""
         if isinstance(model, Predictor):
             return model
-        predictor = cls.load(model, device, precision)
+        predictor = cls.load(model, device, precision, threads=threads)
+        for line in predictor.lines():
+            say(line)
+        return predictor
+
+    @classmethod
+    def for_scores(
+        cls, model: Predictor | Path | str, device: str | None, precision: AnswerPrecision
+    ) -> Predictor:
+        """:meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in, so that
+        a score is the model's and not that of a faster approximation."""
+        if isinstance(model, Predictor):
+            return model
+        if precision != "auto" or is_exported(model):
+            return cls.opened(model, device, precision)
+        loaded = load_model(model)
+        training = {} if loaded.task is None else loaded.task.training
+        as_trained = trained_precision(training, resolve_device(device))
+        predictor = cls.load(model, device, as_trained, loaded=loaded)
         for line in predictor.lines():
             say(line)
         return predictor
 
     def lines(self) -> list[str]:
-        """What was loaded, and what it computes in."""
-        return self.load_lines + (self.engine.lines() if self.engine else [])
+        """What was loaded, what it computes in, and for how many sample inputs that gives the
+        answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
+        lines = [*self.load_lines, *(self.engine.lines() if self.engine else [])]
+        check = self.precision_check
+        if check is not None and check.precision in check.differences:
+            exact = Predictor(self.model, self.tokenizer, self.task)
+            said = answer_agreement(self.task, self.tokenizer, self.predict, exact.predict)
+            lines[-1] += f": {said}"
+        return lines
+
+    def shown_lines(self) -> list[str]:
+        """What it answers, and where it computes; nothing is computed for it."""
+        info = self.task.task_info()
+        return [
+            f"Predictor: {info.name} from {visible_list(self.task.text_columns)}, at most "
+            f"{self.task.max_length} pieces",
+            *(
+                f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}"
+                + (", …" if len(info.labels) > 20 else "")
+                for _ in info.labels[:1]
+            ),
+            f"computes in {str(self.dtype).removeprefix('torch.')}",
+        ]
 
     def save(self, model_dir: str | Path) -> None:
         """Write model, tokenizer and task as a model directory, which :meth:`load` and
@@ -208,12 +273,23 @@ class Predictor:
         there is no engine."""
         return None if self.engine is None else self.engine.check
 
-    def __call__(self, texts: Sequence[Text]) -> list[Any]:
+    @overload
+    def __call__(self, texts: Single) -> Any: ...
+    @overload
+    def __call__(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
+    def __call__(self, texts: Sequence[TextOrDict] | TextOrDict) -> Any:
         """The same as :meth:`predict`."""
         return self.predict(texts)
 
-    def predict(self, texts: Sequence[Text]) -> list[Any]:
-        """Answer for each text, or each pair of texts, in their order: a
+    @overload
+    def predict(self, texts: Single) -> Any: ...
+    @overload
+    def predict(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
+    def predict(self, texts: Sequence[TextOrDict] | TextOrDict) -> Any:
+        """Answer each text, or each pair of texts, in their order; one string or dictionary gets
+        one answer, a list of them a list.
+
+        An answer is a
         :class:`~bertine.tasks.classification.Prediction`, of a regression a
         :class:`~bertine.tasks.regression.Score`, of many labels a
         :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and the
@@ -221,34 +297,96 @@ class Predictor:
         question and context a :class:`~bertine.tasks.span_decoding.SpanPrediction`, of tagging a
         :class:`~bertine.inference.tagging.TaggedText` (a text may also be a list of words there).
 
-        Texts longer than the model's maximum length are cut; contexts are read in windows.
+        A dictionary has its texts under the names of the model's columns (``question`` and
+        ``context`` for spans; the names in the training file); so has a data frame or a dictionary
+        of columns. Texts longer than the model's
+        maximum length are cut; contexts are read in windows.
 
         Raises:
-            BertineError: one string instead of a list; something that is no text, None or NaN for
-                one; pairs for a model of single texts, or the other way round.
+            BertineError: something that is not a text, such as None or NaN; a dictionary lacks a
+                column; pairs for a model of single texts, or the other way round.
         """
-        if isinstance(texts, str):
-            raise BertineError("predict takes a list of texts; predict_one takes one")
-        return self._answers(texts, 1)
+        if is_one(texts):
+            return self._answers([cast(TextOrDict, texts)], 1)[0]
+        if is_frame(texts):
+            texts = list(as_table(texts, "texts").rows())
+        return Answers(self._answers(texts, 1), cast(Sequence[TextOrDict], texts))
 
-    def _answers(self, texts: Iterable[Text], first: int) -> list[Any]:
-        """:meth:`predict`; in messages the first text has the number `first`."""
-        given = checked_texts(texts, first)
+    def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
+        """:meth:`predict` of a list; in messages the first text has the number `first`."""
+        return self.answers_and_features(texts, first)[0]
+
+    def answers_and_features(
+        self, texts: Iterable[TextOrDict], first: int = 1
+    ) -> tuple[list[Any], Sequence[Features]]:
+        """The answers of :meth:`predict`, and the features they were made of."""
+        given = checked_texts(map(self.unnamed, texts, count(first)), first)
         lines = range(first, first + len(given))
         if isinstance(self.task, Tagging):
             sentences, offsets = sentences_of(given, lines=lines)
-            return tagged_texts(given, sentences, offsets, self.run(sentences)[0])
+            tags, features = self.run(sentences)
+            return tagged_texts(given, sentences, offsets, tags), features
         items = [
             Example((text,) if isinstance(text, str) else text, line=line)
             for text, line in zip(given, lines, strict=True)
         ]
-        return self.run(Examples("input", self.task.text_columns, None, items))[0]
+        return self.run(Examples("input", self.task.text_columns, None, items))
 
-    def predict_one(self, text: Text) -> Any:
-        """Answer for one text, or one pair: :meth:`predict` for a list of it alone."""
-        return self.predict([text])[0]
+    def unnamed(self, texts: Any, number: int) -> Any:
+        """The texts of a dictionary in the order of the model's columns; anything else as it is."""
+        if not isinstance(texts, Mapping):
+            return texts
+        columns, optional = self.task.text_columns, 0
+        if isinstance(self.task, Tagging):  # trained on words; a text has no column of its own
+            columns = tuple(name for name in (*columns, *USUAL_TEXT_COLUMNS) if name in texts)[:1]
+            columns = columns or USUAL_TEXT_COLUMNS[:1]
+        elif isinstance(self.task, MultipleChoice):
+            optional = len(self.task.optional(columns))
+        elif isinstance(self.task, SpanExtraction) and not set(columns) <= texts.keys():
+            columns = TEXT_COLUMNS if set(TEXT_COLUMNS) <= texts.keys() else columns
+        return with_names(texts, columns, optional, number)
 
-    def stream(self, texts: Iterable[Text], hold: int = STREAM_TEXTS) -> Iterator[Any]:
+    def predict_one(self, text: TextOrDict) -> Any:
+        """Answer one text, or one pair: :meth:`predict` for a list of it alone."""
+        return self._answers([text], 1)[0]
+
+    def explainer(self) -> Explainer:
+        """What explains answers of this model."""
+        exported = isinstance(self.engine, OnnxEngine)
+        return Explainer(
+            None if exported else self.model,
+            self.tokenizer,
+            self.task,
+            computing=self.computing,
+            dtype=self.dtype,
+        )
+
+    def explain(
+        self,
+        text: TextOrDict,
+        *,
+        method: ExplanationMethod = LEAVE_ONE_OUT,
+        label: str | None = None,
+    ) -> Explanation:
+        """Say what each word of one text, or of several that belong together, contributes to the
+        answer; in a notebook the result shows the text with coloured words.
+
+        Args:
+            text: as :meth:`predict_one` takes it; of a tagger a string.
+            method: ``"leave-one-out"``: what the score loses without a word; or
+                ``"integrated-gradients"``: contributions that add up, from a text of nothing but
+                [MASK].
+            label: to explain in place of the answer; of a tagger the type of the entities.
+
+        Raises:
+            BertineError: an unknown method or label; not as many texts as the model takes; a text
+                without words.
+        """
+        (given,) = checked_texts([self.unnamed(text, 1)])
+        parts = (given,) if isinstance(given, str) else given
+        return self.explainer().explain(parts, method=method, label=label)
+
+    def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:
         """Answer for any number of texts, in their order, in bounded memory.
 
         Args:
@@ -259,7 +397,7 @@ class Predictor:
         Raises:
             BertineError: what :meth:`predict` raises, or `hold` is less than 1.
         """
-        if isinstance(texts, str):
+        if is_one(texts):
             raise BertineError("stream takes many texts; predict_one takes one")
         if hold < 1:
             raise BertineError(f"hold is {hold}, but must be at least 1")
@@ -296,20 +434,23 @@ class Predictor:
         return self.task.decode(outputs, features), features
 
 
+@check_types
 def evaluate(
     model: Predictor | Path | str,
-    data: Path | str,
+    data: Path | str | TableLike,
     *,
     device: str | None = None,
-    precision: str = "auto",
+    precision: AnswerPrecision = "auto",
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: str | None = None,
+    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     word_column: int | None = None,
     tag_column: int | None = None,
-    tag_scheme: str | None = None,
+    tag_scheme: TagScheme | None = None,
+    worst: int = 0,
+    baselines: bool = False,
     show_progress: bool = True,
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
@@ -319,23 +460,29 @@ def evaluate(
 
     Args:
         model: a model directory or its ONNX export, or a loaded one.
-        data: the file or folder, or the store.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`.
         device: as PyTorch calls it; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
-            its own, and its device.
+        precision: ``"auto"`` (as the model was trained, bf16 or fp32), ``"fp32"``, ``"bf16"`` or,
+            on a CPU, ``"int8"``; a loaded model keeps its own, and its device.
         text_columns: where the texts are; None: where they were in training.
         label_column: where the labels are; None: where they were in training.
-        format: csv, tsv or jsonl; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: csv, tsv or jsonl; None: told as :class:`~bertine.text.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        strict: refuse invalid UTF-8, NUL bytes and rows without a label, in place of mending,
+            leaving out and counting them.
         word_column, tag_column: of column files, for a tagger: numbers from 1 on; None: as in
             training.
         tag_scheme: IOB1, IOB2, IOBES or plain; None: detected.
+        worst: how many of the examples with the highest loss the report lists in its ``worst``,
+            with file and line. Wrong labels are often among them; of the training file only while
+            the model has not learned it by heart, wrong labels included.
+        baselines: also fit the baselines of the task on the training examples, if they are still
+            there and unchanged, and put their scores on these examples among the notes.
         show_progress: on stderr.
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
     """
     reading = Reading(
         text_columns=text_columns,
@@ -347,7 +494,15 @@ def evaluate(
         tag_column=tag_column,
         tag_scheme=tag_scheme,
     )
-    if not isinstance(model, Predictor) and is_store(Path(data)):
+    if worst < 0:
+        raise BertineError(f"worst is {worst}, but must be 0 or more")
+    data = as_data(data)
+    if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
+        for name, wanted in (("worst", worst), ("baselines", baselines)):
+            if wanted:
+                raise BertineError(
+                    f"{data}: is a token store, which has no labels; leave out {name}"
+                )
         for name in reading.given():
             raise BertineError(
                 f"{data}: is a token store, which is read as it is; leave out {name}"
@@ -355,16 +510,36 @@ def evaluate(
         return evaluate_store(
             model, data, device=device, precision=precision, show_progress=show_progress
         )
-    predictor = Predictor.opened(model, device, precision)
+    predictor = Predictor.for_scores(model, device, precision)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
-    return evaluate_sets(predictor, sets, show_progress=show_progress)
+    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
+    if baselines:
+        report.notes.extend(_baseline_notes(predictor, sets, report))
+    return report
 
 
-def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> Report:
+def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[str]:
+    """The table of the baselines beside the model's scores, or why there is none."""
+    from bertine.inference.baselines.again import baselines_again
+
+    dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
+    packed = predictor.engine is not None  # computes on a CPU
+    device = torch.device("cpu") if packed else next(predictor.model.parameters()).device
+    try:
+        scores = baselines_again(predictor.task, predictor.training, sets, dtype, device)
+    except BertineError as error:
+        return [f"no baselines: {error}"]
+    judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
+    return baseline_lines(report.metrics, judged, scores)
+
+
+def evaluate_sets(
+    predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
+) -> Report:
     """Score a fine-tuned model on the sets of examples that
     :func:`~bertine.tasks.labelled.read_evaluation` has read: the report on the first, with the
-    metrics of the others.
+    metrics of the others. `worst` as for :func:`evaluate`, of the first.
 
     Raises:
         BertineError: a label that the model does not know, or no examples.
@@ -385,6 +560,7 @@ def evaluate_sets(predictor: Predictor, sets: Sets, *, show_progress: bool) -> R
                 features=made[word],
                 dtype=predictor.dtype,
                 on_batch=lambda done: bar.advance(job, done),
+                worst=0 if reports else worst,
             )
     (_, report), *others = reports.items()
     for word, other in others:

@@ -10,16 +10,17 @@ from typing import Any
 from bertine.console import progress
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.tasks.layout import LINE_COLUMN
-from bertine.tasks.parquet import count_rows, is_parquet
-from bertine.tasks.tables import Row, Table, require_columns
+from bertine.option_names import option
+from bertine.text.given_table import GivenTable, Source
+from bertine.text.layout import LINE_COLUMN, Layout
+from bertine.text.parquet import count_rows, is_parquet
 from bertine.text.streams import COMPRESSIONS
+from bertine.text.tables import Row, Table
+from bertine.text.text_columns import choose_text_column
 
 #: A chunk of rows: enough to sort by length, few enough to hold in memory.
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 1 << 22
-#: Columns that are taken for the text where none is named.
-_TEXT_COLUMNS = (LINE_COLUMN, "sentence")
 
 
 def chunks(
@@ -39,39 +40,66 @@ def chunks(
 
 
 @contextlib.contextmanager
-def line_progress(what: str, path: str | Path, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar over the lines of the file `path`; call what it gives with the line that is reached."""
-    total = lines_of_file(path) if show else None
-    reached = 0
+def text_progress(
+    what: str, path: Source, layout: Layout | None = None, *, show: bool
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar over the texts of `path`; call what it gives with how many more are done.
+
+    Args:
+        what: is done.
+        path: of the file, or a table in memory.
+        layout: of the table; None: each line counts as one, as in a column file.
+        show: whether there is a bar at all.
+    """
+    total = count_texts(path, layout) if show else None
+    done = 0
     with progress(show=show) as bar:
         job = bar.add_task(what, total=total)
 
-        def update(line: int) -> None:
-            nonlocal reached
-            reached = line
-            bar.update(job, completed=line)
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            bar.update(job, completed=done)
 
-        yield update
-        bar.update(job, completed=total or reached, total=total or reached)
+        yield advance
+        bar.update(job, completed=done, total=done)
 
 
-def lines_of_file(path: str | Path) -> int | None:
-    """Lines of a file, of Parquet rows, for the estimate of the time left; None for what can be
-    read but once, or would have to be unpacked."""
+def count_texts(path: Source, layout: Layout | None = None) -> int | None:
+    """Count the rows of a table, for the estimate of the time left; None for what can be read but
+    once, or would have to be unpacked. Blank and damaged rows count too.
+
+    Args:
+        path: of the file, or a table in memory.
+        layout: of the table; None: the lines are counted.
+    """
+    if isinstance(path, GivenTable):
+        return len(path)
     if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
         return None
     if is_parquet(path):
         return count_rows(path)
-    count = 0
+    quotes = layout is not None and layout.quotes
+    count = parity = 0
+    last = b""
     with os_errors(path, "reading it"), open(path, "rb") as handle:
         while block := handle.read(1 << 20):
-            count += block.count(b"\n")
-    return count
+            last = block
+            if not quotes:
+                count += block.count(b"\n")
+                continue
+            # Line ends inside quotes belong to a cell: those after an odd number of quotes.
+            between = block.split(b'"')
+            count += sum(part.count(b"\n") for part in between[parity::2])
+            parity = (parity + len(between) - 1) % 2
+    count += bool(last) and not last.endswith(b"\n")
+    header = layout is not None and layout.kind in ("csv", "tsv")
+    return max(0, count - header)
 
 
 @contextlib.contextmanager
 def open_texts(
-    path: str | Path,
+    path: Source,
     column: str | None,
     *,
     format: str | None,
@@ -95,19 +123,10 @@ def _text_column(table: Table, name: str | None) -> str:
         if name not in (None, LINE_COLUMN):
             raise BertineError(
                 f"{table.name}: is plain text (no header with {name}), a text on each line; leave "
-                "out text_column (--text-column), or give the format (csv, tsv or jsonl)"
+                f"out {option('text_column')}, or give the format (csv, tsv or jsonl)"
             )
         return LINE_COLUMN
-    if name is not None:
-        require_columns(table.name, table.columns, [name])
-        return name
-    for usual in (*_TEXT_COLUMNS, *(table.columns if len(table.columns) == 1 else ())):
-        if usual in table.columns:
-            return usual
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the text; name it with text_column "
-        f"(--text-column); the columns are {', '.join(map(repr, table.columns))}"
-    )
+    return choose_text_column(table.name, table.columns, name)
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:

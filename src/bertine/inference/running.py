@@ -14,9 +14,11 @@ from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.choosing import using_threads
 from bertine.inference.engine import Engine
+from bertine.inference.forked import allowed_threads
 from bertine.inference.onnx_engine import OnnxEngine
 from bertine.models.model import Model
 from bertine.models.precision import autocast
+from bertine.short_waits import adapt_waiting
 from bertine.tasks.base import Features, Task
 
 #: Tokens (with padding) in a batch: on a CPU few enough for the caches, on a GPU enough to fill it.
@@ -67,6 +69,7 @@ def run_features(
         with torch.inference_mode(), using_threads(model.threads):
             return in_batches(features, limit, compute, on_batch)
     assert device is not None
+    allowed_threads(torch.get_num_threads())
     with evaluating(model), autocast(dtype, device):
         return in_batches(features, batch_tokens(device, max_tokens), compute, on_batch)
 
@@ -83,6 +86,7 @@ def in_batches(
     batches = token_budget_batches([len(feature.input_ids) for feature in features], max_tokens)
     results: list[list[np.ndarray]] = []
     for indices in batches:
+        adapt_waiting()
         results.append(compute([features[index] for index in indices]))
         if on_batch is not None:
             on_batch(len(indices))

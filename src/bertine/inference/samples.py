@@ -1,4 +1,4 @@
-"""Sample inputs for the check of a precision: some sentences, and pieces of the vocabulary."""
+"""Sample inputs for comparing precisions: some sentences, and pieces of the vocabulary."""
 
 from __future__ import annotations
 
@@ -39,14 +39,27 @@ _PIECES = (8, 16, 24, 32)
 def sample_inputs(tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
     """Ids with [CLS] and [SEP] of :data:`TEXTS` and of pieces drawn from the vocabulary, cut at
     `max_length`. Always the same for a tokenizer."""
-    encoded = tokenizer.encode_plain(TEXTS)
+    encoded = [*tokenizer.encode_plain(TEXTS), *_drawn_pieces(tokenizer)]
+    return [_with_ends(ids, tokenizer, max_length) for ids in encoded]
+
+
+def sample_texts(tokenizer: Tokenizer) -> list[str]:
+    """:data:`TEXTS`, and texts of pieces drawn from the vocabulary. Always the same for a
+    tokenizer."""
+    drawn = [" ".join(tokenizer.tokens[i] for i in ids) for ids in _drawn_pieces(tokenizer)]
+    return [*TEXTS, *(text.replace(" ##", "").removeprefix("##") for text in drawn)]
+
+
+def _drawn_pieces(tokenizer: Tokenizer) -> list[list[int]]:
+    """Ids of pieces of the vocabulary, a list for each number of `_PIECES`; none where it has
+    special tokens alone."""
     ordinary = [
         number for number in range(tokenizer.vocab_size) if number not in tokenizer.special_ids
     ]
+    if not ordinary:
+        return []
     draw = generator(0, "sample pieces")
-    if ordinary:
-        encoded += [[ordinary[i] for i in draw.integers(0, len(ordinary), size=n)] for n in _PIECES]
-    return [_with_ends(ids, tokenizer, max_length) for ids in encoded]
+    return [[ordinary[i] for i in draw.integers(0, len(ordinary), size=n)] for n in _PIECES]
 
 
 def _with_ends(ids: Sequence[int], tokenizer: Tokenizer, max_length: int) -> list[int]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from bertine.argument_types import check_types
 from bertine.console import counted
 from bertine.errors import BertineError
-from bertine.files import os_errors
+from bertine.files import check_regular, os_errors
 from bertine.inference.embedder import Embedder, unit
+from bertine.inference.few_texts import bytes_to_come, unmeasured
 from bertine.inference.rows import (
     CHUNK_CHARACTERS,
     CHUNK_ROWS,
     chunks,
-    line_progress,
     open_texts,
+    text_progress,
 )
 from bertine.inference.text_report import TextReport
+from bertine.inference.vector_origin import VectorOrigin
+from bertine.names import AnswerPrecision, PlainFormat, VectorPooling
+from bertine.option_names import option
+from bertine.shown import Shown
+from bertine.text.given_table import GivenTable, Source, TableLike, as_source
 
 #: Vectors that are read at once.
 _ROWS = 1 << 14
@@ -40,8 +47,8 @@ class Neighbour:
     text: str | None
 
 
-@dataclass
-class Neighbours:
+@dataclass(repr=False)
+class Neighbours(Shown):
     """The nearest rows, best first; of equals the earlier one first.
 
     Attributes:
@@ -91,23 +98,24 @@ class _Best:
         self.seen += len(scores)
 
 
+@check_types
 def similar(
     query: str,
-    input: Path | str,
+    input: Path | str | TableLike,
     *,
     model: Embedder | Path | str,
-    texts: Path | str | None = None,
+    texts: Path | str | TableLike | None = None,
     top: int = 10,
-    pooling: str | None = None,
+    pooling: VectorPooling | None = None,
     layer: int | None = None,
     max_length: int | None = None,
     prompt: str | None = None,
     text_column: str | None = None,
-    format: str | None = None,
+    format: PlainFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     device: str | None = None,
-    precision: str = "auto",
+    precision: AnswerPrecision = "auto",
     show_progress: bool = True,
 ) -> Neighbours:
     """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
@@ -115,16 +123,19 @@ def similar(
     Args:
         query: a text.
         input: a table of texts as :func:`~bertine.inference.embed.embed` reads it, or a ``.npy``
-            that it has written, with the same model and settings.
+            that it has written with the same model, pooling and layer, which the JSON file beside
+            it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
         model: a model directory, or a loaded :class:`~bertine.inference.embedder.Embedder`, whose
             own settings then hold.
-        texts: of a ``.npy``, the table that it was made of; None: rows are told by number.
+        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
+            are shown by number.
         top: how many.
         pooling, layer, max_length, prompt: as in
             :meth:`~bertine.inference.embedder.Embedder.load`; the prompt is put before the query
             and the texts.
         text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the table; None: told as :class:`~bertine.tasks.tables.Table` does.
+        format: of the table; None: told as :class:`~bertine.text.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         device: as PyTorch calls it; None: the GPU if there is one.
@@ -133,12 +144,15 @@ def similar(
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
-            the model's vectors; as many texts as there are not vectors; how to read texts is said
-            of a ``.npy`` alone; the pooling ``tokens``.
+            the model's vectors, or made with another model, pooling or layer; a table of texts
+            with another number of rows than the array; how to read texts is said of a ``.npy``
+            alone; the pooling ``tokens``.
     """
     if top < 1:
         raise BertineError(f"top is {top}, but must be at least 1")
-    ready = Path(input).suffix.lower() == ".npy"
+    input = as_source(input, "input")
+    texts = None if texts is None else as_source(texts, "texts")
+    ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
     if texts is not None and not ready:
         raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
     if ready and texts is None:
@@ -147,10 +161,13 @@ def similar(
             if value is not None:
                 raise BertineError(
                     f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
-                    "out, or name the table they were made of (--texts)"
+                    f"out, or name the table they were made of ({option('texts')})"
                 )
     if pooling == "tokens":
         raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
+    # Where the vectors are ready, the query is all that is computed.
+    size = len(query) if ready else bytes_to_come(input)
+    chosen = unmeasured(model, size, device, precision)
     embedder = Embedder.opened(
         model,
         pooling=pooling,
@@ -159,7 +176,7 @@ def similar(
         max_length=max_length,
         prompt=prompt,
         device=device,
-        precision=precision,
+        **chosen,
     )
     asked = unit(embedder.embed([query]))[0]
     best = _Best(top)
@@ -169,8 +186,13 @@ def similar(
         notes.append(
             f"the query was cut at {embedder.max_length} pieces ({counted(cut, 'piece')} lost)"
         )
-    if ready:
-        for part in _parts(input, embedder.dimensions):
+    if ready and not isinstance(input, GivenTable):
+        vectors = _opened(input, embedder.dimensions)
+        origin = VectorOrigin.read(input)
+        if origin is not None:
+            notes += origin.check(input, embedder, vectors.shape)
+        for start in range(0, len(vectors), _ROWS):
+            part = np.asarray(vectors[start : start + _ROWS], dtype=np.float32)
             best.add(unit(part) @ asked)
         if texts is not None:
             notes += _read_texts(best, texts, text_column, format, quotes, strict, input)
@@ -180,7 +202,7 @@ def similar(
             table,
             column,
         ):
-            with line_progress("compare", input, show=show_progress) as reached:
+            with text_progress("compare", input, table.layout, show=show_progress) as advance:
                 for rows in chunks(
                     table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
                 ):
@@ -189,7 +211,7 @@ def similar(
                     report.count(len(rows), features)
                     report.empty += sum(1 for text in read if not text.strip())
                     best.add(unit(embedder.run(features)) @ asked, read)
-                    reached(rows[-1].line)
+                    advance(len(rows))
             report.notes = table.stats.notes(table.name)
         notes += report.warnings()
     found = [
@@ -199,12 +221,19 @@ def similar(
     return Neighbours(query, best.seen, found, notes)
 
 
-def _parts(path: Path | str, dimensions: int) -> Iterator[np.ndarray]:
-    """The vectors of a ``.npy``, fp32 [n, D], some at a time."""
+def _opened(path: Path | str, dimensions: int) -> np.ndarray:
+    """The vectors of a ``.npy`` [N, D], on disk.
+
+    Raises:
+        BertineError: it is no array of numbers, or of another width than `dimensions`.
+    """
+    check_regular(path)
     with os_errors(path, "reading it"):
         try:
             table = np.lib.format.open_memmap(path, mode="r")
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # of many kinds: NumPy reads the header as Python
             raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise BertineError(
@@ -216,13 +245,12 @@ def _parts(path: Path | str, dimensions: int) -> Iterator[np.ndarray]:
             f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
             f"{dimensions}; name the model that made them"
         )
-    for start in range(0, len(table), _ROWS):
-        yield np.asarray(table[start : start + _ROWS], dtype=np.float32)
+    return table
 
 
 def _read_texts(
     best: _Best,
-    path: Path | str,
+    path: Source,
     text_column: str | None,
     format: str | None,
     quotes: bool | None,

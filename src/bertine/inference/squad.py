@@ -13,16 +13,16 @@ from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
 from bertine.inference.predictor import Predictor
 from bertine.inference.text_report import TextReport, pace
-from bertine.tasks.parquet import is_parquet
 from bertine.tasks.spans import SpanExtraction, n_best_values
 from bertine.tasks.squad_files import read_squad
 from bertine.tasks.table_writer import check_output, is_stream, json_text
+from bertine.text.parquet import is_parquet
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
 CHUNK_QUESTIONS = 2048
 
 
-@dataclass
+@dataclass(repr=False)
 class SquadPredictReport(TextReport):
     """What answering a file in SQuAD's format did.
 

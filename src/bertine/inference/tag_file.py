@@ -14,9 +14,11 @@ from typing import Any
 from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
-from bertine.inference.rows import chunks, joined, line_progress, unused
+from bertine.inference.rows import chunks, joined, text_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.inference.text_report import pace
+from bertine.option_names import option
+from bertine.shown import Shown
 from bertine.tasks.columns import (
     ColumnLines,
     Line,
@@ -34,18 +36,19 @@ from bertine.tasks.conll import (
     json_words,
 )
 from bertine.tasks.entities import OUTSIDE, entities
-from bertine.tasks.layout import (
+from bertine.tasks.sentences import Sentence, Sentences
+from bertine.tasks.table_writer import TableWriter, open_writer
+from bertine.tasks.tagging import Tagging, Tags
+from bertine.text.given_table import GivenTable, Source
+from bertine.text.layout import (
     LINE_COLUMN,
     Layout,
     inner_suffix,
     named_kind,
     written_layout,
 )
-from bertine.tasks.parquet import is_parquet
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.table_writer import TableWriter, open_writer
-from bertine.tasks.tables import Row, Table, json_kind, missing_column
-from bertine.tasks.tagging import Tagging, Tags
+from bertine.text.parquet import is_parquet
+from bertine.text.tables import Row, Table, json_kind, missing_column
 
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
@@ -53,8 +56,8 @@ CHUNK_WORDS = 1 << 15
 _CHARACTERS = 7
 
 
-@dataclass
-class TagReport:
+@dataclass(repr=False)
+class TagReport(Shown):
     """What tagging a file did.
 
     Attributes:
@@ -86,7 +89,7 @@ class TagReport:
 
 def tag_file(
     predictor: Predictor,
-    input: Path | str,
+    input: Source,
     output: Path | str,
     columns: Columns,
     *,
@@ -106,7 +109,7 @@ def tag_file(
 
     Args:
         predictor: of a tagger.
-        input: a file, or ``-`` for stdin.
+        input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
         output: a file, complete or not there at all; or ``-`` for stdout.
         columns: where the words are.
         details: also the probability of each tag.
@@ -123,11 +126,11 @@ def tag_file(
     started = time.monotonic()
     report = TagReport()
     show = show_progress and str(output) != "-"
-    parquet = is_parquet(input)
-    with Table(input, format=format if parquet else "text", strict=strict) as table:
+    typed = is_parquet(input) or isinstance(input, GivenTable)
+    with Table(input, format=format if typed else "text", strict=strict) as table:
         rows = iter(table)
         head = list(islice(rows, HEAD))
-        kind = "parquet" if parquet else _kind(input, head, format)
+        kind = "parquet" if isinstance(input, GivenTable) or typed else _kind(input, head, format)
         columns.require(table.name, kind)
         if kind == "columns" and named_kind(output) == "jsonl":
             raise BertineError(
@@ -140,11 +143,13 @@ def tag_file(
         job = _Job(predictor, table, columns, details, report)
         with (
             open_writer(output, layout, ()) as writer,
-            line_progress("tag", input, show=show) as reached,
+            text_progress("tag", input, show=show) as advance,
         ):
             run = job.column_file if kind == "columns" else job.lines_of(kind)
+            reached = 0
             for line in run(chain(head, rows), writer):
-                reached(line)
+                advance(line - reached)
+                reached = line
         report.notes.extend(table.stats.notes(table.name))
     report.seconds = time.monotonic() - started
     return report
@@ -159,7 +164,7 @@ def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
         return "columns"
     kind = file_format(input, format, lines[0])
     if format is None and kind == "columns":
-        refuse_table(input, lines, "--format columns or text")
+        refuse_table(input, lines, f"{option('format', 'columns')} or text")
         if not looks_like_columns(lines):
             return "text"
     return kind
@@ -321,7 +326,7 @@ class _Job:
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
-                "the key with --text-columns"
+                f"the key with {option('text_columns')}"
             )
         return json_words(self.name, Row(line, value), key)
 

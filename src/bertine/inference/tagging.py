@@ -1,4 +1,4 @@
-"""What a tagger says of a text: its words, their tags, the entities and where they stand."""
+"""Name the words, tags and entities of a text, and where they are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bertine.console import aligned, visible
+from bertine.tasks.answer import Answer
 from bertine.tasks.entities import entities, is_entity_tag
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import Tags
 from bertine.tasks.words import split_words
 
-#: Begin and end of a word, in characters.
+#: Start and end of each word, in characters, the end excluded.
 Offsets = tuple[tuple[int, int], ...]
 
 
@@ -20,30 +22,50 @@ class Mention:
     """An entity in a text.
 
     Attributes:
-        type: of the entity.
+        type: what kind of thing it names.
         text: its words as the text has them; of a list of words, with spaces between.
-        first, last: its words, from `first` to before `last`.
-        begin, end: its characters in the text, end exclusive; None for a list of words.
+        probability: of its least certain tag (:func:`entity_probability`).
+        first_word, end_word: its words, from `first_word` to before `end_word`.
+        start, end: its characters in the text, the end excluded; None for a list of words.
     """
 
     type: str
     text: str
-    first: int
-    last: int
-    begin: int | None = None
+    probability: float
+    first_word: int
+    end_word: int
+    start: int | None = None
     end: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the characters where there is a text, else the words."""
-        if self.begin is None:
-            place: dict[str, Any] = {"first_word": self.first, "end_word": self.last}
+        if self.start is None:
+            place: dict[str, Any] = {"first_word": self.first_word, "end_word": self.end_word}
         else:
-            place = {"begin": self.begin, "end": self.end}
-        return {"type": self.type, "text": self.text, **place}
+            place = {"start": self.start, "end": self.end}
+        return {
+            "type": self.type,
+            "text": self.text,
+            **place,
+            "probability": round(self.probability, 6),
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedText:
+def entity_probability(probabilities: Sequence[float]) -> float:
+    """Return the probability of an entity: that of its least certain tag.
+
+    On WNUT-17 it told right entities from wrong ones about as well as the mean of the tags'
+    probabilities (AUC 0.81 for both) and was nearer to the share that is right; their product
+    ranked worse (0.80).
+
+    Args:
+        probabilities: of the tags of its words, at least one.
+    """
+    return min(probabilities)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TaggedText(Answer):
     """A text, or a list of words, and the tag of each word.
 
     Attributes:
@@ -69,11 +91,38 @@ class TaggedText:
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]
 
-    def _mention(self, kind: str, first: int, last: int) -> Mention:
+    def cells(self) -> tuple[str, str]:
+        return visible(self.marked()), ""
+
+    def marked(self) -> str:
+        """The text with its entities in brackets, "[Ada Lovelace: person] wrote"; where tags are
+        plain, each word with its tag, "Ada/NOUN wrote/VERB"."""
+        if not all(map(is_entity_tag, self.tags)):
+            return " ".join(f"{w}/{tag}" for w, tag in zip(self.words, self.tags, strict=True))
+        parts, done = list[str](), 0
+        for found in self.entities:
+            if self.text is None:
+                parts += [*self.words[done : found.first_word], f"[{found.text}: {found.type}]"]
+                done = found.end_word
+            else:
+                begin, end = found.start or 0, found.end or 0
+                parts += [self.text[done:begin], f"[{self.text[begin:end]}: {found.type}]"]
+                done = end
+        if self.text is None:
+            return " ".join([*parts, *self.words[done:]])
+        return "".join([*parts, self.text[done:]])
+
+    def shown_lines(self) -> list[str]:
+        """The marked text, and its entities in a table."""
+        rows = [(visible(m.type), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
+        return [*self.lines(), *aligned(rows, left=(0, 1))]
+
+    def _mention(self, kind: str, first: int, end_word: int) -> Mention:
+        chance = entity_probability(self.probabilities[first:end_word])
         if self.text is None or self.offsets is None:
-            return Mention(kind, " ".join(self.words[first:last]), first, last)
-        begin, end = self.offsets[first][0], self.offsets[last - 1][1]
-        return Mention(kind, self.text[begin:end], first, last, begin, end)
+            return Mention(kind, " ".join(self.words[first:end_word]), chance, first, end_word)
+        start, end = self.offsets[first][0], self.offsets[end_word - 1][1]
+        return Mention(kind, self.text[start:end], chance, first, end_word, start, end)
 
 
 def sentences_of(
@@ -92,7 +141,7 @@ def sentences_of(
         line = number + 1 if lines is None else lines[number]
         if isinstance(text, str):
             spans = tuple(split_words(text))
-            words = tuple(text[begin:end] for begin, end in spans)
+            words = tuple(text[start:end] for start, end in spans)
             offsets.append(spans)
         else:
             words = tuple(text)

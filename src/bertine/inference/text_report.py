@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bertine.console import human_time
+from bertine.shown import Shown
 from bertine.tasks.base import Features, cut_line
 
 
-@dataclass
-class TextReport:
+@dataclass(repr=False)
+class TextReport(Shown):
     """What every verb over a file of texts counts.
 
     Attributes:

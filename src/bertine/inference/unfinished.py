@@ -24,14 +24,15 @@ from bertine.files import (
     atomic_file,
     lock_handle,
     os_errors,
-    read_json,
+    read_json_object,
     sha256_file,
     sync_folder,
     write_json,
 )
-from bertine.tasks.layout import Layout
-from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
+from bertine.option_names import option
 from bertine.tasks.table_writer import TableWriter, check_output
+from bertine.text.layout import Layout
+from bertine.text.parquet import is_parquet, mixed_note, write_parquet
 
 
 class UnfinishedTable:
@@ -116,7 +117,7 @@ def unfinished_table(
         journal = folder / "journal.json"
         # A process that ends just after its rows have become the output leaves the journal alone.
         there = resume and journal.exists() and (folder / "rows").exists()
-        left = read_json(journal) if there else None
+        left = _read_journal(journal) if there else None
         if left is not None:
             _compare(output, left["of"], _as_json(identity()))
         elif journal.exists():
@@ -152,7 +153,9 @@ def unfinished_table(
                 sync_folder(target.parent)
         except BaseException:
             if journal.exists():
-                say(f"{output}: the rows answered so far are kept; resume (--resume) goes on")
+                say(
+                    f"{output}: the rows answered so far are kept; {option('resume', True)} goes on"
+                )
             else:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -175,6 +178,23 @@ def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
     )
 
 
+def _read_journal(file: Path) -> dict[str, Any]:
+    """What an earlier process has committed.
+
+    Raises:
+        BertineError: the file is damaged.
+    """
+    found = read_json_object(file, lenient=True)
+    whole = (
+        isinstance(found.get("of"), dict)
+        and isinstance(found.get("counts"), dict)
+        and all(type(found.get(key)) is int and found[key] >= 0 for key in ("bytes", "rows"))
+    )
+    if not whole:
+        raise BertineError(f"{file}: damaged; leave out {option('resume', True)} to begin anew")
+    return found
+
+
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:
     """As it is when it has been written and read: tuples are lists."""
     read: dict[str, Any] = json.loads(json.dumps(value))
@@ -190,5 +210,5 @@ def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     if other:
         raise BertineError(
             f"{output}: cannot be gone on with, because it was begun with another "
-            f"{' and another '.join(other)}; leave out resume (--resume) to begin anew"
+            f"{' and another '.join(other)}; leave out {option('resume', True)} to begin anew"
         )

@@ -22,7 +22,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.inference.rows import joined, unused
 from bertine.tasks.table_writer import check_output, json_text
-from bertine.tasks.tables import Row
+from bertine.text.tables import Row
 
 #: The formats, by the suffix of the file.
 SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")

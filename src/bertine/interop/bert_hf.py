@@ -50,6 +50,7 @@ _OUTSIDE = (
     ("heads.spans.out", "qa_outputs"),
     ("heads.token_classifier.out", "token_classifier"),
     ("heads.choice.out", "choice_classifier"),
+    ("heads.pair_classifier.out", "pair_classifier"),
 )
 
 # What a canonical name belongs to, in words, by the first prefix that fits.
@@ -62,6 +63,7 @@ _PARTS = (
     ("classifier.", "classifier"),
     ("token_classifier.", "token classifier"),
     ("choice_classifier.", "choice classifier"),
+    ("pair_classifier.", "pair classifier"),
     ("qa_outputs.", "span head"),
 )
 
@@ -73,6 +75,7 @@ HEAD_PARTS = {
     "spans": "span head",
     "token_classifier": "token classifier",
     "choice": "choice classifier",
+    "pair_classifier": "pair classifier",  # of ours alone
 }
 
 # Heads of different classes that transformers calls "classifier" too: by class, our canonical name.

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import read_json
+from bertine.files import read_json_object
 from bertine.models.config import BertConfig
 from bertine.models.layers import ACTIVATIONS
+from bertine.terminal_text import briefly
 
 #: The name of the file.
 CONFIG = "config.json"
@@ -95,8 +96,11 @@ class ConfigFile:
 
 
 def architecture_name(heads: Iterable[str]) -> str:
-    """transformers' class that has these heads of ``Model.heads``: what ``AutoModel`` opens."""
+    """transformers' class that has these heads of ``Model.heads``: what ``AutoModel`` opens. It has
+    none for pairs of texts that are encoded apart; that name is ours."""
     heads = frozenset(heads)
+    if "pair_classifier" in heads:
+        return "BertForTextPairClassification"
     if "token_classifier" in heads:
         return "BertForTokenClassification"
     if "choice" in heads:
@@ -133,11 +137,11 @@ def config_to_huggingface(
         "tie_word_embeddings": True,
         "use_cache": True,
     }
-    classifiers = frozenset(heads) & {"classifier", "token_classifier"}
+    classifiers = frozenset(heads) & {"classifier", "pair_classifier", "token_classifier"}
     if classifiers:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if "classifier" in classifiers:
+    if "token_classifier" not in classifiers and classifiers:
         values["problem_type"] = problem_type
     return dict(sorted(values.items()))
 
@@ -152,7 +156,7 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
         return float(value)
     if kind == "str" and isinstance(value, str):
         return value
-    raise BertineError(f"{path}: {name} is {value!r}, but must be of type {kind}")
+    raise BertineError(f"{path}: {name} is {briefly(value)}, but must be of type {kind}")
 
 
 def _labels(path: Path, values: dict[str, Any]) -> tuple[str, ...]:
@@ -163,6 +167,8 @@ def _labels(path: Path, values: dict[str, Any]) -> tuple[str, ...]:
     if isinstance(names, dict):
         wanted = [str(i) for i in range(len(names))]
         if {str(key) for key in names} == set(wanted):
+            if not all(isinstance(name, str | int | float) for name in names.values()):
+                raise BertineError(f"{path}: a label in id2label is neither a text nor a number")
             return tuple(str(names[key]) for key in wanted)
     raise BertineError(f"{path}: id2label must map 0, 1, 2, ... to the labels")
 
@@ -175,23 +181,23 @@ def read_config(path: Path) -> ConfigFile:
             known one), lacking or of the wrong type; a value that asks for something that our
             model does not compute.
     """
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise BertineError(f"{path}: must be a JSON object")
+    values = read_json_object(path)
     if "model_type" not in values:
         raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
     fields = {field.name: str(field.type) for field in dataclasses.fields(BertConfig)}
     for key, (allowed, meaning) in _ONLY.items():
         if key in values and values[key] not in allowed:
             raise BertineError(
-                f"{path}: {key} is {values[key]!r} ({meaning}), which Bertine's BERT does not "
-                f"have; only {allowed[0]!r} can be loaded"
+                f"{path}: {key} is {briefly(values[key])} ({meaning}), which Bertine's BERT does "
+                f"not have; only {allowed[0]!r} can be loaded"
             )
     for key in values:
         if key not in fields and key not in _ONLY and key not in IGNORED:
-            near = difflib.get_close_matches(key, [*fields, *_ONLY, *IGNORED], n=1, cutoff=0.0)[0]
+            near = difflib.get_close_matches(
+                key[:80], [*fields, *_ONLY, *IGNORED], n=1, cutoff=0.0
+            )[0]
             raise BertineError(
-                f"{path}: unknown key {key!r}; did you mean {near!r}? Correct or remove it"
+                f"{path}: unknown key {briefly(key)}; did you mean {near!r}? Correct or remove it"
             )
     for key in REQUIRED:
         if key not in values:
@@ -214,4 +220,7 @@ def read_config(path: Path) -> ConfigFile:
         raise BertineError(f"{path}: {error}") from error
     names = values.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
-    return ConfigFile(config, architecture, _labels(path, values), values.get("problem_type"))
+    problem = values.get("problem_type")
+    if problem is not None and not isinstance(problem, str):
+        raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
+    return ConfigFile(config, architecture, _labels(path, values), problem)

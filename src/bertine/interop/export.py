@@ -64,7 +64,7 @@ class ExportModule(nn.Module):
         if pooling is not None:
             pooling.check(model.config)
             return
-        for name in (*_POOLED_HEADS, "token_classifier", "spans"):
+        for name in (*_POOLED_HEADS, "pair_classifier", "token_classifier", "spans"):
             if name in model.heads:
                 self.head_name, self.head = name, model.heads[name]
                 return
@@ -80,6 +80,9 @@ class ExportModule(nn.Module):
             choice), [B, T, K] of tagging, two of [B, T] (start, end) of spans. Else the vectors
             [B, D], or [B, T, D] of tokens.
         """
+        if self.head_name == "pair_classifier":
+            assert self.head is not None
+            return (self.head(self._encode, input_ids, attention_mask, token_type_ids),)
         every = self.pooling is not None and self.pooling.needs_all_layers
         output = self._encode(input_ids, attention_mask, token_type_ids, every)
         if self.pooling is not None:
@@ -92,13 +95,16 @@ class ExportModule(nn.Module):
             return (logits[..., 0], logits[..., 1])
         return (logits,)
 
-    def _encode(self, ids: Tensor, mask: Tensor, types: Tensor, every: bool) -> BackboneOutput:
+    def _encode(
+        self, ids: Tensor, mask: Tensor, types: Tensor | None, every: bool = False
+    ) -> BackboneOutput:
         """The backbone over padded batches; see :class:`bertine.models.bert.BertBackbone`."""
         b, t = ids.shape
         parts = self.backbone.embeddings
         places = torch.arange(t, device=ids.device)
         x = parts.word_embeddings(ids) + parts.position_embeddings(places)
-        x = x + parts.token_type_embeddings(types)
+        segments = parts.token_type_embeddings
+        x = x + (segments.weight[0] if types is None else segments(types))
         x = parts.layer_norm(x.reshape(b * t, -1))
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
@@ -192,13 +198,20 @@ def _tidy(path: Path) -> None:
 def quantize_onnx(source: Path, target: Path) -> None:
     """Write an ONNX model with the weights of its products in int8, a scale for each output, and
     activations quantized as they come (onnxruntime's dynamic quantization). The embeddings are
-    int8 too."""
+    int8 too. The head computes in fp32, as in the engines: it is small, and where it reads vectors,
+    their differences and a cosine side by side, one scale for all of them loses the small ones."""
+    import onnx
+
+    nodes = onnx.load(str(source), load_external_data=False).graph.node
+    head = [node.name for node in nodes if any(name.startswith("head.") for name in node.input)]
     with _quiet():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         quantize_dynamic(
             str(source),
             str(target),
+            # A product with a bias is first written as two, the first of which gets that name.
+            nodes_to_exclude=[*head, *(f"{name}_MatMul" for name in head)],
             weight_type=QuantType.QInt8,
             per_channel=True,
             use_external_data_format=source.with_name(source.name + ".data").exists(),

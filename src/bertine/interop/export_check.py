@@ -78,6 +78,8 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
     :class:`~bertine.interop.export.ExportModule` for what these are."""
     ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
     with torch.inference_mode():
+        if pooling is None and "pair_classifier" in model.heads:
+            return [model.heads["pair_classifier"](model.backbone, ids, mask, types).numpy()]
         every = pooling is not None and pooling.needs_all_layers
         output = model.backbone(ids, mask, types, output_hidden_states=every)
         if pooling is not None:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import read_json
+from bertine.files import read_json_object
 from bertine.interop.bert_hf_config import CONFIG, read_config
 from bertine.models.config import BertConfig
 from bertine.models.pooling import Pooling
+from bertine.option_names import option
+from bertine.strict_json import COUNT, FLAG, NUMBER, TEXT, Shape, check_shape
 from bertine.taskinfo import TaskInfo
 
 #: What the folder says of itself.
@@ -50,7 +52,7 @@ class Exported:
         """
         name = "fp32" if precision == "auto" else precision
         if name not in self.files:
-            hint = "; export it with int8 (--int8)" if name == "int8" else ""
+            hint = f"; export it with {option('int8', True)}" if name == "int8" else ""
             known = " and ".join(self.files)
             raise BertineError(f"{self.folder}: is exported in {known}, not {precision}{hint}")
         return self.folder / self.files[name], name
@@ -68,10 +70,18 @@ def read_exported(folder: str | Path) -> Exported:
         BertineError: it was exported for PyTorch; a file is missing or broken.
     """
     folder = Path(folder)
-    about = read_json(folder / ABOUT)
+    about = read_json_object(folder / ABOUT)
+    check_shape(about, _SHAPE, folder / ABOUT)
+    if "task" in about:
+        check_shape(about, _TASK_SHAPE, folder / ABOUT)
+    if "pooling" in about:
+        check_shape(about, _POOLING_SHAPE, folder / ABOUT)
+    for key in ("file", "int8_file"):
+        if (name := about.get(key)) is not None and Path(name).name != name:
+            raise BertineError(f"{folder / ABOUT}: {key} is no file of this folder")
     try:
         files = {"fp32": about["file"]}
-        if "int8_file" in about:
+        if about.get("int8_file") is not None:
             files["int8"] = about["int8_file"]
         config = read_config(folder / CONFIG).config
         found = Exported(
@@ -94,6 +104,30 @@ def read_exported(folder: str | Path) -> Exported:
             "model directory, or export it as ONNX"
         )
     return found
+
+
+_SHAPE: Shape = {
+    "file": TEXT,
+    "int8_file?": TEXT,
+    "max_length": COUNT,
+    "prompt?": TEXT,
+    "differences": {},
+}
+_TASK_SHAPE: Shape = {
+    "task": TEXT,
+    "labels": [TEXT],
+    "text_columns": [TEXT],
+    "label_column?": TEXT,
+    "metrics?": [TEXT],
+    "dataset?": TEXT,
+    "settings": {},
+}
+_POOLING_SHAPE: Shape = {
+    "pooling": [TEXT],
+    "layer?": NUMBER,
+    "normalize": FLAG,
+    "dimensions": COUNT,
+}
 
 
 def _told(difference: dict[str, Any], about: dict[str, Any]) -> str:

@@ -16,13 +16,14 @@ from bertine.models.bert import init_weights
 from bertine.models.heads import MlmHead
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
+from bertine.shown import Shown
 
 #: Heads whose outputs have names, the task's labels.
-NAMED = ("classifier", "token_classifier")
+NAMED = ("classifier", "pair_classifier", "token_classifier")
 
 
-@dataclass
-class LoadReport:
+@dataclass(repr=False)
+class LoadReport(Shown):
     """What became of the tensors of a file, by their names in Hugging Face's BERT.
 
     Attributes:
@@ -40,13 +41,13 @@ class LoadReport:
     notes: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """The four lines that loading prints."""
-        return [
-            f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}",
-            f"new (random): {_parts(self.new)}",
-            f"dropped: {_parts(self.dropped, self.notes)}",
-            f"unexpected (error): {', '.join(self.unexpected) or 'none'}",
-        ]
+        """The one line that loading prints: what was loaded, and what is new or was dropped."""
+        parts = [f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}"]
+        if self.new:
+            parts.append(f"new (random): {_parts(self.new)}")
+        if self.dropped:
+            parts.append(f"dropped: {_parts(self.dropped, self.notes)}")
+        return ["; ".join(parts)]
 
 
 def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:

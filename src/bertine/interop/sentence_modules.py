@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import read_json
+from bertine.files import read_json, read_json_object
 from bertine.models.pooling import PUBLISHED_POOLINGS
+from bertine.terminal_text import briefly
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -103,9 +104,11 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
         inside = PurePosixPath(entry["path"])
         if inside.is_absolute() or ".." in inside.parts:
             raise BertineError(f"{path}: the path {entry['path']!r} leads out of the directory")
+        if "\0" in entry["path"]:
+            raise BertineError(f"{path}: the path {entry['path']!r} is no path")
         where = folder / inside
         if (number == 0) != (kind == "Transformer"):
-            refused = refused or f"{path}: module {number} is {entry['type']}"
+            refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"
         elif kind == "Transformer":
             found["transformer"] = where
             found |= _transformer(where / TRANSFORMER)
@@ -117,7 +120,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
             _check_normalize(where / "config.json")
             found["normalize"] = True
         elif kind != "Dropout":  # which does nothing where nothing is learned
-            refused = refused or f"{path}: module {number} is {entry['type']}"
+            refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"
     if refused:
         refused += ", which is not computed here; ask for a pooling to have the encoder's alone"
     return SentenceModules(
@@ -144,7 +147,7 @@ def _transformer(path: Path) -> dict[str, Any]:
         # Newer versions leave it to the tokenizer, which may say "no limit" by a huge number.
         longest = _object(path.with_name("tokenizer_config.json")).get("model_max_length")
     if longest is not None and (not isinstance(longest, int | float) or longest < 3):
-        raise BertineError(f"{path}: max_seq_length is {longest!r}, but must be at least 3")
+        raise BertineError(f"{path}: max_seq_length is {briefly(longest)}, but must be at least 3")
     lowercase = values.get("do_lower_case", False)
     return {
         "max_length": None if longest is None else int(min(longest, 1e9)),
@@ -170,8 +173,10 @@ def _pooling(path: Path) -> dict[str, Any]:
         modes = [mode for key, mode in _OLD_MODES.items() if values.get(key)] or ["mean"]
     else:
         modes = [asked] if isinstance(asked, str) else asked
-    if not isinstance(modes, list) or not modes or not set(modes) <= set(_MODES):
-        raise BertineError(f"{path}: pooling_mode is {asked!r}; known are {', '.join(_MODES)}")
+    if not isinstance(modes, list) or not modes or not all(mode in _MODES for mode in modes):
+        raise BertineError(
+            f"{path}: pooling_mode is {briefly(asked)}; known are {', '.join(_MODES)}"
+        )
     return {"modes": tuple(modes), "include_prompt": values.get("include_prompt", True) is True}
 
 
@@ -195,10 +200,14 @@ def _settings(path: Path) -> dict[str, Any]:
     ):
         raise BertineError(f"{path}: prompts must be an object of texts by name")
     default, dimensions = values.get("default_prompt_name"), values.get("truncate_dim")
-    if default is not None and default not in prompts:
-        raise BertineError(f"{path}: default_prompt_name is {default!r}, but prompts has no such")
-    if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-        raise BertineError(f"{path}: truncate_dim is {dimensions!r}, but must be a whole number")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise BertineError(
+            f"{path}: default_prompt_name is {briefly(default)}, but prompts has no such"
+        )
+    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+        raise BertineError(
+            f"{path}: truncate_dim is {briefly(dimensions)}, but must be a whole number"
+        )
     kept = {name: text for name, text in prompts.items() if text}
     return {
         "prompts": kept,
@@ -211,19 +220,16 @@ def _object(path: Path, *, needed: bool = False) -> dict[str, Any]:
     """The JSON object of a file; {} where there is no file and none is `needed`."""
     if not needed and not path.is_file():
         return {}
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise BertineError(f"{path}: must be a JSON object")
-    return values
+    return read_json_object(path)
 
 
 def _only(path: Path, key: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
-        raise BertineError(f"{path}: {key} is {value!r}, which is not computed here")
+        raise BertineError(f"{path}: {key} is {briefly(value)}, which is not computed here")
 
 
 def _unknown(path: Path, key: str) -> BertineError:
     return BertineError(
-        f"{path}: the key {key!r} is not known, so its vectors may be other ones; remove it if it "
-        "says nothing about them"
+        f"{path}: the key {briefly(key)} is not known, so its vectors may be other ones; remove "
+        "it if it says nothing about them"
     )

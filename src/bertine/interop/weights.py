@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json
+from bertine.files import check_regular, os_errors, read_json_object
 
 SAFETENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -49,8 +49,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / SAFETENSORS).exists():
         return [folder / SAFETENSORS]
     if (folder / INDEX).exists():
-        index = read_json(folder / INDEX)
-        places = index.get("weight_map") if isinstance(index, dict) else None
+        places = read_json_object(folder / INDEX).get("weight_map")
         names = list(places.values()) if isinstance(places, dict) else []
         # A shard is a file of this folder: a path that leads elsewhere is not followed.
         if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
@@ -105,6 +104,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
+        check_regular(path)
         if path.name == OLD_BIN:
             tensors.update(_read_bin(path))
             continue
@@ -125,6 +125,7 @@ def read_facts(folder: Path) -> dict[str, TensorFacts]:
     """
     facts: dict[str, TensorFacts] = {}
     for path in weight_files(folder):
+        check_regular(path)
         if path.name == OLD_BIN:
             for name, tensor in _read_bin(path).items():
                 dtype = str(tensor.dtype).removeprefix("torch.")

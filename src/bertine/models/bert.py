@@ -45,19 +45,26 @@ class Embeddings(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         size = config.hidden_size
-        self.word_embeddings = nn.Embedding(config.vocab_size, size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.word_embeddings = _table(config.vocab_size, size)
+        self.position_embeddings = _table(config.max_position_embeddings, size)
+        self.token_type_embeddings = _table(config.type_vocab_size, size)
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor | None, real: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
     ) -> Tensor:
         """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
-        compute, or None for all. Returns [N, H]."""
+        compute, or None for all; word_vectors [B, T, H], in place of the word embeddings of
+        `input_ids` (not together with `real`). Returns [N, H]."""
         length, positions = input_ids.shape[1], self.position_embeddings
-        if real is None:
+        if word_vectors is not None:
+            x = word_vectors + positions.weight[:length]
+        elif real is None:
             x = self.word_embeddings(input_ids) + positions.weight[:length]
         else:
             input_ids = input_ids.reshape(-1)[real]
@@ -75,6 +82,13 @@ class Embeddings(nn.Module):
             # From here on the residual stream is in the compute type: half the memory traffic.
             x = x.to(torch.get_autocast_dtype(device))
         return self.dropout(x)
+
+
+def _table(rows: int, size: int) -> nn.Embedding:
+    """A new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without values:
+    PyTorch would draw them with functions whose import takes more than a second."""
+    meta = torch.empty(0).is_meta
+    return nn.Embedding(rows, size, _weight=torch.empty(rows, size) if meta else None)
 
 
 class BertBackbone(nn.Module):
@@ -95,6 +109,7 @@ class BertBackbone(nn.Module):
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
         packing: Packing | None = None,
+        word_vectors: Tensor | None = None,
     ) -> BackboneOutput:
         """Encode a batch.
 
@@ -105,13 +120,20 @@ class BertBackbone(nn.Module):
             output_hidden_states: also return every layer's output.
             packing: where the real tokens stand, in place of `attention_mask`: what lies at
                 others is not computed (rows that make a round number excepted).
+            word_vectors: [B, T, H], read in place of the embeddings of `input_ids`, to see what
+                an answer owes to them; for batches without padding.
+
+        Raises:
+            ValueError: `word_vectors` for a batch with padding.
         """
         if packing is None:
             layout = self._layout(input_ids, attention_mask)
         else:
             b, t = input_ids.shape
             layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
-        x = self.embeddings(input_ids, token_type_ids, layout.real)
+        if word_vectors is not None and layout.real is not None:
+            raise ValueError("word_vectors are for batches without padding")
+        x = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
         states = [layout.pad(x)] if output_hidden_states else []
         for layer in self.layers:
             x = layer(x, layout)

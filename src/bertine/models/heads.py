@@ -6,14 +6,19 @@ size, K labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.errors import BertineError
 from bertine.models.bert import init_weights
 from bertine.models.config import BertConfig
 from bertine.models.dropout import Dropout
 from bertine.models.layers import activation
+from bertine.models.pooling import Pooling
 
 
 class MlmHead(nn.Module):
@@ -77,3 +82,77 @@ class ClassificationHead(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """pooled [B, H]. Returns logits [B, K]."""
         return self.out(self.dropout(pooled))
+
+
+class PairHead(nn.Module):
+    """One linear layer on the vectors of two texts that are encoded apart: u, v, |u - v|, u * v by
+    element, and their cosine (the vectors and the difference are those of Reimers and Gurevych
+    2019, arXiv 1908.10084, section 3).
+
+    A model that was trained to give texts vectors knows how alike two texts are; read as one
+    input, as the paper has it, it must first learn to compare them.
+
+    Args:
+        config: of the backbone.
+        num_labels: K.
+        pooling: how the last states of a text become its vector.
+
+    Raises:
+        BertineError: `pooling` is not known, or gives no single vector of the last states.
+    """
+
+    def __init__(self, config: BertConfig, num_labels: int, pooling: Pooling) -> None:
+        super().__init__()
+        pooling.check(config)
+        if pooling.tokens or pooling.needs_all_layers:
+            raise BertineError(f"pooling {pooling.name!r} is not for pairs of texts")
+        self.pooling = pooling
+        self.out = nn.Linear(4 * pooling.width(config) + 1, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(
+        self,
+        encode: Callable[[Tensor, Tensor, None], Any],
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+    ) -> Tensor:
+        """int64 [B, T] each: pairs as one input, [CLS] a [SEP] b [SEP], with the types 0 and 1, and
+        the mask of their real tokens; `encode` is a backbone. Returns logits fp32 [B, K]."""
+        features = self.features(encode, input_ids, attention_mask, token_type_ids)
+        with torch.autocast(features.device.type, enabled=False):
+            return self.out(features)
+
+    def features(
+        self,
+        encode: Callable[[Tensor, Tensor, None], Any],
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+    ) -> Tensor:
+        """What the linear layer reads of each pair, fp32 [B, 4 D + 1]; see :meth:`forward`."""
+        ids, mask = texts_apart(input_ids, attention_mask, token_type_ids)
+        output = encode(ids, mask, None)
+        # A packed backbone leaves out columns of nothing but padding.
+        vectors = self.pooling(output, mask[:, : output.last_hidden_state.shape[1]])
+        vectors, count = F.normalize(vectors, dim=-1), input_ids.shape[0]
+        u, v = vectors[:count], vectors[count:]
+        cosine = (u * v).sum(-1, keepdim=True)
+        return torch.cat([u, v, (u - v).abs(), u * v, cosine], -1)
+
+
+def texts_apart(
+    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Pairs as one input, [CLS] a [SEP] b [SEP] (int64 [B, T] each, see :class:`PairHead`) → the
+    texts by themselves, [CLS] a [SEP] and [CLS] b [SEP]: ids int64 [2 B, T], first those of all a,
+    and their mask, bool."""
+    real = attention_mask.bool()
+    second = real & (token_type_ids == 1)
+    first = real & ~second
+    before, after = first.sum(1, keepdim=True), second.sum(1, keepdim=True)
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :]
+    # [CLS], and then what comes after the first [SEP].
+    source = (places + before - 1).clamp(max=input_ids.shape[1] - 1) * (places > 0)
+    ids = torch.cat([input_ids, input_ids.gather(1, source)])
+    return ids, torch.cat([places < before, places < after + 1])

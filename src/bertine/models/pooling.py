@@ -46,6 +46,16 @@ class Pooling:
     normalize: bool = False
     dimensions: int | None = None
 
+    @classmethod
+    def named(cls, name: str) -> Pooling:
+        """That of a :attr:`name`."""
+        return cls(tuple(name.split("+")))
+
+    @property
+    def name(self) -> str:
+        """The modes: ``"mean"``, ``"cls+mean"``."""
+        return "+".join(self.modes)
+
     @property
     def tokens(self) -> bool:
         """Whether every token keeps a vector of its own."""

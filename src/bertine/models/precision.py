@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bertine.errors import BertineError
+from bertine.names import Precision
 
 PRECISIONS = ("auto", "bf16", "fp32")
 
@@ -51,7 +54,7 @@ def resolve_device(name: str | None) -> torch.device:
     return device
 
 
-def precision_name(name: str, device: torch.device | str = "cpu") -> str:
+def precision_name(name: str, device: torch.device | str = "cpu") -> Precision:
     """What ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are."""
     return "fp32" if resolve_precision(name, device) == torch.float32 else "bf16"
 
@@ -69,6 +72,21 @@ def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dt
     if torch.device(device).type == "cpu":
         return torch.bfloat16 if cpu_has_bf16() else torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+
+
+def trained_precision(training: Mapping[str, Any], device: torch.device | str = "cpu") -> Precision:
+    """The precision that a model was trained in, for scoring it on `device`.
+
+    Args:
+        training: the facts in the model's ``bertine.json``; ``precision`` among them, unless
+            another program wrote the directory.
+
+    Returns:
+        ``"bf16"`` or ``"fp32"``; fp32 where no precision is recorded, or where this machine has no
+        fast bf16.
+    """
+    recorded = training.get("precision") == "bf16"
+    return "bf16" if recorded and precision_name("auto", device) == "bf16" else "fp32"
 
 
 def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.autocast:

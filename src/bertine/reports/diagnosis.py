@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bertine.reports import pretraining_checks as checks
+from bertine.reports.finetuning_checks import finetuning_findings, with_command
 from bertine.reports.log import LogRow, pretraining_names
 from bertine.reports.seen import Finding, Seen, Severity, mean, noise
 
@@ -39,8 +40,8 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             ``num_tokens``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
             ``phase_starts``: the steps after which another sequence length began;
             ``duplicate_share``: share of the documents that are copies of others;
-            ``collapsed`` of the report on the saved model, and ``majority_share`` of a
-            classifier's.
+            of fine-tuning what :meth:`bertine.reports.run_files.RunFiles.facts` adds: ``final``,
+            the report on the saved model, ``constant_loss``, ``baselines``, ``data``.
     """
     rows = list(log)
     known = dict(facts)
@@ -51,15 +52,19 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         "unigram_entropy" in known or any("mlm_loss" in row for row in rows)
     )
     seen = Seen(pretraining_names(rows) if pretraining else rows, known, pretraining)
-    findings = _not_finite(seen) or _diverged(seen)
+    findings = _not_finite(seen)
     if pretraining:
+        findings = findings or _diverged(seen)
         findings += checks.stalled(seen) + checks.nsp(seen) + checks.spikes(seen)
         if not findings:
             findings += checks.falling(seen)
         findings += checks.epochs(seen) + checks.copies(seen)
     else:
-        findings += _collapsed(seen)
-    findings += _overfitting(seen) + _warmup(seen) + _slower(seen)
+        findings += finetuning_findings(seen)
+    findings += _overfitting(seen) if pretraining else []
+    findings += _warmup(seen) + _slower(seen)
+    if not pretraining:
+        findings = [with_command(finding, seen) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
@@ -141,8 +146,6 @@ def _overfitting(seen: Seen) -> list[Finding]:
     then = loss[max(0, here - reach) : here + reach]
     if not len(then) or mean(loss[-reach:]) >= mean(then):
         return []
-    if not seen.pretraining and _score_improved(seen, float(steps[best])):
-        return []
     return [
         Finding(
             "overfitting",
@@ -150,27 +153,9 @@ def _overfitting(seen: Seen) -> list[Finding]:
             f"the held-out loss was lowest at step {int(steps[best]):,} ({low:.3f}) and is "
             f"{now:.3f} at step {int(steps[-1]):,}, while the training loss fell from "
             f"{mean(then):.3f} to {mean(loss[-reach:]):.3f}: it learns its text by heart. Stop "
-            "earlier, use more "
-            + ("text" if seen.pretraining else "examples")
-            + ", more dropout, or a smaller model",
+            "earlier, use more text, more dropout, or a smaller model",
         )
     ]
-
-
-def _score_improved(seen: Seen, best_loss_step: float) -> bool:
-    """Whether a score on the validation examples is better at the end than where their loss was
-    lowest: a classifier that grows too sure may still answer better."""
-    keys = {
-        key
-        for row in seen.log
-        for key in row
-        if key.startswith("eval_") and not key.endswith("loss")
-    }
-    for key in keys:
-        scores = dict(zip(*(values.tolist() for values in seen.points(key)), strict=True))
-        if best_loss_step in scores and list(scores.values())[-1] > scores[best_loss_step]:
-            return True
-    return False
 
 
 def _warmup(seen: Seen) -> list[Finding]:
@@ -220,20 +205,5 @@ def _slower(seen: Seen) -> list[Finding]:
             f"{before:,.0f} tokens a second until step {int(steps[size - 1]):,}, but {after:,.0f} "
             f"from step {int(steps[-size]):,} on: something else uses the machine, it throttles, "
             "or memory is running out",
-        )
-    ]
-
-
-def _collapsed(seen: Seen) -> list[Finding]:
-    if seen.facts.get("collapsed") is not True:
-        return []
-    share = seen.fact("majority_share")
-    return [
-        Finding(
-            "collapsed",
-            "fault",
-            "the model answers the same to all validation examples"
-            + (f" (the most frequent class alone would be right for {share:.1%})" if share else "")
-            + ": train again with another seed, another learning rate or more epochs",
         )
     ]

@@ -42,10 +42,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark that stands out: what a result means, or a warning."""
+    """A remark that stands out: what a result means, or a warning; with the command to run next,
+    if there is one."""
 
     text: str
     mood: Literal["plain", "good", "warning", "fault"] = "plain"
+    command: str = ""
     kind: Literal["note"] = field(default="note", init=False)
 
 
@@ -209,7 +211,54 @@ class ClassifiedTexts:
     kind: Literal["classified"] = field(default="classified", init=False)
 
 
-Block = Facts | Note | Figures | Table | Heat | FilledMasks | MaskHistories | ClassifiedTexts
+@dataclass(frozen=True)
+class Segment:
+    """A part of a text: plain, or marked by the true label or by the prediction."""
+
+    text: str
+    side: Literal["", "true", "predicted"] = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An example with its true label and what was predicted.
+
+    Attributes:
+        lines: its texts, each with a word before it ("" for none) and in segments.
+        label, answer: true and predicted.
+        loss: as text.
+        place: where it is: file and line.
+        label_probability: what the model gives the true label, 0 to 1; None where not known.
+        marked: whether the texts have marks that show label and answer.
+    """
+
+    lines: Sequence[tuple[str, Sequence[Segment]]]
+    label: str
+    answer: str
+    loss: str
+    place: str = ""
+    label_probability: float | None = None
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class JudgedExamples:
+    examples: Sequence[Judged]
+    kind: Literal["judged"] = field(default="judged", init=False)
+
+
+Block = (
+    Facts
+    | Note
+    | Figures
+    | Table
+    | Heat
+    | FilledMasks
+    | MaskHistories
+    | ClassifiedTexts
+    | JudgedExamples
+)
 
 
 @dataclass(frozen=True)

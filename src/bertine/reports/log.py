@@ -10,7 +10,7 @@ from typing import Any
 
 from bertine.console import warn
 from bertine.errors import BertineError
-from bertine.files import os_errors
+from bertine.files import check_regular, os_errors
 
 #: One line of the log, e.g. ``{"step": 20, "loss": 7.9, "mlm_loss": 7.2, ...}``.
 LogRow = Mapping[str, Any]
@@ -32,6 +32,7 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.exists():
         return []
+    check_regular(path)
     with os_errors(path, "reading it"):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     entries = []
@@ -41,7 +42,9 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
         try:
             entry = json.loads(line)
             int(entry["step"])
-        except (ValueError, TypeError, KeyError) as error:
+            if mend and "\\u" in line:  # half a surrogate pair cannot be written again
+                json.dumps(entry, ensure_ascii=False).encode()
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number == len(lines):  # without a line end
                 break
             problem = f"{path}: line {number} is not a JSON object with a number 'step'"

@@ -7,7 +7,6 @@ of reading size.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,22 +50,6 @@ class Bar:
     low: float | None = None
     high: float | None = None
     highlight: bool = False
-
-
-def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """The 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1, and
-    sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
-    if not 0 <= correct <= total:
-        raise ValueError(f"{correct} of {total} is no share")
-    if total == 0:
-        return 0.0, 1.0
-    z = 1.959963984540054
-    share = correct / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = (z / (1 + z * z / total)) * math.sqrt(
-        share * (1 - share) / total + z * z / (4 * total * total)
-    )
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def curve(

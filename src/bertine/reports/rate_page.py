@@ -162,7 +162,7 @@ def write_rate_page(
                 "the best on the dev set.",
             ),
             html.Section("How it is read", [html.Note(line) for line in how]),
-            html.Section("Next", [html.Note(command)], lead="Train one cycle at the middle rate:"),
+            html.Section("Next", [html.Note(command)], lead="Train with this rate, for this long:"),
             html.Section("Settings", [html.Facts([html.Fact(*pair) for pair in settings])]),
         ],
         footer=footer,

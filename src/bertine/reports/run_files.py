@@ -9,7 +9,10 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import read_json
 from bertine.reports.log import LogRow, by_step, pretraining_names, read_log, series
+from bertine.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
 
+#: What a fine-tuning run was asked for, and what it found in the data.
+START, DATA = "start.json", "data.json"
 #: Of folders that are no runs: of a search, of a test of learning rates.
 _PAGES = ("search.html", "lr-find.html")
 
@@ -26,6 +29,9 @@ class RunFiles:
         scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
             one that this has done; else empty.
         worst: of ``worst.json``: the examples that were predicted worst; else empty.
+        start: of ``start.json``: the arguments that were given (``arguments``), the training loss
+            of a constant answer (``constant_loss``), the model's ``hidden_size``; else empty.
+        data: of ``data.json``: counts of the labels, and what was noticed; else empty.
         finished: whether the model has been written.
     """
 
@@ -36,6 +42,8 @@ class RunFiles:
     samples: list[LogRow]
     scores: dict[str, Any]
     worst: dict[str, Any]
+    start: dict[str, Any]
+    data: dict[str, Any]
     finished: bool
 
     @classmethod
@@ -61,9 +69,18 @@ class RunFiles:
         scores = _optional(folder / "scores.json")
         if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
             raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
+        try:
+            check_shape(scores, _SCORES, "damaged")
+        except BertineError as error:
+            problem = f"{error}; remove it or train again"
+            raise BertineError(f"{folder / 'scores.json'}: {problem}") from error
         worst = _optional(folder / "worst.json")
         if not isinstance(worst, dict):
             raise BertineError(f"{folder / 'worst.json'}: damaged; remove it or train again")
+        start, data = _optional(folder / START), _optional(folder / DATA)
+        for name, content in ((START, start), (DATA, data)):
+            if not isinstance(content, dict):
+                raise BertineError(f"{folder / name}: damaged; remove it or train again")
         log = by_step(read_log(folder / "log.jsonl"))
         samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
@@ -75,6 +92,8 @@ class RunFiles:
             samples,
             scores,
             worst,
+            start,
+            data,
             finished,
         )
 
@@ -94,9 +113,17 @@ class RunFiles:
 
     def facts(self) -> dict[str, Any]:
         """What :func:`~bertine.reports.diagnosis.diagnose` wants to know."""
-        final = self.scores.get("final", {})
-        told = {key: final[key] for key in ("collapsed", "majority_share") if key in final}
-        return {**self.settings, **told}
+        if self.task is None:
+            return dict(self.settings)
+        found = {
+            "folder": self.folder,
+            "final": self.scores.get("final") or {},
+            "baselines": self.scores.get("baselines") or [],
+            "data": self.data,
+            "instead_of": self.scores.get("instead_of") or {},
+            "cross_validated": self.scores.get("cross_validated") or {},
+        }
+        return {**self.settings, **self.start, **found}
 
     def last(self, key: str) -> tuple[float, int] | None:
         """The mean of `key` over the last twentieth of its lines and the first step these stand
@@ -109,19 +136,63 @@ class RunFiles:
         return sum(values[-count:]) / count, int(begin) + 1
 
 
+#: Settings that pages and checks compute with; each may be missing, by the kind of run.
+_SETTINGS: Shape = {
+    "task?": TEXT,
+    "steps?": COUNT,
+    "warmup_steps?": COUNT,
+    "schedule?": TEXT,
+    "num_tokens?": COUNT,
+    "num_examples?": COUNT,
+    "unigram_entropy?": NUMBER,
+    "max_grad_norm?": NUMBER,
+    "budget_seconds?": NUMBER,
+    "patience?": NUMBER,
+    "mask_split?": [NUMBER],
+    "model_path?": TEXT,
+    "data_path?": TEXT,
+    "labels_and_columns?": {"labels?": [TEXT], "text_columns?": [TEXT], "metrics?": [TEXT]},
+}
+
+
+#: What ``scores.json`` must hold where it holds it; the rest is looked at with care.
+_SCORES: Shape = {
+    "instead_of?": {"*?": NUMBER},
+    "cross_validated?": {"*?": NUMBER},
+    "final?": {
+        "source?": TEXT,
+        "num_answerable?": COUNT,
+        "num_words?": COUNT,
+        "points?": [[NUMBER]],
+        "num_examples?": COUNT,
+        "majority_share?": NUMBER,
+        "variance?": NUMBER,
+        "metrics?": {"*?": NUMBER},
+        "labels?": [TEXT],
+        "notes?": [TEXT],
+        "per_label?": {"*?": {"*?": NUMBER}},
+        "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
+        "confusion?": [[COUNT]],
+    },
+    "scores?": [{"step": COUNT}],
+    "baselines?": [{"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER}],
+}
+
+
 def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings and the environment that a run was started with, from its ``run.json``.
 
     Raises:
         BertineError: the file is missing or damaged.
     """
-    begun = read_json(file)
+    begun = read_json(file, lenient=True)
     found = begun if isinstance(begun, dict) else {"settings": None}
     settings, environment = found.get("settings", {}), found.get("environment", {})
     if not isinstance(settings, dict) or not isinstance(environment, dict):
         raise BertineError(f"{file}: damaged; it should hold settings and environment")
+    check_shape(settings, _SETTINGS, file)
     return settings, environment
 
 
 def _optional(path: Path) -> Any:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path, lenient=True) if path.is_file() else {}

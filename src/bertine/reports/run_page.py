@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import bertine
+from bertine.argument_types import check_types
 from bertine.console import human_count, human_time
 from bertine.errors import BertineError
-from bertine.reports import html, run_scores
+from bertine.reports import html, run_data, run_scores, worst_section
 from bertine.reports import run_sections as sections_of
 from bertine.reports.diagnosis import diagnose
 from bertine.reports.html import Fact, Figures, Note, Section
@@ -24,13 +25,14 @@ from bertine.reports.run_curves import finetuning_curves, pretraining_curves
 from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
 from bertine.reports.seen import Finding
+from bertine.shown import Shown
 
 #: The page's name in the run's folder.
 REPORT = "report.html"
 
 
-@dataclass(frozen=True)
-class RunReport:
+@dataclass(frozen=True, repr=False)
+class RunReport(Shown):
     """What :func:`report` made.
 
     Attributes:
@@ -58,6 +60,7 @@ class RunReport:
         return [f"{self.steps:,}{total} steps done{over}", *found, f"report: {self.path}"]
 
 
+@check_types
 def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
     """Write the page of a run: curves, diagnosis, settings, and what it has answered on the way.
 
@@ -85,8 +88,10 @@ def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
     drawn = curves(files.log, files.facts())
     sections = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
+        sections += run_data.baselines(files)
         sections += run_scores.validation(files)
-        sections += run_scores.worst(files)
+        sections += worst_section.worst(files)
+        sections += run_data.data(files)
     training: list[html.Block] = [Figures.of_curves(drawn)] if drawn else []
     sections.append(
         Section(
@@ -135,6 +140,8 @@ def _lead(files: RunFiles) -> str:
         elif settings.get("budget_seconds"):
             why = ", as the time was up"
         return f"{what}. Finished after {done:,} of {total:,} steps{why}."
+    if files.finished and done > total:
+        return f"{what}. Finished after {done:,} steps, for which the time was enough."
     if files.finished:
         return f"{what}. Finished: all {total:,} steps are done."
     if done >= total:
@@ -201,7 +208,10 @@ def _finetuning_headline(files: RunFiles) -> list[Fact]:
         note = "on the validation examples"
         if name == "accuracy" and majority is not None:
             note = f"the most frequent class alone: {majority:.1%}"
-        shown.append(Fact(score_name(name), score_text(name, value), note))
+            interval = final.get("accuracy_interval")
+            if interval:
+                note = f"95% interval {interval[0]:.1%} to {interval[1]:.1%}; {note}"
+        shown.append(Fact(score_name(name, metrics), score_text(name, value), note))
     return shown
 
 

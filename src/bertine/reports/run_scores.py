@@ -1,5 +1,5 @@
-"""What a run's page says of the validation examples: scores by epoch and by label, what was taken
-for what, and the examples that were predicted worst."""
+"""What a run's page says of the validation examples: scores by epoch and by label, and what was
+taken for what."""
 
 from __future__ import annotations
 
@@ -66,35 +66,6 @@ def validation(files: RunFiles) -> list[Section]:
     ]
 
 
-def worst(files: RunFiles) -> list[Section]:
-    """The examples with the highest loss."""
-    if not files.worst:
-        return []
-    try:
-        examples = [
-            [
-                " / ".join(map(str, one["texts"])),
-                str(one["label"]),
-                str(one["answer"]),
-                f"{one['loss']:.3f}",
-            ]
-            for one in files.worst["examples"]
-        ]
-        mean, count = float(files.worst["mean_loss"]), int(files.worst["num_examples"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise BertineError(
-            f"{files.folder / 'worst.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
-    return [
-        Section(
-            "Predicted worst",
-            [Table(["text", "true", "predicted", "loss"], examples, numeric=[3])],
-            lead=f"The {len(examples)} of {count:,} validation examples with the highest loss "
-            f"(the mean of all is {mean:.3f}): what was not learned, and often a wrong label.",
-        )
-    ]
-
-
 def _details(final: Mapping[str, Any]) -> list[html.Block]:
     """What the evaluation of the saved model (the last one's, or the best one's) says beyond its
     scores, as far as the task has it."""
@@ -108,7 +79,7 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
     blocks += _answerable(final)
     points = final.get("points")
     if points:
-        blocks.append(_points(points, int(final["num_examples"])))
+        blocks.append(_points(points, int(final.get("num_examples") or 0)))
     return blocks
 
 
@@ -177,7 +148,7 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
     metrics, answerable = final.get("metrics", {}), final.get("num_answerable")
     if answerable is None or not {"has_answer_f1", "no_answer_f1"} & set(metrics):
         return []
-    count = int(final["num_examples"])
+    count = int(final.get("num_examples") or 0)
     kinds = {
         "all": ("", count),
         "with an answer": ("has_answer_", int(answerable)),

@@ -28,7 +28,10 @@ _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
 
 
 def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
-    notes = [Note(sentence(finding.text), _MOODS[finding.severity]) for finding in findings]
+    notes = [
+        Note(sentence(finding.text), _MOODS[finding.severity], finding.command)
+        for finding in findings
+    ]
     if not notes and len(files.log) < SHORT_LOG:
         notes = [Note(sentence(nothing_found(len(files.log))))]
     elif not notes:
@@ -96,7 +99,7 @@ def scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[i
         cells = [score_text(name, scores[name]) if name in scores else "" for name in names]
         at = [str(epochs[step])] if step in epochs else [""] if epochs else []
         rows.append([*at, f"{step:,}", *cells])
-    columns = [*before, *map(score_name, names)]
+    columns = [*before, *(score_name(name, names) for name in names)]
     caption = f"{len(kept)} of {len(evaluations):,} evaluations." if every > 1 else ""
     return Table(columns, rows, numeric=range(len(columns)), caption=caption)
 
@@ -172,11 +175,21 @@ def _times(steps: Sequence[int]) -> set[int]:
 
 def settings(files: RunFiles) -> Section:
     """Everything that was asked for."""
-    flat = {k: v for k, v in files.settings.items() if not isinstance(v, Mapping)}
+    flat = {
+        name: value
+        for name, value in files.settings.items()
+        if not isinstance(value, Mapping)
+        and not name.endswith("_fingerprint")
+        and (files.task is None or value is not None)
+    }
     blocks: list[html.Block] = [Facts([Fact(name, _value(value)) for name, value in flat.items()])]
     for name, value in files.settings.items():
         if isinstance(value, Mapping) and value:
-            rows = [[str(key), _value(inner)] for key, inner in value.items()]
+            rows = [
+                [str(key), _value(inner)]
+                for key, inner in value.items()
+                if files.task is None or inner not in (None, {}, [])
+            ]
             blocks.append(Table([name.replace("_", " "), ""], rows))
     if files.environment:
         rows = [[str(key), _value(value)] for key, value in files.environment.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from decimal import Decimal
 
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
@@ -15,8 +16,16 @@ def is_share(name: str) -> bool:
     return not name.endswith(_NOT_SHARES)
 
 
-def score_name(name: str) -> str:
-    """The name of a score for people: "mlm_loss" → "MLM loss"."""
+def score_name(name: str, beside: Collection[str] = ()) -> str:
+    """The name of a score for people: "mlm_loss" → "MLM loss".
+
+    Args:
+        name: of the metric.
+        beside: the other metrics of the same report: beside a micro F1, of many labels, accuracy
+            is the share of the examples all of whose labels are right.
+    """
+    if name == "accuracy" and "micro_f1" in beside:
+        return "all labels right"
     return " ".join(_WORDS.get(word, word) for word in name.split("_"))
 
 

@@ -30,14 +30,20 @@ class Finding:
         severity: "fault": the result is of no use; "warning": it is worse than it need be;
             "advice": nothing is wrong, but more can be had.
         text: what was seen, with its figures, and what to try.
+        command: what to run next, for the shell; "" in pre-training.
+        call: the same in Python.
     """
 
     kind: str
     severity: Severity
     text: str
+    command: str = ""
+    call: str = ""
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.text}"
+        """The finding in one line, with the command."""
+        told = f"{self.severity}: {self.text}"
+        return f"{told}; next: {self.command}" if self.command else told
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,19 @@ def _values(prediction: Any, details: bool) -> dict[str, Any]:
             "probabilities": _rounded(chances if details else chosen),
         }
     if isinstance(prediction, ChoicePrediction):
-        found = {"choice": prediction.choice, "probability": _round(prediction.probability)}
+        found = {
+            "choice": prediction.choice,
+            "label": prediction.label,
+            "probability": _round(prediction.probability),
+        }
         if details:
             found["probabilities"] = [_round(p) for p in prediction.probabilities]
         return found
     if isinstance(prediction, SpanPrediction):
         found = {
             "answer": prediction.answer,
-            "begin": prediction.start,
-            "end": _end(prediction.start, prediction.answer),
+            "start": prediction.start,
+            "end": prediction.end,
             "probability": _round(prediction.probability),
             "null_odds": None if prediction.null_odds is None else _round(prediction.null_odds),
         }
@@ -66,8 +70,8 @@ def _values(prediction: Any, details: bool) -> dict[str, Any]:
     if details:
         offsets = prediction.offsets or [(None, None)] * len(prediction.words)
         found["words"] = [
-            {"word": word, "tag": tag, "probability": _round(p), "begin": begin, "end": end}
-            for word, tag, p, (begin, end) in zip(
+            {"word": word, "tag": tag, "probability": _round(p), "start": start, "end": end}
+            for word, tag, p, (start, end) in zip(
                 prediction.words,
                 prediction.tags,
                 prediction.probabilities,
@@ -81,14 +85,10 @@ def _values(prediction: Any, details: bool) -> dict[str, Any]:
 def _span(answer: SpanAnswer) -> dict[str, Any]:
     return {
         "answer": answer.text,
-        "begin": answer.start,
-        "end": _end(answer.start, answer.text),
+        "start": answer.start,
+        "end": answer.end,
         "probability": _round(answer.probability),
     }
-
-
-def _end(begin: int | None, text: str) -> int | None:
-    return None if begin is None else begin + len(text)
 
 
 def _rounded(probabilities: dict[str, float]) -> dict[str, float]:

@@ -17,13 +17,16 @@ from starlette.exceptions import HTTPException
 
 import bertine
 from bertine.serving import schemas
+from bertine.serving.attention import AttentionQuestion
 from bertine.serving.errors import ApiError, error_response
-from bertine.serving.explain import Explainable
+from bertine.serving.example_bodies import example_body
+from bertine.serving.explaining import explained
 from bertine.serving.guard import OPEN, Answer, Guard
 from bertine.serving.hosts import Hosts
 from bertine.serving.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.parsing import parsed
+from bertine.serving.request_schemas import request_schemas
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
 
@@ -138,9 +141,19 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         data = [served.describe() for served in service.models.values()]
         return _json({"object": "list", "data": data})
 
+    @app.get(
+        "/v1/models/{model:path}",
+        tags=["state"],
+        response_model=schemas.ModelInfo,
+        responses={**_LOOK, 404: _ERRORS[404]},
+    )
+    async def one_model(model: str) -> Response:
+        """One model, by its name."""
+        return _json(service.named(model).describe())
+
 
 def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = schemas.request_schemas(service.limits)
+    requests = request_schemas(service.limits)
 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answers for texts, by a fine-tuned model."""
@@ -174,19 +187,23 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
         return Response(content, media_type="application/json")
 
-    post = _poster(app, answers, "answers")
+    post = _poster(app, answers, "answers", service)
     post("/predict", requests.predict, predict, schemas.Predictions)
-    post("/fill-mask", requests.fill_mask, fill_mask, schemas.FilledMasks)
+    post("/fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = schemas.request_schemas(service.limits)
+    requests = request_schemas(service.limits)
 
     async def vectors(
         served: Served, texts: Sequence[str], normalize: bool
     ) -> tuple[np.ndarray, list[Embedded]]:
-        costs = [served.tokens(text) for text in texts]
-        found: list[Embedded] = await service.compute(served, "embed", texts, costs)
+        found: list[Embedded] = []
+        # Part by part, so that a large request neither fills the queue nor needs all of it free.
+        for start in range(0, len(texts), service.limits.max_texts):
+            part = texts[start : start + service.limits.max_texts]
+            costs = [served.tokens(text) for text in part]
+            found += await service.compute(served, "embed", part, costs, patient=start > 0)
         table = np.stack([each.vector for each in found]).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
@@ -242,8 +259,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         content = await service.aside(table.size, written)
         return Response(content, media_type="application/json")
 
-    post = _poster(app, answers, "vectors")
-    post("/embed", requests.embed, embed, schemas.Embeddings)
+    post = _poster(app, answers, "vectors", service)
+    post("/embed", requests.embed, embed, schemas.VectorsAnswer)
     post("/v1/embeddings", requests.openai, openai, schemas.OpenAiEmbeddings)
 
 
@@ -254,34 +271,36 @@ def _short(table: np.ndarray) -> list[list[float]]:
 
 
 def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = schemas.request_schemas(service.limits)
-
-    async def look(served: Served, operation: str, item: Explainable) -> dict[str, Any]:
-        cost = served.tokens(item.text) + served.tokens(item.pair or "")
-        # Forward and backward, or all states kept: about three times a plain pass.
-        found = await service.compute(served, operation, [item], [3 * cost])
-        result: dict[str, Any] = found[0]
-        return result
+    requests = request_schemas(service.limits)
 
     async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
-        """Which tokens the answer leaned on: gradient times input."""
+        """What each word contributes to the answer: what the answer loses without it, or by
+        integrated gradients."""
         served = service.model(body.model, "explain")
-        found = await look(served, "explain", Explainable(body.text, body.pair))
-        return _json({"model": served.name, **found})
+        parts = [body.text] if isinstance(body.text, str) else list(body.text)
+        if body.pair is not None:
+            parts.append(body.pair)
+        found = await explained(service, served, parts, body.method, body.label)
+        return _json({"model": served.name, **found.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
         """Where each token looks, in one head of one layer."""
         served = service.model(body.model, "attention")
-        item = Explainable(body.text, body.pair, body.layer, body.head)
-        return _json({"model": served.name, **await look(served, "attention", item)})
+        item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
+        cost = served.tokens(item.text) + served.tokens(item.pair or "")
+        # All states are kept: as much work as three plain passes.
+        found = await service.compute(served, "attention", [item], [3 * cost])
+        return _json({"model": served.name, **found[0]})
 
-    post = _poster(app, answers, "inside")
+    post = _poster(app, answers, "inside", service)
     post("/explain", requests.explain, explain, schemas.Explanation)
     post("/attention", requests.attention, attention, schemas.Attention)
 
 
-def _poster(app: FastAPI, answers: dict[str, Answer], tag: str) -> Callable[..., None]:
-    """What adds a path for POST: to `answers`, and to the application, which describes it."""
+def _poster(
+    app: FastAPI, answers: dict[str, Answer], tag: str, service: Service
+) -> Callable[..., None]:
+    """Return what adds a path for POST to `answers` and to the application, which describes it."""
 
     def post(
         path: str,
@@ -290,7 +309,17 @@ def _poster(app: FastAPI, answers: dict[str, Answer], tag: str) -> Callable[...,
         answer: type[BaseModel],
     ) -> None:
         app.add_api_route(
-            path, handler, methods=["POST"], response_model=answer, responses=_ERRORS, tags=[tag]
+            path,
+            handler,
+            methods=["POST"],
+            response_model=answer,
+            responses=_ERRORS,
+            tags=[tag],
+            openapi_extra={
+                "requestBody": {
+                    "content": {"application/json": {"example": example_body(path, service)}}
+                }
+            },
         )
 
         async def answered(body: bytes) -> Response:

@@ -74,6 +74,6 @@ def error_response(error: Exception) -> JSONResponse:
     message = str(error.detail)
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         phrase = HTTPStatus(error.status_code).phrase.lower()
-        message = f"{phrase}: see /docs for what there is"
+        message = f"{phrase}: /docs lists the paths"
     body = error_body(error.status_code, message, getattr(error, "param", None))
     return JSONResponse(body, error.status_code, headers=error.headers)

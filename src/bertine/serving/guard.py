@@ -91,8 +91,9 @@ class Guard:
             if not answered.status:
                 await error_response(error)(scope, receive, answered)
         finally:
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.answered(path, answered.status or 500, time.monotonic() - began)
+            self.metrics.answered(
+                self._counted_as(scope["path"]), answered.status or 500, time.monotonic() - began
+            )
 
     async def _serve(
         self, scope: MutableMapping[str, Any], receive: Receive, send: _Answered, deadline: float
@@ -118,6 +119,12 @@ class Guard:
         response = await self._in_time(answer(body), receive, deadline)
         # From here on the connection watches that the client reads.
         await response(scope, receive, send)
+
+    def _counted_as(self, path: str) -> str:
+        """The name under which a path is counted; no more names than the server has paths."""
+        if path in self.paths:
+            return path
+        return "/v1/models/{model}" if path.startswith("/v1/models/") else "other"
 
     def _check_key(
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes], close: bool

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Sequence
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.serving.errors import ApiError
 
 #: A name, an IPv4 address, or an IPv6 address in brackets; and a port, which does not matter.
@@ -74,7 +75,7 @@ class Hosts:
             raise ApiError(
                 421,
                 f"this server does not answer as {given[0][:100].decode('latin-1')!a}; ask it as "
-                "localhost or by its address, or allow the name with --allowed-hosts",
+                f"localhost or by its address, or allow the name with {option('allowed_hosts')}",
                 close=close,
             )
 

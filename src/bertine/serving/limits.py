@@ -19,6 +19,7 @@ class Limits:
         max_body_bytes: of a request's body (413).
         max_texts: in a request (422).
         max_characters: of one text (422).
+        max_embedding_inputs: texts in a request to ``/v1/embeddings``, OpenAI's bound (422).
         max_queue: inputs that wait for a model: texts, or windows of long ones (429).
         max_connections: that are open at once (503).
         max_batch_tokens: computed together; a longer input is computed by itself.
@@ -49,6 +50,7 @@ class Limits:
     explain_tokens: int = 128
     max_masks: int = 16
     max_top_k: int = 50
+    max_embedding_inputs: int = 2048
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):

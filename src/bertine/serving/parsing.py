@@ -1,7 +1,8 @@
-"""Bodies → requests, or one line about what is wrong with them."""
+"""Parse the body of a request, or say in one line what is wrong with it."""
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any
 
@@ -10,32 +11,67 @@ from pydantic_core import from_json
 
 from bertine.serving.errors import ApiError
 
-#: Keys of a request's object. Those that a path does not take are each looked at, and told of.
+#: The keys that a body may have: each unknown one costs a search for the known one it resembles.
 _MAX_KEYS = 64
+#: Characters of an unknown key that are looked at, and shown.
+_MAX_KEY = 100
+#: How alike (0 to 1, difflib's ratio) two keys are where one is taken for a slip of the other.
+_ALIKE = 0.6
+#: The same where unknown keys are allowed, as OpenAI's are: only clear slips are mistakes.
+_VERY_ALIKE = 0.8
 
 
 def parsed(body: bytes, schema: type[BaseModel]) -> Any:
-    """The request in a body of JSON, which is UTF-8 as it should be: no NaN, no lone surrogates,
-    of bounded depth. What is parsed can be written again.
+    """Parse a body of strict JSON: UTF-8, no NaN, no lone surrogates, of bounded depth. What is
+    parsed can be written again.
+
+    Args:
+        body: of a request.
+        schema: what it must be.
 
     Raises:
-        ApiError: it is no JSON, or not what `schema` says (422).
+        ApiError: it is not JSON, has a key that the path does not take, or is not what `schema`
+            says (422).
     """
     try:
         found = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise ApiError(422, f"the body is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ApiError(422, "the body is not an object of JSON; see /docs for the keys it has")
+        raise ApiError(422, "the body is not a JSON object; /docs shows one to copy")
     if len(found) > _MAX_KEYS:
-        raise ApiError(422, f"the body has {len(found)} keys; see /docs for those of this path")
+        raise ApiError(422, f"the body has {len(found)} keys; /docs lists those of this path")
+    _check_keys(found, schema)
     try:
         return schema.model_validate(found)
     except ValidationError as error:
-        raise _told(error) from None
+        raise _first_mistake(error) from None
 
 
-def _told(error: ValidationError) -> ApiError:
+def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
+    """Refuse the first key that the path does not take, and name the one that was probably meant.
+
+    Where unknown keys are allowed, only those that resemble a known one are refused.
+
+    Raises:
+        ApiError: there is such a key (422).
+    """
+    fields = schema.model_fields
+    allowed = schema.model_config.get("extra") != "forbid"
+    unused = [name for name in fields if name not in body]
+    for key in body:
+        if key in fields:
+            continue
+        alike = _VERY_ALIKE if allowed else _ALIKE
+        near = difflib.get_close_matches(key[:_MAX_KEY].lower(), unused, 1, alike)
+        if allowed and not near:
+            continue
+        hint = f"did you mean {near[0]!r}?" if near else f"this path takes {', '.join(fields)}"
+        shown = json.dumps(key[:_MAX_KEY])[1:-1]  # any characters may be in it
+        raise ApiError(422, f"{shown}: unknown key; {hint}", param=shown or None)
+
+
+def _first_mistake(error: ValidationError) -> ApiError:
     """ "texts[3]: String should have at most 20000 characters"; of many mistakes the first.
 
     What may be one of several types has a mistake for each of these. The one that counts is where

@@ -1,22 +1,12 @@
-"""What requests and answers look like; the OpenAPI page is made of this.
+"""Describe what the server answers; OpenAPI and the API reference are made of this.
 
-The requests are made for a server, so that its bounds stand in its OpenAPI. Annotations are looked
-at when the classes are made, which rules out ``from __future__ import annotations``.
+Pydantic reads annotations when the classes are made, which rules out
+``from __future__ import annotations``.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
-
-from bertine.serving.limits import Limits
-
-
-class Strict(BaseModel):
-    """A request: unknown keys are mistakes, and nothing is converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class ErrorDetail(BaseModel):
@@ -44,7 +34,7 @@ class Answer(BaseModel):
 
 
 class LabelAnswer(Answer):
-    """Classification."""
+    """Task `text`: the most probable label of a text or a pair of texts."""
 
     label: str
     probability: Probability
@@ -52,53 +42,58 @@ class LabelAnswer(Answer):
 
 
 class ScoreAnswer(Answer):
-    """Regression."""
+    """Task `regression`: a number."""
 
     score: float
 
 
 class LabelsAnswer(Answer):
-    """Many labels: those that reach the threshold."""
+    """Task `multi-label`: every label that reaches the threshold."""
 
     labels: list[str]
     probabilities: dict[str, Probability]
 
 
 class ChoiceAnswer(Answer):
-    """Multiple choice: the number of the choice, from 0 on."""
+    """Task `choice`: the number of the most probable choice, from 0 on, and its label."""
 
     choice: int = Field(ge=0)
+    label: str = Field(
+        description="the choice as the training file writes it: its column, or its number"
+    )
     probability: Probability
     probabilities: list[Probability] | None = None
 
 
-class Span(BaseModel):
+class BestAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
     answer: str
-    begin: int | None
-    end: int | None
+    start: int | None = Field(description="first character, in the context")
+    end: int | None = Field(description="the character after the last")
     probability: Probability
 
 
-class SpanAnswer(Answer):
-    """A part of the context, by characters; "" says that it has no answer."""
+class SpansAnswer(Answer):
+    """Task `spans`: the part of the context that answers the question; "" where it has no
+    answer."""
 
     answer: str
-    begin: int | None = Field(description="of the context; null where there is no answer")
-    end: int | None
+    start: int | None = Field(description="first character, in the context; null: no answer")
+    end: int | None = Field(description="the character after the last")
     probability: Probability
     null_odds: float | None
-    n_best: list[Span] | None = None
+    n_best: list[BestAnswer] | None = None
 
 
-class Entity(BaseModel):
+class EntityAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
     type: str
     text: str
-    begin: int | None = Field(None, description="character of the text; of a list: first_word")
-    end: int | None = None
-    first_word: int | None = None
-    end_word: int | None = None
+    start: int | None = Field(None, description="first character, in a text")
+    end: int | None = Field(None, description="the character after the last")
+    first_word: int | None = Field(None, description="in a list of words")
+    end_word: int | None = Field(None, description="the word after the last")
+    probability: Probability = Field(description="of its least certain tag")
 
 
 class Word(BaseModel):
@@ -106,15 +101,15 @@ class Word(BaseModel):
     word: str
     tag: str
     probability: Probability
-    begin: int | None
+    start: int | None
     end: int | None
 
 
 class TagsAnswer(Answer):
-    """Tagging: a tag for each word, and the entities that they mark."""
+    """Task `tagging`: a tag for each word, and the entities that the tags mark."""
 
     tags: list[str]
-    entities: list[Entity]
+    entities: list[EntityAnswer]
     words: list[Word] | None = None
 
 
@@ -122,11 +117,11 @@ class Predictions(BaseModel):
     model: str
     task: str
     predictions: list[
-        LabelAnswer | ScoreAnswer | LabelsAnswer | ChoiceAnswer | SpanAnswer | TagsAnswer
+        LabelAnswer | ScoreAnswer | LabelsAnswer | ChoiceAnswer | SpansAnswer | TagsAnswer
     ] = Field(description="one for each text, in their order")
 
 
-class Embeddings(BaseModel):
+class VectorsAnswer(BaseModel):
     model: str
     dimensions: int
     vectors: list[list[float]] = Field(description="one for each text, in their order")
@@ -135,22 +130,23 @@ class Embeddings(BaseModel):
     )
 
 
-class Candidate(BaseModel):
+class MaskCandidate(BaseModel):
     token: str
     probability: Probability
 
 
-class FilledMask(BaseModel):
-    begin: int = Field(description="character of the text")
-    candidates: list[Candidate] = Field(description="the most probable first")
+class MaskAnswer(BaseModel):
+    start: int = Field(description="first character of the mask, in the text")
+    end: int = Field(description="the character after the last")
+    candidates: list[MaskCandidate] = Field(description="the most probable first")
 
 
 class FilledText(BaseModel):
     text: str
-    masks: list[FilledMask]
+    masks: list[MaskAnswer]
 
 
-class FilledMasks(BaseModel):
+class FillMaskAnswer(BaseModel):
     model: str
     filled: list[FilledText] = Field(description="one for each text, in their order")
 
@@ -158,15 +154,36 @@ class FilledMasks(BaseModel):
 class Token(BaseModel):
     token: str
     part: Literal[0, 1] = Field(description="1: of the second text")
-    begin: int = Field(description="character of the text; 0 of [CLS] and [SEP]")
-    end: int
+    start: int = Field(description="first character, in its text; 0 for [CLS] and [SEP]")
+    end: int = Field(description="the character after the last")
+
+
+class ExplainedWord(BaseModel):
+    word: str
+    part: int = Field(ge=0, description="the number of the text it stands in: 1 for the second")
+    start: int = Field(description="first character, in its text")
+    end: int = Field(description="the character after the last")
+    contribution: float = Field(
+        description="to the score: above 0 the word speaks for the answer, below 0 against it"
+    )
 
 
 class Explanation(BaseModel):
     model: str
-    answer: str = Field(description="what the scores speak for or against")
-    tokens: list[Token]
-    scores: list[float] = Field(description="gradient times input, of each token")
+    answer: str = Field(description="what the words speak for or against")
+    probability: Probability | None = Field(
+        description="of the answer; null for numbers, spans and tags"
+    )
+    method: Literal["leave-one-out", "integrated-gradients"]
+    unit: Literal["log-odds", "score"] = Field(description="of the contributions and scores")
+    score: float
+    baseline: float | None = Field(
+        description="the score with every word masked; null with leave-one-out"
+    )
+    error: float | None = Field(
+        description="the sum of the contributions less the difference of score and baseline"
+    )
+    words: list[ExplainedWord] = Field(description="in their order")
     pieces_cut: PiecesCut
 
 
@@ -191,6 +208,7 @@ class ModelInfo(BaseModel):
     max_choices: int
     max_length: int
     long_text: str = Field(description="what is read of a longer text: its head, tail, …")
+    example: str | list[str] = Field(description="a text for `texts` of /predict, to try it with")
     dimensions: int
     layers: int
     heads: int
@@ -221,105 +239,3 @@ class OpenAiEmbeddings(BaseModel):
 
 class Status(BaseModel):
     status: Literal["ok", "ready"]
-
-
-@dataclass(frozen=True)
-class Requests:
-    """The requests of a server, with its bounds: classes of pydantic."""
-
-    predict: Any
-    embed: Any
-    fill_mask: Any
-    explain: Any
-    attention: Any
-    openai: Any
-
-
-def request_schemas(limits: Limits) -> Requests:
-    """The requests that keep to `limits`."""
-    Text = Annotated[str, Field(max_length=limits.max_characters)]
-    ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
-    # The first mistake in a list ends it: a body of a megabyte can hold half a million of them,
-    # which take seconds, and hundreds of megabytes, to list.
-    Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)]
-    Parts = Annotated[
-        list[Text], Field(min_length=1, max_length=limits.max_characters, fail_fast=True)
-    ]
-    Model = Annotated[
-        str | None, Field(max_length=256, description="null: the first that does this")
-    ]
-
-    class PredictRequest(Strict):
-        """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
-        pairs, question and context, what is given and the choices, or the words of a sentence."""
-
-        texts: Annotated[
-            list[Text | Parts], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
-        ]
-        model: Model = None
-        all_probabilities: bool = Field(
-            False, description="also of what was not chosen; of spans n_best; of tags the words"
-        )
-
-    class EmbedRequest(Strict):
-        """Texts to make vectors of."""
-
-        texts: Texts
-        model: Model = None
-        normalize: bool = Field(False, description="to length 1")
-
-    class FillMaskRequest(Strict):
-        """Texts with [MASK] in them."""
-
-        texts: Texts
-        model: Model = None
-        top_k: int = Field(5, ge=1, le=limits.max_top_k)
-
-    class ExplainRequest(Strict):
-        """A text, or two, whose answer is explained."""
-
-        text: ShortText
-        pair: ShortText | None = None
-        model: Model = None
-
-    class AttentionRequest(ExplainRequest):
-        """A text, or two, and whose attention to show."""
-
-        layer: int = Field(0, ge=0, le=1000)
-        head: int = Field(0, ge=0, le=1000)
-
-    class OpenAiRequest(BaseModel):
-        """As the clients of OpenAI's embeddings send it; keys that are not here do not count.
-        Token ids are not taken."""
-
-        model_config = ConfigDict(extra="ignore", strict=True)
-        input: Text | Texts
-        model: str = Field(max_length=256)
-        # Null is what LiteLLM sends where its user has said nothing; to OpenAI it is "float".
-        encoding_format: Literal["float", "base64"] | None = "float"
-        dimensions: int | None = Field(None, ge=1, le=1 << 20)
-        user: str | None = None
-
-        @field_validator("input", mode="before")
-        @classmethod
-        def _no_token_ids(cls, given: Any) -> Any:
-            """LangChain sends those of OpenAI's tokenizer, of which no model here could make
-            anything."""
-            first = given[0] if isinstance(given, list) and given else None
-            first = first[0] if isinstance(first, list) and first else first
-            if isinstance(first, int) and not isinstance(first, bool):
-                raise PydanticCustomError(
-                    "token_ids",
-                    "token ids are not taken; send texts (LangChain: "
-                    "check_embedding_ctx_length=False)",
-                )
-            return given
-
-    return Requests(
-        PredictRequest,
-        EmbedRequest,
-        FillMaskRequest,
-        ExplainRequest,
-        AttentionRequest,
-        OpenAiRequest,
-    )

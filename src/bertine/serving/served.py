@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.inference.choosing import check_precision
 from bertine.inference.embedder import Embedder
+from bertine.inference.explainer import Explainer
 from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.running import run_features
@@ -21,18 +22,17 @@ from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, LoadedModel, load_model
 from bertine.models.precision import precision_name, resolve_device
+from bertine.names import AnswerPrecision
 from bertine.serving.answers import as_json
+from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
-from bertine.serving.explain import Explainer
 from bertine.serving.limits import Limits
+from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.tagging import Tagging
-
-#: Names of models; they stand in requests, metrics and answers.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,19 @@ class Served:
     ) -> None:
         self.name, self.model, self.predictor, self.embedder = name, model, predictor, embedder
         self.limits = limits
+        self._chinese = reads_chinese_only(model.tokenizer.tokens)
         task = None if predictor is None else predictor.task
-        self.explainer = Explainer(model.model, model.tokenizer, task, limits.explain_tokens)
-        self.operations: dict[str, Operation] = {"attention": self._explain}
+        self.attention = AttentionReader(model.model, model.tokenizer, task, limits.explain_tokens)
+        self.explainer = Explainer(
+            model.model,
+            model.tokenizer,
+            task,
+            computing=None if predictor is None else predictor.computing,
+            dtype=torch.float32 if predictor is None else predictor.dtype,
+            max_tokens=limits.explain_tokens,
+            all_windows=False,
+        )
+        self.operations: dict[str, Operation] = {"attention": self._attention}
         if embedder is not None:
             self.operations["embed"] = self._embed
         if predictor is not None:
@@ -109,16 +119,22 @@ class Served:
         # Batches are the batcher's, which are not to be divided again.
         if predictor is not None and predictor.engine is not None:
             predictor.engine.max_tokens = 2 * limits.max_batch_tokens
-            self.unpadded.add("predict")
+            self.unpadded |= {"predict", "explain"}
         if embedder is not None and embedder.on_cpu:
             embedder.max_tokens = 2 * limits.max_batch_tokens
             self.unpadded.add("embed")
         if self.explainer.answers:
-            self.operations["explain"] = self._explain
+            self.operations["explain"] = self.explainer.compute
 
     @classmethod
     def load(
-        cls, name: str, path: Path, limits: Limits, *, device: str | None, precision: str
+        cls,
+        name: str,
+        path: Path,
+        limits: Limits,
+        *,
+        device: str | None,
+        precision: AnswerPrecision,
     ) -> Served:
         """Read a model directory and say what was loaded.
 
@@ -195,6 +211,13 @@ class Served:
             "max_choices": choices,
             "max_length": config.max_position_embeddings if task is None else task.max_length,
             "long_text": getattr(task, "long_text", "head"),
+            "example": sample_text(
+                self.task,
+                list(getattr(task, "labels", ())),
+                len(parts),
+                choices,
+                self._chinese,
+            ),
             "dimensions": self.dimensions,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
@@ -310,8 +333,8 @@ class Served:
         # As JSON at once: every candidate of a mask holds the whole text, filled.
         return [_masks(fill_mask(self.model, text, top_k=top_k)) for text, top_k in inputs]
 
-    def _explain(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        return [self.explainer(item) for item in inputs]
+    def _attention(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        return [self.attention(item) for item in inputs]
 
 
 def _weights(path: Path) -> Path:
@@ -328,7 +351,8 @@ def _weights(path: Path) -> Path:
 def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
     return [
         {
-            "begin": mask.start,
+            "start": mask.start,
+            "end": mask.start + len(MASK),
             "candidates": [
                 {"token": candidate.token, "probability": round(candidate.probability, 6)}
                 for candidate in mask.candidates
@@ -336,34 +360,3 @@ def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
         }
         for mask in filled
     ]
-
-
-def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
-    """``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has no name given
-    has that of its folder (of a run's model the run's).
-
-    Raises:
-        BertineError: no models, a name twice, or one that is none.
-    """
-    if not models:
-        raise BertineError("there is no model to serve; name a model directory")
-    found: dict[str, Path] = {}
-    for given in models:
-        text = str(given)
-        name, equals, rest = text.partition("=")
-        if not equals or Path(text).exists():
-            path = Path(text)
-            resolved = path.resolve()
-            own = resolved.parent if resolved.name == "model" and resolved.parent.name else resolved
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("-._") or "model"
-        else:
-            path = Path(rest)
-        if not _NAME.fullmatch(name):
-            raise BertineError(
-                f"{text}: {name!r} is no name for a model; use letters, digits and . _ : / - "
-                "(NAME=MODEL)"
-            )
-        if name in found:
-            raise BertineError(f"two models are called {name!r}; name one of them (NAME=MODEL)")
-        found[name] = path
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -19,6 +20,10 @@ Result = TypeVar("Result")
 #: Characters (or numbers of an answer) from which on work leaves the thread of the event loop, so
 #: that other requests are not kept waiting by it.
 _ASIDE = 20_000
+#: Seconds until a request that was partly computed looks again for room in the queue.
+_PATIENCE = 0.05
+#: Characters of an unknown model's name that are looked at, and shown.
+_NAME = 100
 
 
 class Service:
@@ -70,10 +75,7 @@ class Service:
         able = [each for each in self.models.values() if operation in each.operations]
         if name is None and able:
             return able[0]
-        served = self.models.get(self.first if name is None else name)
-        if served is None:
-            known = ", ".join(list(self.models)[:20])
-            raise ApiError(404, f"there is no model {name!r} here; there is {known}", param="model")
+        served = self.named(self.first if name is None else name)
         if operation not in served.operations:
             others = ", ".join(each.name for each in able[:20])
             raise ApiError(
@@ -84,10 +86,36 @@ class Service:
             )
         return served
 
+    def named(self, name: str) -> Served:
+        """The model of this name.
+
+        Raises:
+            ApiError: there is none (404).
+        """
+        if name not in self.models:
+            near = difflib.get_close_matches(name[:_NAME], self.models, 1)
+            known = ", ".join(list(self.models)[:20])
+            hint = f"did you mean {near[0]!r}?" if near else f"there is {known}"
+            raise ApiError(404, f"there is no model {name[:_NAME]!r} here; {hint}", param="model")
+        return self.models[name]
+
     async def compute(
-        self, served: Served, operation: str, inputs: Sequence[Any], costs: Sequence[int]
+        self,
+        served: Served,
+        operation: str,
+        inputs: Sequence[Any],
+        costs: Sequence[int],
+        *,
+        patient: bool = False,
     ) -> list[Any]:
-        """Results for `inputs` from the model's batcher.
+        """Compute results for `inputs` in the model's batcher.
+
+        Args:
+            served: the model.
+            operation: one of the model's.
+            inputs: N of them.
+            costs: the tokens of each.
+            patient: wait while the queue is full, as a request does that was partly computed.
 
         Raises:
             ApiError: too many inputs (422), a full queue (429), the server is ending (503), what
@@ -100,16 +128,19 @@ class Service:
                 f"the texts make {len(inputs)} inputs, but at most {most} are taken at a time; "
                 "send fewer or shorter texts",
             )
-        try:
-            return await self.batchers[served.name].submit(operation, inputs, costs)
-        except QueueFull as error:
-            raise ApiError(
-                429,
-                f"too many texts are waiting; try again in {error.retry_after} s",
-                retry_after=error.retry_after,
-            ) from None
-        except Closed:
-            raise ApiError(503, "the server is ending; try another one", retry_after=5) from None
+        while True:
+            try:
+                return await self.batchers[served.name].submit(operation, inputs, costs)
+            except QueueFull as error:
+                if not patient:
+                    raise ApiError(
+                        429,
+                        f"too many texts are waiting; try again in {error.retry_after} s",
+                        retry_after=error.retry_after,
+                    ) from None
+            except Closed:
+                raise ApiError(503, "the server is ending; ask another", retry_after=5) from None
+            await asyncio.sleep(_PATIENCE)  # the request's deadline ends this
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
         """``work(*args)``, in another thread where its `size` says that it takes long, or where it

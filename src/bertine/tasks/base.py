@@ -25,6 +25,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.examples import Examples
+from bertine.tasks.worst import WorstExample
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
@@ -59,10 +60,12 @@ class Report(Protocol):
     Attributes:
         source: the file of the examples.
         notes: what else a person should know, e.g. how many texts were cut.
+        worst: the examples predicted worst, highest loss first, where they were asked for.
     """
 
     source: str
     notes: list[str]
+    worst: list[WorstExample]
 
     @property
     def metrics(self) -> dict[str, float]: ...

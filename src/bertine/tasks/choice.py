@@ -19,14 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.console import counted
+from bertine.console import counted, visible
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
+from bertine.option_names import option
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
 from bertine.tasks.examples import Example, Examples
@@ -41,17 +43,27 @@ SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
 _TOKENIZE = 1024
 
 
-@dataclass(frozen=True)
-class ChoicePrediction:
-    """The number of the most probable choice, from 0 on, and the probability of each."""
+@dataclass(frozen=True, repr=False)
+class ChoicePrediction(Answer):
+    """The most probable choice.
+
+    Attributes:
+        choice: its number, from 0 on.
+        probabilities: of each choice.
+        label: the choice as the training file writes it: the name of its column, or its number.
+    """
 
     choice: int
     probabilities: tuple[float, ...]
+    label: str
 
     @property
     def probability(self) -> float:
-        """Of `choice`."""
+        """The probability of `choice`."""
         return self.probabilities[self.choice]
+
+    def cells(self) -> tuple[str, str]:
+        return visible(self.label), f"{self.probability:.1%}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ class MultipleChoice(TaskDefaults):
         dataset: the public data set it is, "swag"; None for one's own.
         named: whether the columns of the choices were named, and not told by their usual names;
             then no other column of a table is a choice.
+        answers_by_column: whether an answer is the name of a choice's column, as the labels of the
+            training file are, and not its number.
 
     Raises:
         BertineError: fewer than two columns of choices, not one or two of what is given, a column
@@ -87,6 +101,7 @@ class MultipleChoice(TaskDefaults):
     metric_names: tuple[str, ...] = ("accuracy",)
     dataset: str | None = None
     named: bool = False
+    answers_by_column: bool = False
 
     def __post_init__(self) -> None:
         if len(self.prompt_columns) not in (1, 2):
@@ -97,7 +112,7 @@ class MultipleChoice(TaskDefaults):
         if len(self.choice_columns) < 2:
             raise BertineError(
                 "multiple choice needs at least two columns of choices; name them with "
-                "choice_columns (--choice-columns)"
+                f"{option('choice_columns')}"
             )
         for name in self.text_columns:
             if self.text_columns.count(name) > 1:
@@ -126,7 +141,14 @@ class MultipleChoice(TaskDefaults):
         task = cls(prompts, choices, examples.label_column, max_length)
         for example in examples.items:
             task._right(example, len(task._choices(example, examples.source)), examples.source)
-        return task
+        given = {example.label for example in examples.items} - {None}
+        return replace(task, answers_by_column=bool(given) and given <= {*choices})
+
+    def label_of(self, choice: int) -> str:
+        """The choice of this number as the training file writes it."""
+        if self.answers_by_column and choice < len(self.choice_columns):
+            return self.choice_columns[choice]
+        return str(choice)
 
     @classmethod
     def from_info(cls, info: TaskInfo, config: BertConfig) -> MultipleChoice:
@@ -141,6 +163,7 @@ class MultipleChoice(TaskDefaults):
             info.metrics or ("accuracy",),
             info.dataset,
             info.setting("named_choices", False),
+            info.setting("answers_by_column", False),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -154,6 +177,7 @@ class MultipleChoice(TaskDefaults):
             settings={
                 "prompt_columns": len(self.prompt_columns),
                 **({"named_choices": True} if self.named else {}),
+                **({"answers_by_column": True} if self.answers_by_column else {}),
             },
             training=training or {},
         )
@@ -166,6 +190,23 @@ class MultipleChoice(TaskDefaults):
         """
         require_positions(self.max_length, config)
         return {self.head: ClassificationHead(config, 1)}
+
+    def choices_of(self, example: Example, source: str) -> tuple[str, ...]:
+        """The texts of an example's choices.
+
+        Raises:
+            BertineError: fewer than two, more than there are columns, or an empty one before
+                another.
+        """
+        return self._choices(example, source)
+
+    def right_of(self, example: Example, source: str) -> int | None:
+        """The number of an example's right choice, from 0 on; None where it has no label.
+
+        Raises:
+            BertineError: the label names none of its choices.
+        """
+        return self._right(example, len(self._choices(example, source)), source)
 
     def _choices(self, example: Example, source: str) -> tuple[str, ...]:
         """The choices that an example has.
@@ -327,7 +368,9 @@ class MultipleChoice(TaskDefaults):
         for _, pairs in groupby(scored, key=lambda pair: pair[1].row):
             scores = np.array([float(output) for output, _ in pairs], dtype=np.float64)
             exp = np.exp(scores - scores.max())
-            found.append(ChoicePrediction(int(scores.argmax()), tuple((exp / exp.sum()).tolist())))
+            choice = int(scores.argmax())
+            probabilities = tuple((exp / exp.sum()).tolist())
+            found.append(ChoicePrediction(choice, probabilities, self.label_of(choice)))
         return found
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
@@ -377,11 +420,12 @@ class MultipleChoice(TaskDefaults):
         for prediction, right in zip(predictions, self._truth(labels), strict=True):
             confusion[right, prediction.choice] += 1
         metrics = self.metrics(predictions, labels)
-        return ClassificationReport(self.choice_columns, metrics, confusion.tolist())
+        labels = tuple(map(self.label_of, range(len(self.choice_columns))))
+        return ClassificationReport(labels, metrics, confusion.tolist())
 
     def output_columns(self, details: bool) -> list[str]:
-        """``choice`` (its number, from 0 on), ``probability``; with `details` also that of each
-        choice."""
+        """``choice`` (as the training file writes labels: the name of its column, or its number
+        from 0 on), ``probability``; with `details` also that of each choice."""
         each = [f"probability_{name}" for name in self.choice_columns] if details else []
         return ["choice", "probability", *each]
 
@@ -389,7 +433,8 @@ class MultipleChoice(TaskDefaults):
         """A choice that an example lacks has probability 0."""
         lacking = len(self.choice_columns) - len(prediction.probabilities)
         each = (*prediction.probabilities, *([0.0] * lacking)) if details else ()
-        return [prediction.choice, *(round(p, 6) for p in (prediction.probability, *each))]
+        answer = prediction.label if self.answers_by_column else prediction.choice
+        return [answer, *(round(p, 6) for p in (prediction.probability, *each))]
 
 
 def _sizes(rows: Sequence[int]) -> list[int]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 from bertine.tasks.examples import (
     Examples,
@@ -24,7 +24,8 @@ from bertine.tasks.examples import (
     resolve_label_column,
     resolve_text_columns,
 )
-from bertine.tasks.tables import Row, Table, listed, require_columns
+from bertine.text.given_table import Source
+from bertine.text.tables import Row, Table, listed, require_columns
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
@@ -56,7 +57,7 @@ def choice_columns_of(
         if len(choices) < 2:
             raise BertineError(
                 f"{name}: cannot tell which columns hold the choices; name them with "
-                f"choice_columns (--choice-columns); the columns are "
+                f"{option('choice_columns')}; the columns are "
                 f"{listed(columns)}"
             )
     if not prompts:
@@ -64,7 +65,7 @@ def choice_columns_of(
         if not known:
             raise BertineError(
                 f"{name}: cannot tell which column holds the text before the choices; name it "
-                f"with text_columns (--text-columns); the columns are "
+                f"with {option('text_columns')}; the columns are "
                 f"{listed(columns)}"
             )
         prompts = known[0]
@@ -72,7 +73,7 @@ def choice_columns_of(
 
 
 def read_choices(
-    path: Path | str,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     choice_columns: Sequence[str] | str | None = None,
@@ -119,12 +120,12 @@ def read_choices(
     )
 
 
-def all_columns(path: Path | str, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
+def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
     """Every column of a table, of JSON lines every key of any row, and the line that has it first.
 
     Args:
         wanted: columns by which a header is told from text.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.text.tables.Table`.
 
     Raises:
         BertineError: what reading the table raises.
@@ -160,19 +161,19 @@ def refuse_added(
                     "finetune choice)"
                     if swag
                     else f"the first row of the training file ({', '.join(choices)}); name all "
-                    "choices with choice_columns (--choice-columns)"
+                    f"choices with {option('choice_columns')}"
                 )
             )
 
 
 def open_choices(
-    path: Path | str, task: MultipleChoice, named: tuple[str, ...], **reading: Any
+    path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
 ) -> Table:
     """A table for a trained model, of which :func:`choices_of` says what is read.
 
     Args:
         named: the columns of what is given and of any number of choices, where a user names them.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.text.tables.Table`.
 
     Raises:
         BertineError: fewer than two choices are named; what opening the table raises.
@@ -238,7 +239,7 @@ def choice_rows(
             if later := _later(where, choices, sorted(new)):
                 raise BertineError(
                     f"{where}: has the choice {later[0]!r}, but the first row has none; name all "
-                    "columns with text_columns (--text-columns)"
+                    f"columns with {option('text_columns')}"
                 )
         yield row
 
@@ -261,7 +262,7 @@ def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[
         if number != expected:
             raise BertineError(
                 f"{where}: has the choice {name!r}, but none just before it; name all columns with "
-                "text_columns (--text-columns)"
+                f"{option('text_columns')}"
             )
     return tuple(name for _, name in found)
 
@@ -296,7 +297,7 @@ def choice_task(
 
 def read_trained_choices(
     task: MultipleChoice,
-    path: Path | str,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,

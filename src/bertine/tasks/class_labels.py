@@ -9,8 +9,7 @@ from typing import Any
 
 from bertine.console import visible_list
 from bertine.errors import BertineError
-from bertine.tasks.parquet import class_names, is_parquet
-from bertine.tasks.tables import Row, Table
+from bertine.text.tables import Row, Table
 
 #: The number by which the library marks a row without a label.
 UNLABELLED = -1
@@ -34,7 +33,7 @@ class ClassLabels:
 
     def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
         self._name, self._column, self._known = table.name, column, known
-        told = class_names(table.name, column) if is_parquet(table.name) else ()
+        told = table.class_names(column)
         self._told = tuple(name.strip() for name in told)  # as labels are read
         fits = known is None or not set(known).isdisjoint(self._told)
         self.names = self._told if fits else ()

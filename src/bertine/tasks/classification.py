@@ -15,16 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.console import visible
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import check_inputs, encode, require_positions
+from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.examples import Examples
 from bertine.tasks.labels import known_labels, label_ids, same_numbers
 from bertine.tasks.long_text import pooled
@@ -37,8 +38,8 @@ from bertine.text.tokenizer import Tokenizer
 _SUSPICIOUS = 50
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Answer):
     """The most probable label, and the probability of each (they sum to 1)."""
 
     label: str
@@ -49,13 +50,20 @@ class Prediction:
         """Of `label`."""
         return self.probabilities[self.label]
 
+    def cells(self) -> tuple[str, str]:
+        return visible(self.label), f"{self.probability:.1%}"
+
+    def chances(self) -> list[tuple[str, float]]:
+        return list(self.probabilities.items())
+
 
 @dataclass(frozen=True)
-class TextClassification(TaskDefaults):
+class TextClassification(HeadOfTexts, TaskDefaults):
     """Which of two or more classes a text, or a pair of texts, belongs to.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
-    ``BertForSequenceClassification``.
+    ``BertForSequenceClassification``; or, of pairs, a linear layer on the vectors of the two texts
+    (:class:`~bertine.models.heads.PairHead`).
 
     Attributes:
         labels: the classes, in the order of the head's outputs.
@@ -68,6 +76,7 @@ class TextClassification(TaskDefaults):
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
+        pair_pooling: see :class:`~bertine.tasks.encoding.HeadOfTexts`.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -76,7 +85,6 @@ class TextClassification(TaskDefaults):
 
     name: ClassVar[str] = "text"
     primary_metric: ClassVar[str] = "accuracy"
-    head: ClassVar[str] = "classifier"
 
     labels: tuple[str, ...]
     text_columns: tuple[str, ...] = ("text",)
@@ -87,11 +95,13 @@ class TextClassification(TaskDefaults):
     long_text: str = "head"
     class_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
+    pair_pooling: str = ""
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = label_ids("classification", self.labels)
         check_inputs("classification", self.text_columns, self.max_length, self.long_text)
+        check_pair_pooling(self.pair_pooling, self.text_columns)
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
@@ -145,6 +155,7 @@ class TextClassification(TaskDefaults):
             info.metrics or ("accuracy",),
             info.dataset,
             info.setting("long_text", "head"),
+            pair_pooling=info.setting("pair_pooling", ""),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -156,7 +167,10 @@ class TextClassification(TaskDefaults):
             max_length=self.max_length,
             metrics=self.metric_names,
             dataset=self.dataset,
-            settings={} if self.long_text == "head" else {"long_text": self.long_text},
+            settings={
+                **({} if self.long_text == "head" else {"long_text": self.long_text}),
+                **({"pair_pooling": self.pair_pooling} if self.pair_pooling else {}),
+            },
             training=training or {},
         )
 
@@ -166,8 +180,7 @@ class TextClassification(TaskDefaults):
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
-        require_positions(self.max_length, config)
-        return {self.head: ClassificationHead(config, len(self.labels))}
+        return self.new_head(config, self.max_length, len(self.labels))
 
     def label_id(self, label: str | None, source: str, line: int) -> int | None:
         """The index of `label`, or None for None.
@@ -230,9 +243,7 @@ class TextClassification(TaskDefaults):
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """Logits [B, K]."""
-        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        logits: Tensor = model.heads[self.head](hidden.pooler_output)
-        return logits
+        return self.logits(model, batch)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Cross-entropy, times the weight of the true class if there are any, summed over the

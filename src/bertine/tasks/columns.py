@@ -24,8 +24,8 @@ from typing import Literal
 from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.tasks.entities import is_entity_tag
-from bertine.tasks.layout import inner_suffix
-from bertine.tasks.tables import Row
+from bertine.text.layout import inner_suffix
+from bertine.text.tables import Row
 
 #: The word of the line that begins a document.
 DOCUMENT = "-DOCSTART-"
@@ -36,6 +36,8 @@ _COLUMN = re.compile(r"column (\d+)")
 #: How CoNLL-U numbers lines that are no words, and how many columns it has.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _CONLLU = 10
+#: Comments and blank lines before the first word, which are held until that is met.
+_LONGEST_HEAD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class ColumnLines:
         # Comments before the first word: only that word tells what they are.
         for row in rows:
             waiting.append(row)
+            if len(waiting) > _LONGEST_HEAD:
+                raise BertineError(
+                    f"{self.name}: none of the first {_LONGEST_HEAD:,} lines has a word"
+                )
             if not _outside(_text(row)) and not _text(row).startswith("#"):
                 break
         words = [row for row in waiting if not _outside(_text(row))]

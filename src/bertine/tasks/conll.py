@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bertine.console import counted
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks.columns import (
     ColumnLines,
     Line,
@@ -21,10 +22,11 @@ from bertine.tasks.columns import (
 )
 from bertine.tasks.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.tasks.examples import Splits, as_columns, find_splits
-from bertine.tasks.layout import inner_suffix
-from bertine.tasks.parquet import class_names, is_parquet
 from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tables import Row, Table, listed, missing_column
+from bertine.text.given_table import Data, GivenParts, GivenTable, Source
+from bertine.text.layout import inner_suffix
+from bertine.text.parquet import is_parquet
+from bertine.text.tables import Row, Table, listed, missing_column
 
 #: Suffixes of column files besides those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
@@ -91,16 +93,16 @@ class Columns:
             if kind == "columns" and given in names:
                 raise BertineError(
                     f"{name}: is a column file, whose columns have no names; give their numbers "
-                    f"by word_column and tag_column (--word-column, --tag-column), not {given}"
+                    f"by {option('word_column')} and {option('tag_column')}, not {option(given)}"
                 )
             if kind == "text":
                 raise BertineError(
-                    f"{name}: is plain text, which has no columns; leave out {given}"
+                    f"{name}: is plain text, which has no columns; leave out {option(given)}"
                 )
             if kind != "columns" and given in numbers:
                 raise BertineError(
-                    f"{name}: is no column file; name its keys by text_columns and label_column "
-                    f"(--text-columns, --label-column), not {given}"
+                    f"{name}: is no column file; name its keys by {option('text_columns')} and "
+                    f"{option('label_column')}, not {option(given)}"
                 )
 
 
@@ -154,7 +156,7 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
 
 
 def read_sentences(
-    path: str | Path,
+    path: Source,
     columns: Columns | None = None,
     *,
     scheme: str | None = None,
@@ -164,7 +166,8 @@ def read_sentences(
     """Read a file of tagged words whole.
 
     Args:
-        path: a column file or JSON lines, plain or compressed; or Parquet, by its name.
+        path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
+            memory.
         columns: where words and tags are.
         scheme: of the tags (:data:`~bertine.tasks.entities.SCHEMES`); None: detected. Entities
             are turned into IOB2.
@@ -173,13 +176,13 @@ def read_sentences(
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is a table of texts; a
+        BertineError: what :class:`~bertine.text.tables.Table` raises; it is a table of texts; a
             column or key is not there; a sentence has more or fewer tags than words; a tag is
             empty, or none of `scheme`; there is no word.
     """
     columns = columns or Columns()
-    kind = "parquet" if is_parquet(path) else ""
-    if not kind:
+    kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
+    if not isinstance(path, GivenTable) and not kind:
         with Table(path, format="text", strict=strict) as table:
             rows = iter(table)
             head = list(islice(rows, HEAD))
@@ -187,7 +190,7 @@ def read_sentences(
             kind = file_format(path, format, lines[0])
             if kind == "columns":
                 if format is None:
-                    refuse_table(path, lines, "--format columns")
+                    refuse_table(path, lines, option("format", "columns"))
                 columns.require(table.name, kind)
                 examples = _from_columns(table.name, chain(head, rows), columns)
     if kind != "columns":
@@ -240,7 +243,7 @@ def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
         examples.note(
             f"{examples.source}: {wrong} of {total} tags mark no entity (such as "
             f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
-            "tags; mend them, or name the scheme (--tag-scheme)"
+            f"tags; mend them, or name the scheme ({option('tag_scheme')})"
         )
 
 
@@ -279,14 +282,14 @@ def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
     if columns.word_column is None and inner_suffix(lines.name) == ".conllu":
         raise BertineError(
             f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
-            "(--word-column 2 --tag-column 4 for parts of speech)"
+            f"({option('word_column', 2)} and {option('tag_column', 4)} for parts of speech)"
         )
     word = column_index(lines, columns.word_column or 1, "word")
     tag = column_index(lines, columns.tag_column or lines.width, "tag")
     if word == tag:
         raise BertineError(
             f"{lines.name}: column {word + 1} would be the word and its tag; has the file a column "
-            "of tags? (name it with --tag-column)"
+            f"of tags? (name it with {option('tag_column')})"
         )
     return word, tag
 
@@ -310,10 +313,10 @@ def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
 
 
 def _from_json(table: Table, columns: Columns) -> Sentences:
-    words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "--text-columns")
-    tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "--label-column")
+    words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
+    tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
     examples = Sentences(table.name, (words_key,), tags_key)
-    names = class_names(table.name, tags_key) if is_parquet(table.name) else ()
+    names = table.class_names(tags_key)
     for row in table:
         words = json_words(table.name, row, words_key)
         tags = _json_tags(table.name, row, tags_key, names)
@@ -366,17 +369,17 @@ def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str
     return json_words(name, row, key)
 
 
-def _usual(table: Table, keys: Sequence[str], what: str, option: str) -> str:
+def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
     for key in keys:
         if key in table.columns:
             return key
     raise BertineError(
-        f"{table.name}: cannot tell which key holds the {what}; name it with {option}; the keys "
-        f"are {listed(table.columns)}"
+        f"{table.name}: cannot tell which key holds the {what}; name it with {option(name)}; the "
+        f"keys are {listed(table.columns)}"
     )
 
 
-def find_tagged(data: str | Path) -> Splits:
+def find_tagged(data: Data) -> Splits:
     """The files of a data set: one file is training data; a folder as
     :func:`~bertine.tasks.examples.find_splits` has it, with the suffixes of column files too, or
     under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
@@ -384,6 +387,8 @@ def find_tagged(data: str | Path) -> Splits:
     Raises:
         BertineError: the path is missing, or which of its files are meant cannot be told.
     """
+    if isinstance(data, GivenTable | GivenParts):
+        return find_splits(data)
     folder = Path(data)
     if folder.is_dir():
         found = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}

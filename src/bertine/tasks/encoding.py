@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+from torch import Tensor, nn
+
 from bertine.console import counted
+from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead, PairHead
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.objectives.base import encode as backbone
 from bertine.tasks.base import Features
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import check_long_text, parts_of
 from bertine.text.tokenizer import Tokenizer
 
+#: The heads, by name, of texts and pairs that are one input, and of pairs that are encoded apart.
+CLASSIFIER, PAIR_CLASSIFIER = "classifier", "pair_classifier"
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
 
@@ -30,6 +40,66 @@ def check_inputs(
     if max_length < 2 + 2 * len(text_columns):
         raise BertineError(f"max_length {max_length} leaves no room for text")
     check_long_text(long_text, len(text_columns))
+
+
+class HeadOfTexts:
+    """The head of a task over texts or pairs of texts; a base of its class.
+
+    Attributes:
+        pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
+            name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
+    """
+
+    pair_pooling: str
+    text_columns: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        """Its name in ``Model.heads``."""
+        return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER
+
+    def new_head(self, config: BertConfig, max_length: int, outputs: int) -> dict[str, nn.Module]:
+        """A fresh one, by its name.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`; there is no such pooling.
+        """
+        require_positions(max_length, config)
+        if len(self.text_columns) == 2 and config.type_vocab_size < 2:
+            raise BertineError(
+                "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
+                "them in one column, or use another model"
+            )
+        if self.pair_pooling:
+            return {self.head: PairHead(config, outputs, Pooling.named(self.pair_pooling))}
+        return {self.head: ClassificationHead(config, outputs)}
+
+    def logits(self, model: Model, batch: Batch, *, fp32: bool = False) -> Tensor:
+        """[B, K]; `fp32`: the head computes in fp32, where bf16 would have three digits."""
+        head = model.heads[self.head]
+        found: Tensor
+        if self.pair_pooling:
+            inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
+            found = head(model.backbone, *inputs)
+            return found
+        pooled = backbone(model, batch).pooler_output
+        assert pooled is not None
+        if not fp32:
+            found = head(pooled)
+            return found
+        with torch.autocast(pooled.device.type, enabled=False):
+            found = head(pooled.float())
+        return found
+
+
+def check_pair_pooling(name: str, text_columns: Sequence[str]) -> None:
+    """Refuse a `pair_pooling` of single texts.
+
+    Raises:
+        BertineError: it is.
+    """
+    if name and len(text_columns) != 2:
+        raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
 
 
 def require_positions(max_length: int, config: BertConfig) -> None:

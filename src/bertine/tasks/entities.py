@@ -11,14 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from bertine.errors import BertineError
+from bertine.names import TagScheme
 
 #: How entities are written: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two entities of one
 #: type), IOB2 (``B-`` at every beginning), IOBES (also ``E-`` at ends and ``S-`` for single words;
 #: BILOU is the same in other letters). Plain: no entities, a tag is a tag (parts of speech).
-Scheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
+Scheme = TagScheme
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 #: The tag of a word that is in no entity.

@@ -12,11 +12,13 @@ from typing import Any, Generic, TypeVar
 from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.option_names import option
 from bertine.rng import generator
 from bertine.tasks.class_labels import ClassLabels
-from bertine.tasks.parquet import SUFFIXES as PARQUET
-from bertine.tasks.tables import MissingColumn, Row, Table, listed, require_columns
+from bertine.text.given_table import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.text.parquet import SUFFIXES as PARQUET
 from bertine.text.streams import COMPRESSIONS
+from bertine.text.tables import MissingColumn, Row, Table, listed, require_columns
 
 #: Usual names of the text columns and of the label column, tried in this order.
 TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
@@ -37,12 +39,8 @@ _TABLE_SUFFIXES = (
     ),
     *PARQUET,
 )
-#: What the files of a folder are called, without their suffixes.
-SPLIT_NAMES = {
-    "train": ("train",),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-}
+#: So many lines are in a message.
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,8 @@ class Examples(Generic[Item]):
     """The examples of one file in their order, the columns they came from, and what was mended.
 
     Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
-    order that the file gives them, if it gives one.
+    order that the file gives them, if it gives one. `unlabelled` rows of the file have no label
+    and were left out.
     """
 
     source: str
@@ -75,6 +74,7 @@ class Examples(Generic[Item]):
     items: list[Item] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     class_names: tuple[str, ...] = field(default=(), kw_only=True)
+    unlabelled: int = field(default=0, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -114,8 +114,8 @@ class Examples(Generic[Item]):
             raise BertineError(
                 f"{self.source}: cannot hold out a validation set, as no label is there twice"
                 + (
-                    f" in the column {self.label_column!r}; name another one with label_column "
-                    "(--label-column), or "
+                    f" in the column {self.label_column!r}; name another one with "
+                    f"{option('label_column')}, or "
                     if self.label_column
                     else "; "
                 )
@@ -127,30 +127,41 @@ class Examples(Generic[Item]):
         held = [item for index, item in enumerate(self.items) if index in chosen]
         columns = (self.text_columns, self.label_column)
         return (
-            Examples(self.source, *columns, kept, self.notes, class_names=self.class_names),
+            Examples(
+                self.source,
+                *columns,
+                kept,
+                self.notes,
+                class_names=self.class_names,
+                unlabelled=self.unlabelled,
+            ),
             Examples(f"{self.source} (held out)", *columns, held),
         )
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The files of a data set; None where there is none."""
+    """The files of a data set, or its tables in memory; None where there is none."""
 
-    train: Path | None = None
-    validation: Path | None = None
-    test: Path | None = None
+    train: Path | GivenTable | None = None
+    validation: Path | GivenTable | None = None
+    test: Path | GivenTable | None = None
 
 
-def find_splits(path: str | Path, more: Sequence[str] = ()) -> Splits:
+def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
     """The files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
-    .txt or .parquet.
+    .txt or .parquet. A table in memory is the training set.
 
     All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
         BertineError: the path is missing, has none of these files, or two for the same part.
     """
+    if isinstance(path, GivenTable):
+        return Splits(train=path)
+    if isinstance(path, GivenParts):
+        return Splits(path.train, path.validation, path.test)
     path = Path(path)
     with os_errors(path, "looking for its files"):
         return _find_splits(path, more)
@@ -205,8 +216,8 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
         if set(names) <= set(table.columns):
             return names
     raise BertineError(
-        f"{table.name}: cannot tell which column holds the text; name it with text_columns "
-        f"(--text-columns); the columns are {listed(table.columns)}"
+        f"{table.name}: cannot tell which column holds the text; name it with "
+        f"{option('text_columns')}; the columns are {listed(table.columns)}"
     )
 
 
@@ -219,8 +230,8 @@ def resolve_label_column(table: Table, label_column: str | None) -> str:
         if name in table.columns:
             return name
     raise BertineError(
-        f"{table.name}: cannot tell which column holds the label; name it with label_column "
-        f"(--label-column); the columns are {listed(table.columns)}"
+        f"{table.name}: cannot tell which column holds the label; name it with "
+        f"{option('label_column')}; the columns are {listed(table.columns)}"
     )
 
 
@@ -243,7 +254,7 @@ def columns_of_training(texts: Sequence[str], label: str | None = None) -> Itera
             raise
         raise BertineError(
             f"{error}; {error.column!r} is what the model was trained with, so name what this "
-            f"table has with {argument} (--{argument.replace('_', '-')})"
+            f"table has with {option(argument)}"
         ) from error
 
 
@@ -252,7 +263,7 @@ def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) ->
     if label_column in text_columns:
         raise BertineError(
             f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
-            "name another one (--text-columns, --label-column)"
+            f"name another one ({option('text_columns')}, {option('label_column')})"
         )
 
 
@@ -262,7 +273,7 @@ def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str,
 
 
 def read_examples(
-    path: str | Path,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
@@ -277,8 +288,8 @@ def read_examples(
     which :class:`~bertine.tasks.class_labels.ClassLabels` tells names from numbers.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; a column is missing or
-            cannot be told; a row has no label; there is no row.
+        BertineError: what :class:`~bertine.text.tables.Table` raises; a column is missing or
+            cannot be told; no row has a label, or with `strict` one has none; there is no row.
     """
     wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
@@ -306,22 +317,41 @@ def labelled_rows(
     *,
     known: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """The `rows` of a table as examples; `known` as :func:`read_examples` has it.
+    """The `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without a
+    label are left out, and counted in the notes.
 
     Raises:
-        BertineError: the label is one of the texts; a row has no label; there is no row.
+        BertineError: the label is one of the texts; no row has a label, or with `strict` one has
+            none; there is no row.
     """
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
     labels = ClassLabels(table, label_column, known)
     examples.class_names = labels.names
+    without: list[int] = []
     for row in labels.rows(rows):
+        if not table.strict and not table.has_label(row, label_column):
+            without.append(row.line)
+            continue
         examples.items.append(
             Example(row_texts(table, row, text_columns), table.label(row, label_column), row.line)
+        )
+    if without and not examples.items:
+        raise BertineError(
+            f"{table.name}: no row has a label in the column {label_column!r}; name another one "
+            f"({option('label_column')}), or fill it in"
         )
     if not examples.items:
         raise BertineError(f"{table.name}: has a header, but no rows")
     examples.notes = [*table.stats.notes(table.name), *labels.notes()]
+    examples.unlabelled = len(without)
+    if without:
+        shown = ", ".join(map(str, without[:_SHOWN])) + ", …" * (len(without) > _SHOWN)
+        examples.notes.append(
+            f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
+            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out (lines "
+            f"{shown}); {option('strict', True)} refuses them"
+        )
     note_empty_texts(examples)
     return examples
 

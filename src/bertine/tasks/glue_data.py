@@ -14,7 +14,7 @@ from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Example, Examples, note_empty_texts, row_texts
 from bertine.tasks.glue import GLUE, NO_LABEL, GlueTask
 from bertine.tasks.regression import TextRegression
-from bertine.tasks.tables import Table
+from bertine.text.tables import Table
 
 
 def glue_folder(data: Path | str, task: GlueTask) -> Path:
@@ -120,7 +120,7 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
     and rows without a gold label are left out, counted and named.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; it is no file of the task;
+        BertineError: what :class:`~bertine.text.tables.Table` raises; it is no file of the task;
             a label is not one of the task's.
     """
     texts, label = task.text_columns, task.label_column
@@ -166,7 +166,7 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
     """The indices and the texts of a test file. Every row needs a prediction, so none is left out.
 
     Raises:
-        BertineError: what :class:`~bertine.tasks.tables.Table` raises; an index is not a whole
+        BertineError: what :class:`~bertine.text.tables.Table` raises; an index is not a whole
             number, or comes twice.
     """
     texts = task.test_text_columns or task.text_columns

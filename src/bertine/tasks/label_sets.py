@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks.class_labels import ClassLabels
 from bertine.tasks.examples import (
     Example,
@@ -23,7 +23,8 @@ from bertine.tasks.examples import (
     resolve_text_columns,
     row_texts,
 )
-from bertine.tasks.tables import Row, Table, json_kind, require_columns
+from bertine.text.given_table import Source
+from bertine.text.tables import Row, Table, json_kind, require_columns
 
 #: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
 JOINT = "\x1f"
@@ -45,7 +46,7 @@ def labels_in(label: str) -> list[str]:
 
 
 def read_label_sets(
-    path: Path | str,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
@@ -62,7 +63,7 @@ def read_label_sets(
             occurs there, which is noted.
         known: the labels that there may be; see
             :class:`~bertine.tasks.class_labels.ClassLabels`.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.text.tables.Table`.
 
     Raises:
         BertineError: both kinds of columns are named; a column is missing or cannot be told; a
@@ -103,7 +104,7 @@ def read_label_sets(
             if separator is None and told is not None:
                 examples.notes.append(
                     f"{table.name}: the labels in {column!r} are taken to be separated by "
-                    f"{told!r}; name another with label_separator (--label-separator)"
+                    f"{told!r}; name another with {option('label_separator')}"
                 )
             separator = told
             examples.items = [
@@ -154,7 +155,7 @@ def _refuse_list(table: Table, row: Row, column: str) -> None:
         raise BertineError(
             f"{table.name}:{row.line}: {column!r} is {cell[:40]!r}, a list written as a text; put "
             "a separator between the labels (a|b), or give JSON lines or Parquet (if the brackets "
-            "belong to a label, name the separator: --label-separator)"
+            f"belong to a label, name the separator: {option('label_separator')})"
         )
 
 
@@ -165,6 +166,6 @@ def _present(table: Table, row: Row, column: str) -> bool:
     if text not in _YES and text not in _NO:
         raise BertineError(
             f"{table.name}:{row.line}: {column!r} is {value!r}, but a column of a label must hold "
-            "0 or 1; name one column of separated labels with label_column (--label-column)"
+            f"0 or 1; name one column of separated labels with {option('label_column')}"
         )
     return text in _YES

@@ -5,10 +5,10 @@ A new kind of data is a reader in :mod:`bertine.tasks.readers` and a line here.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.glue import glue_task_of
@@ -22,6 +22,7 @@ from bertine.tasks.readers import (
     TaggedReader,
 )
 from bertine.tasks.reading import Labelled, Reading
+from bertine.text.given_table import Data, GivenParts, GivenTable
 
 __all__ = ["Labelled", "Reading", "has_validation", "read_evaluation", "read_labelled"]
 
@@ -35,9 +36,7 @@ _READERS: dict[str, Reader] = {
 }
 
 
-def read_labelled(
-    task: str, data: Path | str, *, seed: int, reading: Reading | None = None
-) -> Labelled:
+def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
     """The examples of `data` for `task`; see :func:`bertine.training.finetune.finetune`. Where
     there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
 
@@ -49,6 +48,11 @@ def read_labelled(
     """
     reading = reading or Reading()
     reading.refuse(task)
+    if task in ("glue", "squad") and isinstance(data, GivenTable | GivenParts):
+        raise BertineError(
+            f"{data}: the task {task!r} reads official files, not tables in memory; give their "
+            "path, or fine-tune on the table as your own data"
+        )
     if task not in _READERS:
         task_class(task)  # which knows the nearest name
     if task != "glue" and reading.glue_task is not None:
@@ -57,7 +61,7 @@ def read_labelled(
         )
     if reading.split_seed is not None and has_validation(task, data, reading):
         raise BertineError(
-            f"{data}: has validation examples of its own, so that split_seed (--split-seed) holds "
+            f"{data}: has validation examples of its own, so that {option('split_seed')} holds "
             "none out; leave it out"
         )
     return _READERS.get(task, TableReader()).training(
@@ -65,7 +69,7 @@ def read_labelled(
     )
 
 
-def has_validation(task: str, data: Path | str, reading: Reading) -> bool:
+def has_validation(task: str, data: Data, reading: Reading) -> bool:
     """Whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
@@ -74,7 +78,7 @@ def has_validation(task: str, data: Path | str, reading: Reading) -> bool:
     return _READERS.get(task, TableReader()).has_validation(data, reading)
 
 
-def read_evaluation(task: Task[Any], data: Path | str, reading: Reading | None = None) -> Sets:
+def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None) -> Sets:
     """The examples of `data` to judge the trained `task` on, by the word before the names of
     their metrics; see :func:`bertine.inference.predictor.evaluate`. Of a model that was trained
     on a task of GLUE its official files are known.

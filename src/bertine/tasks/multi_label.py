@@ -18,17 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.console import visible
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
-from bertine.objectives.base import encode as backbone
+from bertine.option_names import option
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import check_inputs, encode, require_positions
+from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.examples import Examples
 from bertine.tasks.label_sets import joined, labels_in
 from bertine.tasks.labels import known_labels, label_ids
@@ -38,13 +39,20 @@ from bertine.tasks.multi_label_report import MultiLabelReport, multi_label_score
 from bertine.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class LabelSet:
+@dataclass(frozen=True, repr=False)
+class LabelSet(Answer):
     """The labels whose probability reaches the threshold, in the head's order (there may be
     none), and the probability of each (they do not sum to 1)."""
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
+
+    def cells(self) -> tuple[str, str]:
+        each = (f"{visible(name)} {self.probabilities[name]:.1%}" for name in self.labels)
+        return ", ".join(each) or "(no label)", ""
+
+    def chances(self) -> list[tuple[str, float]]:
+        return list(self.probabilities.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class SetFeatures(Features):
 
 
 @dataclass(frozen=True)
-class MultiLabel(TaskDefaults):
+class MultiLabel(HeadOfTexts, TaskDefaults):
     """Which labels, none to all of them, a text or a pair of texts has.
 
     Attributes:
@@ -80,7 +88,6 @@ class MultiLabel(TaskDefaults):
 
     name: ClassVar[str] = "multi-label"
     primary_metric: ClassVar[str] = "micro_f1"
-    head: ClassVar[str] = "classifier"
 
     labels: tuple[str, ...]
     text_columns: tuple[str, ...] = ("text",)
@@ -93,6 +100,7 @@ class MultiLabel(TaskDefaults):
     positive_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
     metric_names: tuple[str, ...] = ("micro_f1",)
+    pair_pooling: str = ""
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +108,7 @@ class MultiLabel(TaskDefaults):
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
         check_inputs("multi-label", self.text_columns, self.max_length, self.long_text)
+        check_pair_pooling(self.pair_pooling, self.text_columns)
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
@@ -116,7 +125,8 @@ class MultiLabel(TaskDefaults):
         if labels is None and len(found) < 2:
             raise BertineError(
                 f"{examples.source}: the column {examples.label_column!r} holds {len(found)} "
-                "different labels; multi-label needs at least two (another --label-separator?)"
+                f"different labels; multi-label needs at least two (another "
+                f"{option('label_separator')}?)"
             )
         task = cls(
             tuple(sorted(found) if labels is None else labels),
@@ -142,6 +152,7 @@ class MultiLabel(TaskDefaults):
             one_column_each=info.setting("one_column_each", False),
             long_text=info.setting("long_text", "head"),
             metric_names=info.metrics or ("micro_f1",),
+            pair_pooling=info.setting("pair_pooling", ""),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -157,6 +168,7 @@ class MultiLabel(TaskDefaults):
                 "separator": self.separator,
                 "one_column_each": self.one_column_each,
                 "long_text": self.long_text,
+                **({"pair_pooling": self.pair_pooling} if self.pair_pooling else {}),
             },
             training=training or {},
         )
@@ -167,8 +179,7 @@ class MultiLabel(TaskDefaults):
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
-        require_positions(self.max_length, config)
-        return {self.head: ClassificationHead(config, len(self.labels))}
+        return self.new_head(config, self.max_length, len(self.labels))
 
     def chosen(self, label: str | None, source: str, line: int) -> np.ndarray | None:
         """fp32 [K], 1 for each of an example's labels; None for None.
@@ -243,8 +254,7 @@ class MultiLabel(TaskDefaults):
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """Logits [B, K]."""
-        logits: Tensor = model.heads[self.head](backbone(model, batch).pooler_output)
-        return logits
+        return self.logits(model, batch)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Binary cross-entropy, summed over sequences and labels, in fp32. What is right counts

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from bertine.console import counted
+from bertine.option_names import option
+from bertine.shown import Shown
 from bertine.tasks.report import label_lines
+from bertine.tasks.worst import WorstExample, worst_lines
 
 
 def multi_label_scores(
@@ -37,8 +40,8 @@ def multi_label_scores(
     }
 
 
-@dataclass
-class MultiLabelReport:
+@dataclass(repr=False)
+class MultiLabelReport(Shown):
     """Scores of a classifier with many labels.
 
     Attributes:
@@ -50,6 +53,7 @@ class MultiLabelReport:
         collapsed: whether every example got the same labels although they differ.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
+        worst: the examples predicted worst, where they were asked for.
     """
 
     labels: tuple[str, ...]
@@ -59,6 +63,7 @@ class MultiLabelReport:
     collapsed: bool
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    worst: list[WorstExample] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -100,10 +105,10 @@ class MultiLabelReport:
         if self.collapsed:
             lines.append(
                 "collapsed: every example got the same labels; train again with another seed, "
-                "more epochs, a lower threshold or --class-weights balanced"
+                f"more epochs, a lower threshold or {option('class_weights', 'balanced')}"
             )
         lines.extend(self.notes)
-        return lines + label_lines(self.per_label)
+        return lines + label_lines(self.per_label) + worst_lines(self.worst)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
@@ -20,10 +19,11 @@ from bertine.tasks.choice_data import (
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.examples import Examples, Splits, read_examples
 from bertine.tasks.label_sets import labels_in, read_label_sets
-from bertine.tasks.layout import quotes_for
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
 from bertine.tasks.regression import TextRegression
+from bertine.text.given_table import Source
+from bertine.text.layout import quotes_for
 
 #: Held out of the training file where the data has no validation file.
 HOLD_OUT = 0.1
@@ -47,7 +47,7 @@ def read_own(
     Args:
         kind: the class of the task.
         swag: multiple choice with the columns of SWAG.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tasks.tables.Table`; `quotes`
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.text.tables.Table`; `quotes`
             of the files that may have some.
 
     Raises:
@@ -153,7 +153,7 @@ def _multi_label(
 
 def read_for(
     task: Task[Any],
-    path: Path | str,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,

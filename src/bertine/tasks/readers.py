@@ -31,6 +31,7 @@ from bertine.tasks.reading import Labelled, Reading
 from bertine.tasks.span_data import read_span_evaluation, read_span_splits, span_files
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction
 from bertine.tasks.tagging import Tagging
+from bertine.text.given_table import Data, GivenParts, GivenTable, Source
 
 #: Labelled sets, by the word before the names of their metrics; "" is before those of the first.
 Sets = dict[str, Examples[Any]]
@@ -39,7 +40,7 @@ Sets = dict[str, Examples[Any]]
 class Reader(Protocol):
     """One kind of data."""
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         """The examples to train `task` on; `seed` decides what is held out where there is no
         validation file.
 
@@ -49,7 +50,7 @@ class Reader(Protocol):
         """
         ...
 
-    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: Reading) -> bool:
         """Whether `data` have a validation file, so that nothing is held out.
 
         Raises:
@@ -57,7 +58,7 @@ class Reader(Protocol):
         """
         ...
 
-    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         """The examples to judge a trained `task` on: of a file, or of the validation (else the
         test) file of a folder. Columns that are not named are those of its training.
 
@@ -72,7 +73,7 @@ class TableReader:
 
     swag = False
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         splits = find_splits(data)
         if splits.train is None:
             raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
@@ -86,10 +87,10 @@ class TableReader:
         )
         return Labelled(build, train, validation)
 
-    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: Reading) -> bool:
         return find_splits(data).validation is not None
 
-    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         path = _labelled_file(data)
         with _columns_of(task, reading):
             return {"": read_for(task, path, **reading.table)}
@@ -100,7 +101,7 @@ class SwagReader(TableReader):
 
     swag = True
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         if reading.text_columns or reading.label_column or reading.options.choice_columns:
             raise BertineError(
                 "the columns of SWAG are known; leave them out, or fine-tune on the file as your "
@@ -119,7 +120,7 @@ class SpanReader:
     def __init__(self, *, official: bool) -> None:
         self._official = official
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         questions, held = read_span_splits(
             data, official=self._official, seed=seed, **reading.table
         )
@@ -132,10 +133,10 @@ class SpanReader:
             max_length=MAX_LENGTH,
         )
 
-    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: Reading) -> bool:
         return span_files(data, official=self._official)[1] is not None
 
-    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
         trained = (task.text_columns, task.label_column if own else None)
         with _columns_of(task, reading):
@@ -145,7 +146,7 @@ class SpanReader:
 class TaggedReader:
     """Words with their tags: column files, JSON lines or Parquet."""
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         columns = self._columns(reading)
         splits = find_tagged(data)
         if splits.train is None:
@@ -173,10 +174,10 @@ class TaggedReader:
             validation,
         )
 
-    def has_validation(self, data: Path | str, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: Reading) -> bool:
         return find_tagged(data).validation is not None
 
-    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         assert isinstance(task, Tagging)
         columns = self._columns(reading)
         if not task.has_entities and reading.tag_scheme not in (None, "plain"):
@@ -205,7 +206,7 @@ class TaggedReader:
 class GlueReader:
     """GLUE's official files."""
 
-    def training(self, task: str, data: Path | str, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         if reading.glue_task is None:
             raise BertineError(
                 "which task of GLUE? name it with glue_task (--task CoLA), or take all there are "
@@ -217,6 +218,7 @@ class GlueReader:
                 "fine-tune on the file as your own data (bertine finetune text)"
             )
         kind = glue_task(reading.glue_task)
+        assert isinstance(data, str | Path)  # read_labelled refuses tables in memory
         read = read_glue(data, kind, strict=reading.strict)
         train, validation = read.train, read.validation
         if validation is None:
@@ -230,19 +232,20 @@ class GlueReader:
             lambda max_length: glue_built(kind, train, max_length), train, validation, read.others
         )
 
-    def has_validation(self, data: Path | str, reading: Reading) -> bool:
-        if reading.glue_task is None:
+    def has_validation(self, data: Data, reading: Reading) -> bool:
+        if reading.glue_task is None or not isinstance(data, str | Path):
             return False
         kind = glue_task(reading.glue_task)
         folder = glue_folder(data, kind)
         return any((folder / name).is_file() for name in kind.validation.values())
 
-    def evaluation(self, task: Task[Any], data: Path | str, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         kind = glue_task_of(task.task_info().dataset)
-        found = find_glue_labelled(data, kind) if kind and not reading.named else None
+        if kind is None or reading.named or isinstance(data, GivenTable | GivenParts):
+            return TableReader().evaluation(task, data, reading)
+        found = find_glue_labelled(data, kind)
         if found is None:  # a table of one's own, for a model of GLUE
-            if kind and not reading.named:
-                refuse_unlabelled(data, kind)
+            refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
         kind, files = found
         return {
@@ -258,10 +261,12 @@ def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[Non
     )
 
 
-def _labelled_file(data: Path | str, find: Callable[[Path | str], Splits] = find_splits) -> Path:
-    """The file itself; in a folder the validation file, else the test file."""
+def _labelled_file(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
+    """The file or table itself; of a folder or of several parts the one for validation, else the
+    one for testing."""
     splits = find(data)
-    path = (splits.validation or splits.test) if Path(data).is_dir() else splits.train
+    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
+    path = (splits.validation or splits.test) if parts else splits.train
     if path is None:
         raise BertineError(
             f"{data}: holds only training data; to evaluate on it, name the file itself"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -102,6 +102,25 @@ class Reading:
             elif value != each.default:
                 names.append("doc_stride" if each.name == "limits" else each.name)
         return names
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans are left
+        out, which say nothing of how a file is read."""
+        found: dict[str, Any] = {}
+        for name in self.given():
+            if name != "doc_stride":
+                value = getattr(self, name, None)
+                found[name] = getattr(self.options, name) if value is None else value
+        return found
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
+        """From what :meth:`to_facts` gave; unknown names are left out."""
+        names = {each.name for each in fields(TableOptions)}
+        options = {name: value for name, value in facts.items() if name in names}
+        own = {each.name for each in fields(cls)} - {"options", "limits"}
+        told = {name: value for name, value in facts.items() if name in own}
+        return cls(**told, options=TableOptions(**options))
 
     def refuse_all(self) -> None:
         """Raise a :class:`BertineError` if anything is given at all: for examples that are read

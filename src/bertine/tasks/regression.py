@@ -18,16 +18,18 @@ from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.shown import Shown
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, Report, TaskDefaults, pad_features
-from bertine.tasks.encoding import check_inputs, encode, require_positions
+from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import NONE, of_examples
 from bertine.tasks.metrics import regression_scores
+from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.text.tokenizer import Tokenizer
 
 #: Standard deviation of the predictions over that of the true scores: a collapse below it.
@@ -36,15 +38,18 @@ _COLLAPSED = 0.01
 _POINTS = 1000
 
 
-@dataclass(frozen=True)
-class Score:
+@dataclass(frozen=True, repr=False)
+class Score(Answer):
     """The number that the model gives a text, or a pair of texts."""
 
     score: float
 
+    def cells(self) -> tuple[str, str]:
+        return f"{self.score:.4g}", ""
 
-@dataclass
-class RegressionReport:
+
+@dataclass(repr=False)
+class RegressionReport(Shown):
     """Scores of a regression on labelled examples.
 
     Attributes:
@@ -58,6 +63,7 @@ class RegressionReport:
             evenly spaced in the order of the true scores.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
+        worst: the examples predicted worst, where they were asked for.
     """
 
     metrics: dict[str, float]
@@ -68,6 +74,7 @@ class RegressionReport:
     points: list[tuple[float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    worst: list[WorstExample] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """The scores beside what always answering the mean would get, and the warning of a
@@ -83,7 +90,7 @@ class RegressionReport:
                 "collapsed: every prediction is nearly the same number; train again with another "
                 "seed, another learning rate or more epochs"
             )
-        return lines + self.notes
+        return lines + self.notes + worst_lines(self.worst)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -99,7 +106,7 @@ class RegressionReport:
 
 
 @dataclass(frozen=True)
-class TextRegression(TaskDefaults):
+class TextRegression(HeadOfTexts, TaskDefaults):
     """The score of a text, or of a pair of texts: one output on the pooled one, mean squared error.
 
     The head is that of classification with one output, as in ``BertForSequenceClassification``
@@ -119,6 +126,7 @@ class TextRegression(TaskDefaults):
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         deviation: the standard deviation of the training scores where `scale` is in the head, so
             that losses mean then what they meant in training; else 1.
+        pair_pooling: see :class:`~bertine.tasks.encoding.HeadOfTexts`.
 
     Raises:
         BertineError: not one or two text columns, or a maximum length that leaves no room for
@@ -127,7 +135,6 @@ class TextRegression(TaskDefaults):
 
     name: ClassVar[str] = "regression"
     primary_metric: ClassVar[str] = "pearson"
-    head: ClassVar[str] = "classifier"
 
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
@@ -138,9 +145,11 @@ class TextRegression(TaskDefaults):
     dataset: str | None = None
     long_text: str = "head"
     deviation: float = 1.0
+    pair_pooling: str = ""
 
     def __post_init__(self) -> None:
         check_inputs("regression", self.text_columns, self.max_length, self.long_text)
+        check_pair_pooling(self.pair_pooling, self.text_columns)
 
     @classmethod
     def from_examples(
@@ -183,6 +192,7 @@ class TextRegression(TaskDefaults):
             dataset=info.dataset,
             long_text=info.setting("long_text", "head"),
             deviation=deviation,
+            pair_pooling=info.setting("pair_pooling", ""),
         )
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -196,6 +206,7 @@ class TextRegression(TaskDefaults):
             settings={
                 **({} if self.long_text == "head" else {"long_text": self.long_text}),
                 **({} if self.deviation == 1.0 else {"deviation": self.deviation}),
+                **({"pair_pooling": self.pair_pooling} if self.pair_pooling else {}),
             },
             training=training or {},
         )
@@ -206,8 +217,7 @@ class TextRegression(TaskDefaults):
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
-        require_positions(self.max_length, config)
-        return {self.head: ClassificationHead(config, 1)}
+        return self.new_head(config, self.max_length, 1)
 
     def reuses(self, info: TaskInfo) -> bool:
         """Never: the head learns standardized scores, and is saved with their mean and scale in
@@ -258,10 +268,7 @@ class TextRegression(TaskDefaults):
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """Standardized scores fp32 [B]. The head computes in fp32: bf16 has three digits."""
-        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        with torch.autocast(hidden.pooler_output.device.type, enabled=False):
-            scores: Tensor = model.heads[self.head](hidden.pooler_output.float())
-        return scores.squeeze(-1)
+        return self.logits(model, batch, fp32=True).squeeze(-1)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Squared error of the standardized scores, summed over the sequences, in fp32."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertine.console import aligned, counted, visible
+from bertine.intervals import wilson_interval
+from bertine.shown import Shown
+from bertine.tasks.worst import WorstExample, worst_lines
 
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
@@ -30,14 +33,14 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
                 f"{scores['support']:.0f}",
             ]
         )
-    lines = aligned(rows)
+    lines = aligned(rows, head=True)
     if len(order) > _SHOWN:
         lines.append(f"and {counted(len(order) - _SHOWN, 'label')} more")
     return lines
 
 
-@dataclass
-class ClassificationReport:
+@dataclass(repr=False)
+class ClassificationReport(Shown):
     """Scores of a classifier on labelled examples.
 
     Attributes:
@@ -46,6 +49,7 @@ class ClassificationReport:
         confusion: [K][K] counts, true class by row, predicted class by column.
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
+        worst: the examples predicted worst, where they were asked for.
     """
 
     labels: tuple[str, ...]
@@ -53,6 +57,7 @@ class ClassificationReport:
     confusion: list[list[int]]
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    worst: list[WorstExample] = field(default_factory=list)
 
     @property
     def num_examples(self) -> int:
@@ -76,6 +81,13 @@ class ClassificationReport:
         return predicted == 1 and sum(any(row) for row in self.confusion) > 1
 
     @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """The 95% interval of the accuracy, from 0 to 1: what other examples of the same kind may
+        give (Wilson 1927)."""
+        right = sum(row[index] for index, row in enumerate(self.confusion))
+        return wilson_interval(right, self.num_examples)
+
+    @property
     def per_label(self) -> dict[str, dict[str, float]]:
         """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
         nothing found), how often it is there (``support``) and was given (``predicted``)."""
@@ -93,8 +105,8 @@ class ClassificationReport:
         return table
 
     def lines(self) -> list[str]:
-        """Scores beside the majority class, the class that f1 is of, the warning of a collapse, the
-        scores of each label, the confusion matrix."""
+        """Scores with the interval of the accuracy, the majority class, the class that f1 is of,
+        the warning of a collapse, the scores of each label, the confusion matrix."""
         scores = [
             f"{name} {value:.4f}" if name in ("loss", "matthews") else f"{name} {value:.2%}"
             for name, value in self.metrics.items()
@@ -104,6 +116,9 @@ class ClassificationReport:
             f"{counted(self.num_examples, 'example')}{origin}: {', '.join(scores)}",
             f"majority class {self.majority_label!r}: {self.majority_share:.2%}",
         ]
+        if "accuracy" in self.metrics:
+            low, high = self.accuracy_interval
+            lines.insert(1, f"95% interval of the accuracy: {low:.1%} to {high:.1%}")
         if "f1" in self.metrics and len(self.labels) == 2:
             lines.append(f"f1 is that of the class {self.labels[1]!r}")
         if self.collapsed:
@@ -119,7 +134,8 @@ class ClassificationReport:
                 "learning rate or more epochs"
             )
         lines.extend(self.notes)
-        return lines + label_lines(self.per_label) + self._confusion_lines()
+        lines += label_lines(self.per_label) + self._confusion_lines()
+        return lines + worst_lines(self.worst)
 
     def _confusion_lines(self) -> list[str]:
         if len(self.labels) > _MATRIX_LIMIT:
@@ -139,13 +155,14 @@ class ClassificationReport:
         names = [visible(label) for label in self.labels]
         rows = [["true \\ predicted", *names]]
         rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
-        return aligned(rows)
+        return aligned(rows, head=True)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "source": self.source,
             "num_examples": self.num_examples,
             "metrics": self.metrics,
+            "accuracy_interval": list(self.accuracy_interval),
             "majority_label": self.majority_label,
             "majority_share": self.majority_share,
             "collapsed": self.collapsed,

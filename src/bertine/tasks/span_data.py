@@ -10,11 +10,12 @@ from typing import Any
 
 from bertine.console import say
 from bertine.errors import BertineError
-from bertine.tasks.examples import SPLIT_NAMES, as_columns, find_splits
-from bertine.tasks.layout import inner_suffix, quotes_for
+from bertine.tasks.examples import as_columns, find_splits
 from bertine.tasks.span_examples import SpanExamples
 from bertine.tasks.span_tables import read_span_table
 from bertine.tasks.squad_files import load_squad, read_squad
+from bertine.text.given_table import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.text.layout import inner_suffix, quotes_for
 
 #: Held out of the training file where the data has no validation file.
 _HOLD_OUT = 0.1
@@ -23,7 +24,7 @@ _VALIDATION = SPLIT_NAMES["validation"][::-1]
 
 
 def read_questions(
-    path: Path | str,
+    path: Source,
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
@@ -38,7 +39,7 @@ def read_questions(
         BertineError: what reading either raises.
     """
     content = load_squad(path) if format is None else None
-    if content is not None:
+    if content is not None and not isinstance(path, GivenTable):
         return read_squad(path, content, strict=strict)
     return read_span_table(
         path,
@@ -51,7 +52,7 @@ def read_questions(
 
 
 def read_span_splits(
-    data: Path | str, *, official: bool, seed: int, **reading: Any
+    data: Data, *, official: bool, seed: int, **reading: Any
 ) -> tuple[SpanExamples, SpanExamples]:
     """The training questions and those that the model is judged on. Where there is no validation
     file, a tenth of the training questions is held out, by contexts.
@@ -74,11 +75,12 @@ def read_span_splits(
             "on the file as your own data (bertine finetune spans)"
         )
     train, validation = span_files(data, official=official)
-    if official and load_squad(train) is None:
-        read_squad(train)  # says what it is not
-    if named and reading.get("format") is None and load_squad(train) is not None:
-        refuse_reading(train, **reading)
-    if validation is not None and not Path(data).is_dir():
+    if isinstance(train, Path):
+        if official and load_squad(train) is None:
+            read_squad(train)  # says what it is not
+        if named and reading.get("format") is None and load_squad(train) is not None:
+            refuse_reading(train, **reading)
+    if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
         say(f"{validation}: beside the training file, and used for validation")
     files = [train] if validation is None else [train, validation]
     quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
@@ -89,7 +91,7 @@ def read_span_splits(
 
 
 def read_span_evaluation(
-    data: Path | str,
+    data: Data,
     *,
     trained_with: tuple[Sequence[str], str | None] = ((), None),
     **reading: Any,
@@ -105,6 +107,8 @@ def read_span_evaluation(
         BertineError: there is no such file, or more than one; `reading` says something of a file
             in SQuAD's format; what reading raises.
     """
+    if isinstance(data, GivenTable | GivenParts):
+        return _evaluated(_judged(data), trained_with, reading)
     path = Path(data)
     if path.is_dir():
         found = _json_files(path, "dev") or _json_files(path, "val")
@@ -113,15 +117,27 @@ def read_span_evaluation(
         if found:
             path = found[0]
         else:
-            splits = find_splits(path)
-            table = splits.validation or splits.test
-            if table is None:
-                raise BertineError(
-                    f"{path}: holds only training data; to evaluate on it, name the file itself"
-                )
-            path = table
+            return _evaluated(_judged(path), trained_with, reading)
+    return _evaluated(path, trained_with, reading)
+
+
+def _judged(data: Data) -> Source:
+    """The table itself; of a folder or parts the validation table, else the test table."""
+    splits = find_splits(data)
+    table = splits.train if isinstance(data, GivenTable) else splits.validation or splits.test
+    if table is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    return table
+
+
+def _evaluated(
+    path: Source, trained_with: tuple[Sequence[str], str | None], reading: dict[str, Any]
+) -> SpanExamples:
+    """The questions of one file or table; see :func:`read_span_evaluation`."""
     content = load_squad(path) if reading.get("format") is None else None
-    if content is not None:
+    if content is not None and not isinstance(path, GivenTable):
         refuse_reading(path, **reading)
         return read_squad(path, content, strict=reading.get("strict", False)).scorable()
     texts, label = trained_with
@@ -145,13 +161,18 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
             )
 
 
-def span_files(data: Path | str, *, official: bool) -> tuple[Path, Path | None]:
+def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
     """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
     as for those.
 
     Raises:
         BertineError: there is no training file, or more than one.
     """
+    if isinstance(data, GivenTable | GivenParts):
+        splits = find_splits(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no part called train")
+        return splits.train, splits.validation
     path = Path(data)
     if official or _holds_json(path):
         train, validation = _official_files(path)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertine.console import visible
+from bertine.tasks.answer import Answer
 from bertine.tasks.span_windows import SpanFeatures
 
 #: The odds of a question for which there is no span at all, as of an empty context: a number, for
@@ -46,12 +48,17 @@ class SpanAnswer:
     end_logit: float
 
     @property
+    def end(self) -> int | None:
+        """The character of the context before which it ends; None where there is no answer."""
+        return None if self.start is None else self.start + len(self.text)
+
+    @property
     def score(self) -> float:
         return self.start_logit + self.end_logit
 
 
-@dataclass(frozen=True, slots=True)
-class SpanPrediction:
+@dataclass(frozen=True, slots=True, repr=False)
+class SpanPrediction(Answer):
     """The answer to a question.
 
     Attributes:
@@ -69,6 +76,17 @@ class SpanPrediction:
     probability: float
     null_odds: float | None
     n_best: tuple[SpanAnswer, ...]
+
+    @property
+    def end(self) -> int | None:
+        """The character of the context before which it ends; None where there is no answer."""
+        return None if self.start is None else self.start + len(self.answer)
+
+    def cells(self) -> tuple[str, str]:
+        return visible(self.answer) or "(no answer)", f"{self.probability:.1%}"
+
+    def chances(self) -> list[tuple[str, float]]:
+        return [(each.text or "(no answer)", each.probability) for each in self.n_best]
 
     @property
     def best_span(self) -> SpanAnswer | None:

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from bertine.console import counted
+from bertine.shown import Shown
 from bertine.tasks.span_decoding import SpanPrediction
 from bertine.tasks.span_examples import Gold
 from bertine.tasks.squad_metrics import answer_scores, best_threshold
+from bertine.tasks.worst import WorstExample, worst_lines
 
 
-@dataclass
-class SpanReport:
+@dataclass(repr=False)
+class SpanReport(Shown):
     """Scores of answers to questions.
 
     Attributes:
@@ -32,6 +34,7 @@ class SpanReport:
             both kinds.
         notes: what else to know, e.g. how many questions were cut.
         source: the file of the questions.
+        worst: the examples predicted worst, where they were asked for.
     """
 
     metrics: dict[str, float]
@@ -43,6 +46,7 @@ class SpanReport:
     collapsed: bool = False
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    worst: list[WorstExample] = field(default_factory=list)
 
     @property
     def majority_share(self) -> float | None:
@@ -75,7 +79,7 @@ class SpanReport:
                 "collapsed: the model gives an answer to every question, or to none; train again "
                 "with another seed, a lower learning rate or more epochs"
             )
-        return lines + self.notes
+        return lines + self.notes + worst_lines(self.worst)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
-from bertine.tasks.tables import Row, Table, listed, missing_column, require_columns
+from bertine.text.given_table import Source
+from bertine.text.tables import Row, Table, listed, missing_column, require_columns
 
 #: The columns, where nobody names others. Where the answer begins and the id may be missing.
 TEXT_COLUMNS = ("question", "context")
@@ -20,7 +21,7 @@ _Answers = list[tuple[str, int | None]]
 
 
 def read_span_table(
-    path: Path | str,
+    path: Source,
     *,
     text_columns: tuple[str, ...] = (),
     label_column: str | None = None,
@@ -37,7 +38,7 @@ def read_span_table(
     of ``{"text": …, "answer_start": …}``, or ``{"text": […], "answer_start": […]}``.
 
     Args:
-        path: csv, tsv or JSON lines, see :class:`~bertine.tasks.tables.Table`.
+        path: csv, tsv or JSON lines, see :class:`~bertine.text.tables.Table`.
         text_columns: of the question and of the context; empty: ``question`` and ``context``.
         label_column: of the answer; None: ``answer`` or ``answers``.
 
@@ -86,8 +87,8 @@ def _answer_column(table: Table) -> str:
         if name in table.columns:
             return name
     raise BertineError(
-        f"{table.name}: cannot tell which column holds the answer; name it with label_column "
-        f"(--label-column); the columns are {listed(table.columns)}"
+        f"{table.name}: cannot tell which column holds the answer; name it with "
+        f"{option('label_column')}; the columns are {listed(table.columns)}"
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from bertine.console import counted
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.tasks.base import Features, cut_line
 from bertine.tasks.examples import Examples
 from bertine.tasks.span_examples import Gold, Question, SpanExamples, Unaligned
@@ -300,14 +301,14 @@ def span_notes(
     if nowhere:
         notes.append(
             f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
-            "there were none; fine-tune with a lower doc_stride (--doc-stride) or a higher "
+            f"there were none; fine-tune with a lower {option('doc_stride')} or a higher "
             "max_length"
         )
     long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
     if long:
         notes.append(
             f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
-            "that an answer may have; fine-tune with a higher max_answer_length "
-            "(--max-answer-length)"
+            "that an answer may have; fine-tune with a higher "
+            f"{option('max_answer_length')}"
         )
     return notes

@@ -23,6 +23,7 @@ from bertine.models.config import BertConfig
 from bertine.models.heads import SpanHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.option_names import option
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
@@ -116,8 +117,8 @@ class SpanExtraction(TaskDefaults):
         if self.max_length < self.limits.max_question_length + 4:
             raise BertineError(
                 f"max_length {self.max_length} leaves no room for the context beside a question "
-                f"of up to {self.limits.max_question_length} pieces; lower max_question_length "
-                "(--max-question-length), or raise max_length"
+                f"of up to {self.limits.max_question_length} pieces; lower "
+                f"{option('max_question_length')}, or raise {option('max_length')}"
             )
 
     @classmethod
@@ -340,13 +341,19 @@ class SpanExtraction(TaskDefaults):
         )
 
     def output_columns(self, details: bool) -> list[str]:
-        """``answer``, ``answer_start``, ``probability``; ``null_odds`` where there may be no
-        answer; with `details` also ``n_best``."""
+        """``answer``, ``start``, ``end`` (characters of the context), ``probability``;
+        ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
         odds = ["null_odds"] if self.unanswerable else []
-        return ["answer", "answer_start", "probability", *odds, *(["n_best"] if details else [])]
+        listed = ["n_best"] if details else []
+        return ["answer", "start", "end", "probability", *odds, *listed]
 
     def output_values(self, prediction: SpanPrediction, details: bool) -> list[Any]:
-        values: list[Any] = [prediction.answer, prediction.start, round(prediction.probability, 6)]
+        values: list[Any] = [
+            prediction.answer,
+            prediction.start,
+            prediction.end,
+            round(prediction.probability, 6),
+        ]
         if self.unanswerable:
             values.append(round(prediction.null_odds or 0.0, 6))
         if details:
@@ -355,14 +362,16 @@ class SpanExtraction(TaskDefaults):
 
 
 def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
-    """The n best answers as JSON values, under the names of the published code's files."""
+    """Turn the n best answers into JSON values: the names of the published code's files, and
+    where each answer is in the context."""
     return [
         {
             "text": answer.text,
             "probability": round(answer.probability, 6),
             "start_logit": round(answer.start_logit, 6),
             "end_logit": round(answer.end_logit, 6),
-            "answer_start": answer.start,
+            "start": answer.start,
+            "end": answer.end,
         }
         for answer in prediction.n_best
     ]

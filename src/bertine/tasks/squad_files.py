@@ -14,21 +14,26 @@ from typing import Any
 
 from bertine.console import counted
 from bertine.errors import BertineError
-from bertine.tasks.layout import inner_suffix, is_json_object
-from bertine.tasks.parquet import is_parquet
 from bertine.tasks.span_examples import RawQuestion, SpanExamples, span_examples
-from bertine.tasks.tables import encodable, json_kind
+from bertine.text.given_table import GivenTable, Source
+from bertine.text.layout import inner_suffix, is_json_object
+from bertine.text.parquet import is_parquet
 from bertine.text.streams import looks_like_utf16, open_stream, without_bom
+from bertine.text.tables import encodable, json_kind
 
+#: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
+_MAX_BYTES = 512 * 2**20
 _COLUMNS = ("question", "context")
 
 
-def load_squad(path: Path | str) -> dict[str, Any] | None:
+def load_squad(path: Source) -> dict[str, Any] | None:
     """The object that a file in SQuAD's format holds; None where it is another kind of file.
 
     Raises:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
     """
+    if isinstance(path, GivenTable):
+        return None
     path = Path(path)
     if path.is_dir() or str(path) == "-" or is_parquet(path) or inner_suffix(path) != ".json":
         return None
@@ -43,7 +48,11 @@ def _is_squad(content: dict[str, Any]) -> bool:
 def _json_of(path: Path) -> Any:
     """The JSON that a file holds; None where it holds JSON lines."""
     with open_stream(path) as stream:
-        raw = without_bom(stream.reader.read(), path)
+        raw = without_bom(stream.reader.read(_MAX_BYTES + 1), path)
+    if len(raw) > _MAX_BYTES:
+        raise BertineError(
+            f"{path}: one JSON value of more than {_MAX_BYTES >> 20} MiB; give JSON lines"
+        )
     text = raw.decode("utf-8", "replace")
     if not text.strip():
         raise BertineError(f"{path}: the file is empty")

@@ -12,10 +12,10 @@ from typing import Any, TextIO
 from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
-from bertine.tasks.layout import LINE_COLUMN, Layout
-from bertine.tasks.parquet import is_parquet, mixed_note, write_parquet
-from bertine.tasks.tables import encodable
+from bertine.text.layout import LINE_COLUMN, Layout
+from bertine.text.parquet import is_parquet, mixed_note, write_parquet
 from bertine.text.streams import COMPRESSIONS
+from bertine.text.tables import encodable
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertine.console import aligned, counted, visible
+from bertine.shown import Shown
 from bertine.tasks.entities import Counts
+from bertine.tasks.worst import WorstExample, worst_lines
 
 #: More types than that are not shown in a terminal; the most frequent ones are.
 _SHOWN = 30
 
 
-@dataclass
-class TaggingReport:
+@dataclass(repr=False)
+class TaggingReport(Shown):
     """Scores of a tagger on tagged sentences.
 
     Attributes:
@@ -25,6 +27,7 @@ class TaggingReport:
         num_sentences, num_words: that were scored.
         notes: what else to know, e.g. how many sentences were read in windows.
         source: the file of the sentences.
+        worst: the examples predicted worst, where they were asked for.
     """
 
     metrics: dict[str, float]
@@ -34,6 +37,7 @@ class TaggingReport:
     num_words: int
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    worst: list[WorstExample] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -83,7 +87,7 @@ class TaggingReport:
                 f"collapsed: {what}; train again with another seed, another learning rate or more "
                 "epochs"
             )
-        return lines + self.notes + self._table()
+        return lines + self.notes + self._table() + worst_lines(self.worst)
 
     def _table(self) -> list[str]:
         chosen = sorted(self.types, key=lambda name: -self.types[name].true)[:_SHOWN]
@@ -102,7 +106,7 @@ class TaggingReport:
                     ]
                 )
         more = len(self.types) - len(chosen)
-        return [*aligned(rows), *([f"and {more} more"] if more else [])]
+        return [*aligned(rows, head=True), *([f"and {more} more"] if more else [])]
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,20 +1,17 @@
-"""Documents out of files: plain text, JSON lines, Parquet, compressed or not, one at a time.
+"""Documents out of files: plain text, JSON lines, Parquet, csv, one at a time.
 
 The corpus is streamed: at any time one document is held in memory, and a document larger than
 `max_document_bytes` is split, so memory stays bounded whatever the size of a file. (A line of a
-JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes.)
+JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes, and so is a row of csv or tsv, whose
+cells have :data:`~bertine.text.table_lines.MAX_LINE_BYTES` characters at the most.)
 """
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import heapq
 import io
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +20,8 @@ from typing import Any
 from bertine.console import counted, human_bytes
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.option_names import option
+from bertine.text.parquet_texts import parquet_texts
 from bertine.text.streams import (
     COMPRESSIONS,
     Place,
@@ -31,9 +30,11 @@ from bertine.text.streams import (
     clean,
     decode,
     open_stream,
-    reading,
     without_bom,
 )
+from bertine.text.table_texts import table_texts
+from bertine.text.tables import require_columns
+from bertine.text.text_columns import choose_text_column
 
 #: Suffix (before that of a compression) -> format.
 FORMATS = {
@@ -46,16 +47,18 @@ FORMATS = {
     ".json": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".csv": "table",
+    ".tsv": "table",
+    ".tab": "table",
 }
+#: How the kinds of files are listed where one is refused.
+_KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv or .parquet"
 
 #: The longest line of a JSON-lines file that is read, in bytes.
-MAX_JSON_LINE = 1 << 30
+MAX_JSON_LINE = 1 << 28
 
 #: So many of the files that are skipped are named; all are counted.
 MAX_SKIPPED_NAMED = 10
-
-#: Rows of a Parquet file decoded at a time.
-_PARQUET_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Document:
     Attributes:
         text: not empty; lines end in ``\\n``; no NULs and no lone surrogates.
         source: the file it stands in.
-        row: the line it begins at (plain text), its line (JSON lines) or its row (Parquet), from 1.
+        row: the line it begins at (plain text, csv, tsv), its line (JSON lines) or its row
+            (Parquet), from 1.
     """
 
     text: str
@@ -102,7 +106,7 @@ class CorpusStats(Repairs):
             f"from {counted(self.files, 'file')}"
         ]
         if self.empty_documents:
-            lines.append(f"{self.empty_documents:,} documents without text skipped")
+            lines.append(counted(self.empty_documents, "document") + " without text skipped")
         if self.split_documents:
             lines.append(f"{self.split_documents:,} very large documents split into parts")
         if self.invalid_utf8:
@@ -118,7 +122,8 @@ class CorpusStats(Repairs):
 
 
 def format_of(path: Path) -> str | None:
-    """``"plain"``, ``"jsonl"`` or ``"parquet"`` by the file's name; None for any other."""
+    """``"plain"``, ``"jsonl"``, ``"parquet"`` or ``"table"`` (csv, tsv) by the file's name; None
+    for any other."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return FORMATS.get(name.suffix.lower())
 
@@ -127,15 +132,18 @@ class Corpus:
     """The documents of files and folders, in order; can be iterated any number of times.
 
     Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
-    `document_per_file`. JSON lines (.jsonl, .ndjson, .json) have an object a line, Parquet
-    (.parquet, .pq) a column, with the text under `text_field`. Each may be compressed as a whole
-    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, links in
+    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json) an object on each line holds a
+    document under the key `text_column`; in Parquet (.parquet, .pq), csv (.csv) and tsv (.tsv,
+    .tab) each row does, in the column of that name. Each may be compressed as a whole (.gz, .zst,
+    .xz). Folders are read recursively, in the order of their sorted paths, links in
     them followed; hidden files and files of other formats in them are skipped and counted.
 
     Args:
         paths: files and folders.
         document_per_file: a plain-text file is one document.
-        text_field: the key or column that holds the text.
+        text_column: the key or column that holds the text; None: ``text``, ``sentence``, or the
+            only one, in each file by itself (of JSON lines by the first line).
+        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NULs, instead of mending and counting them.
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
             counted. Two to three times this is what a pass holds in memory.
@@ -143,8 +151,9 @@ class Corpus:
 
     Raises:
         BertineError: a path is missing or of no known format, or a folder holds no file to read.
-            While iterating: a file is damaged, a line is not JSON, the text field is missing or
-            not text, or there is no document with text at all.
+            While iterating: a file is damaged, a line is not JSON, a row of a table has the wrong
+            number of cells, the column of the text is missing, cannot be told or is not text, or
+            there is no document with text at all.
     """
 
     def __init__(
@@ -152,7 +161,8 @@ class Corpus:
         paths: Sequence[Path | str] | Path | str,
         *,
         document_per_file: bool = False,
-        text_field: str = "text",
+        text_column: str | None = None,
+        quotes: bool | None = None,
         strict: bool = False,
         max_document_bytes: int = 64 << 20,
         allow_empty: bool = False,
@@ -164,7 +174,8 @@ class Corpus:
         if max_document_bytes < 16:
             raise BertineError(f"max_document_bytes is {max_document_bytes}; give at least 16")
         self.document_per_file = document_per_file
-        self.text_field = text_field
+        self.text_column = text_column
+        self.quotes = quotes
         self.strict = strict
         self.max_document_bytes = max_document_bytes
         self.allow_empty = allow_empty
@@ -187,7 +198,12 @@ class Corpus:
         stats = self.stats = self._new_stats()
         done = self._position = 0
         for path in self.files:
-            readers = {"plain": self._plain, "jsonl": self._json_lines, "parquet": self._parquet}
+            readers = {
+                "plain": self._plain,
+                "jsonl": self._json_lines,
+                "parquet": self._parquet,
+                "table": self._table,
+            }
             for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
                 self._position = done + base
                 if raw_text.isspace() or not raw_text:
@@ -205,6 +221,25 @@ class Corpus:
         if not stats.documents and not self.allow_empty:
             raise self.no_text()
 
+    def check_options(self) -> None:
+        """Refuse what is said of columns and cells where no file has any.
+
+        Raises:
+            BertineError: `text_column` is given for plain text alone, or `quotes` where there is
+                no csv or tsv.
+        """
+        kinds = {format_of(file) or "plain" for file in self.files}
+        if self.text_column is not None and kinds == {"plain"}:
+            raise BertineError(
+                f"{self.paths[0]}: is plain text, which has no columns; leave out "
+                f"{option('text_column')}"
+            )
+        if self.quotes is not None and "table" not in kinds:
+            raise BertineError(
+                f"{self.paths[0]}: is no csv or tsv, whose cells may be quoted; leave out "
+                f"{option('quotes', self.quotes)}"
+            )
+
     def no_text(self) -> BertineError:
         """What is wrong with a corpus that has no document."""
         names = ", ".join(str(path) for path in self.paths[:3])
@@ -219,8 +254,8 @@ class Corpus:
             if not path.is_dir():
                 if format_of(path) is None:
                     raise BertineError(
-                        f"{path}: unknown kind of file; give .txt, .md, .jsonl, .json or .parquet, "
-                        "optionally with .gz, .zst or .xz after it"
+                        f"{path}: unknown kind of file; give {_KINDS}, optionally with .gz, .zst "
+                        "or .xz after it"
                     )
                 return [path]
             found: list[Path] = []
@@ -232,8 +267,8 @@ class Corpus:
                     found.append(file)
         if not found:
             raise BertineError(
-                f"{path}: no file of text in this folder; give .txt, .md, .jsonl, .json or "
-                ".parquet files, optionally compressed (.gz, .zst, .xz)"
+                f"{path}: no file of text in this folder; give {_KINDS} files, optionally "
+                "compressed (.gz, .zst, .xz)"
             )
         self._skipped += len(skipped)
         room = MAX_SKIPPED_NAMED - len(self._first_skipped)
@@ -263,6 +298,7 @@ class Corpus:
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         with open_stream(path) as stream:
             number = 0
+            column = self.text_column
             while raw := stream.reader.readline(MAX_JSON_LINE):
                 number += 1
                 place = Place(path, number)
@@ -277,86 +313,42 @@ class Corpus:
                 del raw
                 if not line or line.isspace():
                     continue
+                values = self._object(line, place)
+                column = column or choose_text_column(str(place), list(values), None)
                 text = clean(
-                    self._text_of(line, place), place, strict=self.strict, repairs=stats
+                    _text_of(values, column, place), place, strict=self.strict, repairs=stats
                 ).strip("\n")
-                del line
+                del line, values
                 for part in self._parts(text, stats):
                     yield part, number, stream.position
 
-    def _text_of(self, line: str, place: Place) -> str:
+    def _object(self, line: str, place: Place) -> dict[str, Any]:
+        example = json.dumps({self.text_column or "text": "..."})
         try:
             value: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BertineError(
-                f"{place}: not valid JSON ({error}); each line must be one object such as "
-                f'{{"{self.text_field}": "..."}}'
+                f"{place}: not valid JSON ({error}); each line must be one object such as {example}"
             ) from error
         if not isinstance(value, dict):
             raise BertineError(
                 f"{place}: a JSON {_json_kind(value)}; each line must be one object such as "
-                f'{{"{self.text_field}": "..."}}'
+                f"{example}"
             )
-        if self.text_field not in value:
-            raise BertineError(f"{place}: {_no_field(self.text_field, list(value))}")
-        text = value[self.text_field]
-        if text is None:
-            return ""
-        if not isinstance(text, str):
-            raise BertineError(
-                f'{place}: field "{self.text_field}" is a {_json_kind(text)}; it must be a string'
-            )
-        return text
+        return value
+
+    def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
+        for text, line, position in rows:
+            for part in self._parts(text.strip("\n"), stats):
+                yield part, line, position
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(reading(path))
-            size = os.path.getsize(path)
-            source: Any = path
-            if path.suffix.lower() in COMPRESSIONS:
-                # The index of a Parquet file is at its end: it cannot be read as a stream.
-                source = stack.enter_context(tempfile.TemporaryFile(prefix="bertine-"))
-                with open_stream(path) as stream:
-                    shutil.copyfileobj(stream.reader, source, 1 << 20)
-                source.seek(0)
-            try:
-                # By a buffer, or a row group's whole column would be read, however large it is.
-                opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-                file = stack.enter_context(opened)
-                names = file.schema_arrow.names
-                if self.text_field not in names:
-                    raise BertineError(f"{path}: {_no_field(self.text_field, names)}")
-                kind = file.schema_arrow.field(self.text_field).type
-                value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-                of = pa.types
-                # A column without a value in any row of a file may have been written as null.
-                texts = (of.is_string, of.is_large_string, of.is_string_view, of.is_null)
-                if not any(is_text(value_kind) for is_text in texts):
-                    raise BertineError(
-                        f'{path}: column "{self.text_field}" is of type {kind}; it must be string'
-                    )
-                row = 0
-                batches = file.iter_batches(batch_size=_PARQUET_ROWS, columns=[self.text_field])
-                for batch in batches:
-                    column = batch.column(0)
-                    if pa.types.is_dictionary(kind):
-                        column = column.dictionary_decode()
-                    # As bytes: a writer may have put what is not UTF-8 into a string column.
-                    for value in column.cast(pa.large_binary()):
-                        row += 1
-                        place = Place(path, row, "row")
-                        raw = value.as_py() or b""
-                        text = decode(raw, place, strict=self.strict, repairs=stats).strip("\n")
-                        for part in self._parts(text, stats):
-                            yield part, row, size * row // max(file.metadata.num_rows, 1)
-            except pa.ArrowException as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise BertineError(
-                    f"{path}: damaged or not Parquet ({reason}); write the file again"
-                ) from error
+        rows = parquet_texts(path, self.text_column, strict=self.strict, repairs=stats)
+        for text, row, position in rows:
+            for part in self._parts(text.strip("\n"), stats):
+                yield part, row, position
+            del text
 
     def _parts(self, text: str, stats: CorpusStats) -> Iterator[str]:
         """`text`, in parts where it is larger than a document may be."""
@@ -399,13 +391,17 @@ def _files_below(top: Path) -> Iterator[Path]:
                     (links if entry.is_symlink() else folders).append(path)
 
 
+def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
+    """The text of a line of JSON; "" where it is null."""
+    require_columns(str(place), list(values), [column])
+    text = values[column]
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise BertineError(f"{place}: {column!r} is a {_json_kind(text)}; it must be a string")
+    return text
+
+
 def _json_kind(value: Any) -> str:
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list"}
     return "null" if value is None else kinds.get(type(value), "object")
-
-
-def _no_field(wanted: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"?' if near else "name the one that holds the text:"
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f'no field "{wanted}"; {hint} (--text-field; there are: {shown or "none"})'

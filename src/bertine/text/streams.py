@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, cast
 import zstandard
 
 from bertine.errors import BertineError
-from bertine.files import os_errors
+from bertine.files import check_regular, os_errors
+from bertine.option_names import option
 
 #: Suffixes of compressed files, and what they are called in messages.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
@@ -113,6 +114,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
             the ``with``, too, where the bytes are read.
     """
     with reading(path), contextlib.ExitStack() as stack:
+        check_regular(path, pipes=True)
         raw = stack.enter_context(open(path, "rb"))
         suffix = path.suffix.lower()
         if suffix == ".gz":
@@ -183,7 +185,8 @@ def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
             offset = error.start - (before.rfind(b"\n") + 1)
             raise BertineError(
                 f"{place.at(before.count(10))}: invalid UTF-8 (byte 0x{raw[error.start]:02x}, "
-                f"{offset} bytes into the line); convert the file to UTF-8, or leave out --strict "
+                f"{offset} bytes into the line); convert the file to UTF-8, or leave out "
+                f"{option('strict', True)} "
                 "to have such bytes replaced"
             ) from error
         text = raw.decode("utf-8", "replace")
@@ -201,7 +204,7 @@ def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
         if strict:
             raise BertineError(
                 f"{place}: a lone surrogate (\\u{ord(text[error.start]):04x}) in the text; repair "
-                "it, or leave out --strict to have it replaced"
+                f"it, or leave out {option('strict', True)} to have it replaced"
             ) from error
         mended = "".join(_REPLACEMENT if "\ud800" <= c <= "\udfff" else c for c in text)
         repairs.invalid_utf8 += mended.count(_REPLACEMENT) - text.count(_REPLACEMENT)
@@ -215,7 +218,7 @@ def _without_nul(text: str, place: Place, strict: bool, repairs: Repairs) -> str
             before = text[: text.index("\0")]
             raise BertineError(
                 f"{place.at(before.count(chr(10)))}: a NUL character in the text; remove it, or "
-                "leave out --strict to have NULs removed"
+                f"leave out {option('strict', True)} to have NULs removed"
             )
         repairs.nul += text.count("\0")
         text = text.replace("\0", "")

@@ -84,7 +84,7 @@ class Tokenizer:
         ids = backend.get_vocab(with_added_tokens=True)
         wordpiece.check_special_tokens(ids, source)
         self.tokens: list[str] = sorted(ids, key=ids.__getitem__)
-        if ids[self.tokens[-1]] != len(ids) - 1:
+        if [ids[token] for token in self.tokens] != list(range(len(ids))):
             raise BertineError(f"{source}: the ids of the vocabulary are not 0..{len(ids) - 1}")
         self.vocab_size = len(self.tokens)
         self.pad_token_id, self.unk_token_id = ids["[PAD]"], ids["[UNK]"]

@@ -8,6 +8,7 @@ tables happen to hold them, and the same corpus would give another vocabulary on
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
@@ -17,9 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bertine.argument_types import check_types
 from bertine.console import counted, human_time, progress
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
+from bertine.shown import Shown
 from bertine.text import wordpiece
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
@@ -46,8 +49,8 @@ _ENDLESS_WORD = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{{MAX_CHARS_PER_WORD +
 _CODE_POINTS = sys.maxunicode + 1
 
 
-@dataclass(frozen=True)
-class VocabReport:
+@dataclass(frozen=True, repr=False)
+class VocabReport(Shown):
     """What came of training a vocabulary. A *word* here has a letter or digit; marks do not count.
 
     Attributes:
@@ -67,6 +70,8 @@ class VocabReport:
         corpus: documents, bytes and what was mended or skipped.
         seconds: time taken.
         base_size: tokens of the vocabulary that was extended; 0 where none was.
+        full_size: tokens of a vocabulary whose alphabet has 99.99% of the text; 0 where this one
+            has, or the alphabet was limited.
     """
 
     out: Path
@@ -84,6 +89,7 @@ class VocabReport:
     corpus: CorpusStats
     seconds: float
     base_size: int = 0
+    full_size: int = 0
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -98,6 +104,12 @@ class VocabReport:
             f"{self.single_character_share:.2%} single letters",
             f"{self.out}: written after {human_time(self.seconds)}",
         ]
+        if self.full_size:
+            lines.insert(
+                -1,
+                f"{1 - self.coverage:.3%} of the characters are unknown to it; a vocabulary of "
+                f"{self.full_size:,} has room for {_COVERAGE:.2%} of them",
+            )
         if self.base_size:
             lines.insert(
                 -1,
@@ -120,6 +132,7 @@ def is_tokenizer_folder(folder: Path) -> bool:
     return names <= known and bool(names & {"vocab.txt", "tokenizer.json"})
 
 
+@check_types
 def train_vocab(
     corpus: Sequence[Path | str] | Path | str,
     out: Path | str,
@@ -133,7 +146,8 @@ def train_vocab(
     limit_alphabet: int | None = None,
     hold_out_every: int = 50,
     document_per_file: bool = False,
-    text_field: str = "text",
+    text_column: str | None = None,
+    quotes: bool | None = None,
     strict: bool = False,
 ) -> VocabReport:
     """Train a WordPiece vocabulary and write the tokenizer's folder `out`.
@@ -142,7 +156,7 @@ def train_vocab(
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`, as are
-            `document_per_file`, `text_field` and `strict`.
+            `document_per_file`, `text_column`, `quotes` and `strict`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
             that is there is replaced; one with anything else in it is refused.
         vocab_size: tokens wanted, special tokens and single characters included.
@@ -156,8 +170,13 @@ def train_vocab(
         limit_alphabet: how many different characters to keep, the most frequent first; words with
             others are unknown. None: as many as make up 99.99% of the text (English: about a
             hundred, Chinese: some seven thousand), more if they take no more than a twentieth of
-            the vocabulary, and fewer if they would take more than half of it; with `extend`,
-            more than half of what is added.
+            the vocabulary, and fewer if they would leave too little room for pieces of words. In
+            text whose characters all stand inside words (English) that room is half of the
+            vocabulary; in text of characters that are words by themselves (Chinese with
+            `split_chinese`), which are never joined to longer pieces, it is little: half of the
+            vocabulary times the share of the text that stands inside words. With `extend` it is
+            that share of what is added. The report says how large the vocabulary must be for
+            99.99%.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
 
     Returns:
@@ -185,8 +204,13 @@ def train_vocab(
     check_replaceable(out, "tokenizer's folder", is_tokenizer_folder)
     started = time.monotonic()
     documents = Corpus(
-        corpus, document_per_file=document_per_file, text_field=text_field, strict=strict
+        corpus,
+        document_per_file=document_per_file,
+        text_column=text_column,
+        quotes=quotes,
+        strict=strict,
     )
+    documents.check_options()
     backend = tokenizers.Tokenizer(
         models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)
     )
@@ -253,6 +277,7 @@ def train_vocab(
         alphabet_size=len(alphabet.characters),
         characters_seen=alphabet.seen,
         coverage=alphabet.coverage,
+        full_size=alphabet.full_size,
         fertility=fertility,
         unknown_share=unknown,
         single_character_share=single,
@@ -265,12 +290,14 @@ def train_vocab(
 
 @dataclass(frozen=True)
 class _Alphabet:
-    """The characters of a vocabulary, sorted; their tokens; and how much of the text they are."""
+    """The characters of a vocabulary, sorted; their tokens; how many different ones were seen, how
+    much of the text they are; and `full_size` as in :class:`VocabReport`."""
 
     characters: list[str]
     tokens: list[str]
     seen: int
     coverage: float
+    full_size: int
 
     @staticmethod
     def choose(
@@ -304,7 +331,11 @@ class _Alphabet:
         chosen = [c for c in ranked if not cost[c]]
         covered = sum(counts[c] for c in chosen)
         used = taken = len(base) or len(SPECIAL_TOKENS)
-        most = taken + (vocab_size - taken) // 2 if base else vocab_size // 2
+        # Only characters that stand inside words are joined to pieces, which need room; Chinese
+        # ones are not, and without them a vocabulary of Chinese would fill with rare Latin words.
+        share = 1 - sum(counts[c] for c in inside) / total / 2
+        begin = taken if base else 0
+        most = begin + int((vocab_size - begin) * share)
         for character in new:
             if limit is not None:
                 if len(chosen) >= limit:
@@ -316,14 +347,19 @@ class _Alphabet:
             chosen.append(character)
             used += cost[character]
             covered += counts[character]
-        if limit is None and covered < _LEAST_COVERAGE * total:
-            need, rest = 0, _LEAST_COVERAGE * total - sum(counts[c] for c in ranked if not cost[c])
+
+        def least_size(coverage: float) -> int:
+            """Tokens of a vocabulary whose alphabet has this share of the text."""
+            need, rest = 0, coverage * total - sum(counts[c] for c in ranked if not cost[c])
             for character in new:
                 if rest <= 0:
                     break
                 need += cost[character]
                 rest -= counts[character]
-            least = taken + 2 * need if base else 2 * (taken + need)
+            return begin + math.ceil((taken - begin + need) / share)
+
+        if limit is None and covered < _LEAST_COVERAGE * total:
+            least = least_size(_LEAST_COVERAGE)
             raise BertineError(
                 f"vocab_size {vocab_size} is too small for the {len(ranked):,} characters of this "
                 f"corpus; give at least {least:,}, or say how many to keep with limit_alphabet"
@@ -335,7 +371,9 @@ class _Alphabet:
             )
         chosen.sort()
         tokens = [*chosen, *(f"##{c}" for c in chosen if c in inside)]
-        return _Alphabet(chosen, tokens, len(ranked), covered / total)
+        full = limit is not None or covered >= _COVERAGE * total
+        full_size = 0 if full else least_size(_COVERAGE)
+        return _Alphabet(chosen, tokens, len(ranked), covered / total, full_size)
 
 
 def _goes_on(backend: tokenizers.Tokenizer, character: str) -> bool:

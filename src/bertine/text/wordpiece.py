@@ -24,13 +24,24 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from bertine.console import warn
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json
+from bertine.files import os_errors, read_bounded, read_json_object
+from bertine.terminal_text import briefly, shortened
 
 #: The special tokens, in the order in which a vocabulary trained by Bertine begins with them.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
+#: Bytes of a vocab.txt; one with a million pieces has about 10 MB.
+_MAX_VOCAB_BYTES = 64 * 2**20
+
+#: The settings of a tokenizer that are true, false or not said.
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+
 #: Words of more characters become [UNK] (``max_input_chars_per_word`` of the published code).
 MAX_CHARS_PER_WORD = 100
+
+
+#: A tokenizer file may say more; the time for a word grows with the square of its characters.
+_MOST_CHARS_PER_WORD = 1000
 
 
 def normalizer(
@@ -93,13 +104,11 @@ def read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
             if any((inner / name).exists() for name in named):
                 path = inner
     folder = path if path.is_dir() else path.parent
-    config: Any = {}
+    config: dict[str, Any] = {}
     if (folder / "tokenizer_config.json").is_file():
-        config = read_json(folder / "tokenizer_config.json")
-        if not isinstance(config, dict):
-            raise BertineError(f"{folder / 'tokenizer_config.json'}: must hold a JSON object")
+        config = _read_settings(folder / "tokenizer_config.json")
     json_file = path / "tokenizer.json" if path.is_dir() else path
-    if json_file.suffix == ".json" and json_file.is_file():
+    if json_file.suffix == ".json" and json_file.exists():
         return _read_json(json_file, config), str(json_file)
     vocab_file = path / "vocab.txt" if path.is_dir() else path
     if not vocab_file.is_file():
@@ -110,25 +119,36 @@ def read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
         tokens,
         lowercase=_looks_uncased(tokens) if lowercase is None else bool(lowercase),
         strip_accents=config.get("strip_accents"),
-        split_chinese=bool(config.get("tokenize_chinese_chars", True)),
+        split_chinese=config.get("tokenize_chinese_chars") is not False,
         source=str(vocab_file),
     )
     return backend, str(vocab_file)
 
 
+def _read_settings(file: Path) -> dict[str, Any]:
+    """The contents of a ``tokenizer_config.json``, its switches checked."""
+    values = read_json_object(file)
+    for name in _SWITCHES:
+        if not isinstance(values.get(name), bool | None):
+            raise BertineError(
+                f"{file}: {name} is {briefly(values[name])}, but must be true, false or null"
+            )
+    return values
+
+
 def _read_json(file: Path, config: dict[str, Any]) -> tokenizers.Tokenizer:
-    value = read_json(file)
+    value = read_json_object(file)
     for part, wanted in (
         ("model", "WordPiece"),
         ("normalizer", "BertNormalizer"),
         ("pre_tokenizer", "BertPreTokenizer"),
     ):
-        found = value.get(part) if isinstance(value, dict) else None
+        found = value.get(part)
         kind = found.get("type") if isinstance(found, dict) else None
         if kind != wanted:
             raise BertineError(
-                f"{file}: its {part} is {kind or 'missing'}, not {wanted}; give a tokenizer of "
-                "BERT's kind"
+                f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; "
+                "give a tokenizer of BERT's kind"
             )
     settings = value["normalizer"]
     for ours, theirs in (
@@ -142,16 +162,64 @@ def _read_json(file: Path, config: dict[str, Any]) -> tokenizers.Tokenizer:
                 f"tokenizer.json {settings.get(ours)}; the former is used"
             )
             settings[ours] = config[theirs]
+    _check_model(file, value["model"])
+    _check_added_tokens(file, value.get("added_tokens"))
+    # Replaced in any case (:class:`bertine.text.tokenizer.Tokenizer`). What a file says of padding
+    # may ask the library for more memory than there is, which ends the process.
+    for part in ("truncation", "padding", "post_processor", "decoder"):
+        value[part] = None
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(value))
     except Exception as error:  # `tokenizers` raises nothing more exact
         raise BertineError(f"{file}: not a tokenizer ({error})") from error
 
 
+def _check_model(file: Path, model: dict[str, Any]) -> None:
+    """Check what the library takes as it is."""
+    vocab = model.get("vocab")
+    if not isinstance(vocab, dict) or not vocab:
+        raise BertineError(f"{file}: vocab in its model must be an object of ids by token")
+    wrong = next((token for token, index in vocab.items() if type(index) is not int), None)
+    if wrong is not None:
+        raise BertineError(
+            f"{file}: the id of the token {briefly(wrong)} is {briefly(vocab[wrong])}, but must be "
+            "a whole number"
+        )
+    check_special_tokens(vocab, str(file))
+    unknown = model.get("unk_token", "[UNK]")
+    if unknown != "[UNK]":
+        raise BertineError(f"{file}: unk_token is {briefly(unknown)}, but must be '[UNK]'")
+    prefix = model.get("continuing_subword_prefix", "##")
+    if not isinstance(prefix, str):
+        raise BertineError(
+            f"{file}: continuing_subword_prefix is {briefly(prefix)}, but must be a text"
+        )
+    longest = model.get("max_input_chars_per_word", MAX_CHARS_PER_WORD)
+    if type(longest) is not int or not 1 <= longest <= _MOST_CHARS_PER_WORD:
+        raise BertineError(
+            f"{file}: max_input_chars_per_word is {briefly(longest)}, but must be a whole number "
+            f"from 1 to {_MOST_CHARS_PER_WORD:,}"
+        )
+
+
+def _check_added_tokens(file: Path, tokens: Any) -> None:
+    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [None]:
+        if (
+            not isinstance(token, dict)
+            or type(token.get("id")) is not int
+            or not isinstance(token.get("content"), str)
+            or not token["content"]
+        ):
+            raise BertineError(
+                f"{file}: added_tokens must be a list of objects with an id and a content that is "
+                "not empty"
+            )
+
+
 def _read_vocab(file: Path) -> list[str]:
     with os_errors(file, "loading the vocabulary"):
         try:
-            tokens = file.read_text(encoding="utf-8").split("\n")
+            tokens = read_bounded(file, _MAX_VOCAB_BYTES).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise BertineError(
                 f"{file}: not UTF-8 text ({error.reason}); give a vocab.txt"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from bertine.argument_types import check_types, resolved_signature
 from bertine.errors import BertineError
 from bertine.tasks.options import TableOptions
 from bertine.tasks.reading import Reading
@@ -25,7 +26,8 @@ Kind = TypeVar("Kind")
 def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[[Verb], Verb]:
     """Let a verb take the keyword arguments of `other`, all `but` some, besides its own, by the
     same names and with the same defaults: its signature shows them, the verb gets all of them in
-    its last, ``**options``, and one that neither has is a TypeError."""
+    its last, ``**options``, and one that neither has is a TypeError. Types are checked
+    (:func:`~bertine.argument_types.check_types`)."""
 
     def wrap(verb: Verb) -> Verb:
         own = inspect.signature(verb)
@@ -33,7 +35,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
         known = {parameter.name for parameter in mine}
         theirs = [
             parameter
-            for parameter in inspect.signature(other).parameters.values()
+            for parameter in resolved_signature(other).parameters.values()
             if parameter.name not in known | but
         ]
         signature = own.replace(parameters=[*mine, *theirs])
@@ -45,7 +47,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
             return verb(*bound.args, **bound.kwargs)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        return call  # type: ignore[return-value]
+        return check_types(call)  # type: ignore[return-value]
 
     return wrap
 

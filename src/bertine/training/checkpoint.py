@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, read_json
+from bertine.files import atomic_dir, check_regular, read_json
 from bertine.training.optim import AdamW
 from bertine.training.sharding import gathered, put
 from bertine.training.world import World
@@ -152,6 +152,7 @@ def remove_torn(folder: Path) -> None:
 def _checksum(file: Path) -> int:
     """CRC-32 of `file`. A disk that flips a bit of a weight leaves a file that loads."""
     value = 0
+    check_regular(file)
     with open(file, "rb") as handle:
         while block := handle.read(1 << 20):
             value = zlib.crc32(block, value)
@@ -227,7 +228,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     file = path / "state.json"
     try:
-        state = read_json(file)
+        state = read_json(file, lenient=True)
     except BertineError as error:
         raise DamagedCheckpoint(file, str(error).removeprefix(f"{file}: ")) from error
     if not isinstance(state, dict):

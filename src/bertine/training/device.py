@@ -17,6 +17,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.models.varlen import has_flash_attention
+from bertine.option_names import option
 
 
 def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
@@ -86,7 +87,7 @@ class Norms:
         if not math.isfinite(float(worst)):
             raise BertineError(
                 f"step {step}: the gradient is not finite; lower the learning rate "
-                f"({self._learning_rate:g}) or use --precision fp32, then start again "
+                f"({self._learning_rate:g}) or use {option('precision', 'fp32')}, then start again "
                 "or resume from the last checkpoint"
             )
         return float(self._last)

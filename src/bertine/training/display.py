@@ -1,4 +1,4 @@
-"""Live progress of a training run: a bar in a terminal, plain lines in a file."""
+"""Live progress of a training run: a bar in a terminal or a notebook, plain lines in a file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from bertine.console import console, human_count, human_time, progress, say
+from bertine.console import human_count, human_time, progress, say, shows_bars
 
-#: Without a terminal, one line at most this often (seconds).
+#: Seconds for which other programs must use cores without a break before it is said, and leave
+#: them before that is said.
+_OTHERS_STAY, _OTHERS_GONE = 5.0, 30.0
+#: Where no bar can be shown, one line at most this often (seconds).
 _LINE_EVERY = 10.0
 
 
@@ -33,9 +36,12 @@ class Display:
     ) -> None:
         self.title, self.steps = title, steps
         self._work, self._latest, self._last_line = work, latest, 0.0
+        self._kept: dict[str, str] = {}
+        self._others_said = False
+        self._others_since: float | None = None
         # Until the first step is done, which takes longer than others, the time left is unknown.
         self._from: tuple[float, int] | None = None
-        self._bar = progress() if console.is_terminal else None
+        self._bar = progress() if shows_bars() else None
         if self._bar is not None:
             self._task = self._bar.add_task(title, total=steps, completed=done)
 
@@ -48,11 +54,22 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, step: int, facts: dict[str, str] | None = None) -> None:
-        """`step` steps are done; `facts` (name → text) replace the ones shown before."""
+    def update(
+        self, step: int, facts: dict[str, str] | None = None, steps: int | None = None
+    ) -> None:
+        """`step` steps are done; `facts` (name → text) replace the ones shown before, and `steps`
+        the number of steps of the whole run."""
         now = time.monotonic()
+        if steps is not None and steps != self.steps:
+            self.steps = steps
+            if self._bar is not None:
+                self._bar.update(self._task, total=steps)
         ends = self._ends(now, step)
-        texts = None if facts is None else [f"{name} {text}" for name, text in facts.items()]
+        texts = (
+            None
+            if facts is None
+            else [f"{name} {text}" for name, text in (facts | self._kept).items()]
+        )
         if self._bar is not None:
             self._bar.update(self._task, completed=step, ends=ends)
             if texts is not None:
@@ -72,7 +89,33 @@ class Display:
         if step == first:
             return None if self._latest == float("inf") else self._latest
         speed = (self._work(step) - self._work(first)) / max(now - began, 1e-9)
-        return min(now + (self._work(self.steps) - self._work(step)) / speed, self._latest)
+        rest = (self._work(self.steps) - self._work(step)) / max(speed, 1e-9)
+        return min(now + rest, self._latest)
+
+    def keep(self, name: str, text: str) -> None:
+        """Show a fact beside those of every update from the next one on."""
+        self._kept[name] = text
+
+    def other_programs(self, busy: str | None) -> None:
+        """Say once when other programs begin to use the cores of the run, and once when they have
+        ended.
+
+        Args:
+            busy: how many cores they use, such as "1.0 of 2 cores"; None: none.
+        """
+        now = time.monotonic()
+        if (busy is not None) == self._others_said:
+            self._others_since = None
+            return
+        if self._others_since is None:
+            self._others_since = now
+        if now - self._others_since < (_OTHERS_STAY if busy else _OTHERS_GONE):
+            return
+        self._others_since, self._others_said = None, busy is not None
+        if busy is not None:
+            self.note(f"other programs use {busy}, so that training takes longer")
+        else:
+            self.note("other programs have left the cores")
 
     def note(self, message: str) -> None:
         """Print a line above the bar."""
@@ -92,6 +135,7 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
             shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"
     if "tokens_per_second" in entry:
         shown["tok/s"] = human_count(entry["tokens_per_second"])
-    if "share_of_ceiling" in entry:
+    # Of short steps of fine-tuning it says little; the page has its curve, with what it means.
+    if "share_of_ceiling" in entry and "mlm_loss" in entry:
         shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
     return shown

@@ -16,19 +16,23 @@ from typing import Any
 
 import numpy as np
 
+from bertine.argument_types import check_types
 from bertine.console import human_time, say, warn
 from bertine.errors import BertineError
-from bertine.files import read_json, write_json
+from bertine.files import read_json_object, write_json
 from bertine.inference.predictor import evaluate
 from bertine.inference.word_states import word_states
 from bertine.launch import launched
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.names import Precision, TaggedFormat, TagScheme
+from bertine.option_names import option
 from bertine.tasks.conll import Columns, find_tagged, read_sentences
 from bertine.tasks.labelled import read_labelled
 from bertine.tasks.sentences import Sentences
 from bertine.tasks.tagging import Tagging
+from bertine.text.given_table import GivenTable
 from bertine.training.arguments import reading_of
 from bertine.training.bilstm_training import Part, Recipe, train_row
 from bertine.training.feature_based_table import (
@@ -49,6 +53,7 @@ _OF_FINETUNE = (
 )
 
 
+@check_types
 def feature_based(
     model: Path | str,
     *,
@@ -57,11 +62,11 @@ def feature_based(
     rows: Sequence[str] | None = None,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: str | None = None,
+    format: TaggedFormat | None = None,
     strict: bool = False,
     word_column: int | None = None,
     tag_column: int | None = None,
-    tag_scheme: str | None = None,
+    tag_scheme: TagScheme | None = None,
     document_context: bool = False,
     max_length: int = 128,
     epochs: int = 10,
@@ -74,7 +79,7 @@ def feature_based(
     finetune_epochs: int = 3,
     finetune_learning_rate: float = 5e-5,
     device: str | None = None,
-    precision: str = "auto",
+    precision: Precision = "auto",
     seed: int = 0,
     resume: bool = False,
 ) -> FeatureBasedReport:
@@ -174,6 +179,7 @@ def feature_based(
         else:
             say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
             if name == FINE_TUNING:
+                assert not isinstance(test_file, GivenTable)
                 results[name] = _finetuned(
                     model,
                     folder / FINE_TUNING,
@@ -184,6 +190,7 @@ def feature_based(
                         "max_length": max_length,
                         "epochs": finetune_epochs,
                         "learning_rate": finetune_learning_rate,
+                        "save_best": False,  # the paper's way
                     },
                 )
             else:
@@ -219,10 +226,11 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
         return {}
     if not resume:
         raise BertineError(
-            f"{file}: is there already; go on with it by --resume, or choose another"
+            f"{file}: is there already; go on with it by {option('resume', True)}, or choose "
+            f"another"
         )
-    known = read_json(file)
-    if not isinstance(known, dict) or not isinstance(known.get("rows"), dict):
+    known = read_json_object(file, lenient=True)
+    if not isinstance(known.get("rows"), dict):
         raise BertineError(
             f"{file}: is no table of feature-based; remove it, or choose another folder"
         )
@@ -273,7 +281,7 @@ def _finetuned(
 ) -> dict[str, Any]:
     """The row of fine-tuning."""
     resume = resume and (out / "run.json").exists()
-    result = finetune(Tagging.name, model=model, out=out, resume=resume, **arguments)
+    result = finetune("tagging", model=model, out=out, resume=resume, baselines=False, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
     if test_file is not None:
         named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}

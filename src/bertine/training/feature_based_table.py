@@ -9,6 +9,7 @@ from typing import Any
 
 from bertine.console import human_time
 from bertine.errors import BertineError
+from bertine.shown import Shown
 
 #: The results, in the folder of the runs.
 TABLE = "feature-based.json"
@@ -40,8 +41,8 @@ def _last(count: int, wanted: int) -> list[int]:
     return list(range(max(1, count - wanted + 1), count + 1))
 
 
-@dataclass
-class FeatureBasedReport:
+@dataclass(repr=False)
+class FeatureBasedReport(Shown):
     """The table.
 
     Attributes:

@@ -6,61 +6,86 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertine.argument_types import check_types
 from bertine.errors import BertineError
 from bertine.models.precision import precision_name
+from bertine.names import (
+    ClassWeights,
+    LabelledFormat,
+    LongText,
+    Precision,
+    ScheduleName,
+    TagScheme,
+    TaskName,
+)
 from bertine.tasks.reading import Labelled
+from bertine.text.given_table import TableLike, as_data
 from bertine.training.arguments import made, reading_of
 from bertine.training.finetune_run import found, train
 from bertine.training.finetune_setup import Start, prepare, read_or_given
 from bertine.training.fit import FitConfig
+from bertine.training.frozen_head import check_frozen
 from bertine.training.learner import Learner, Origin
+from bertine.training.plan import Wishes
 from bertine.training.run import Run
+from bertine.training.run_baselines import kept_baselines
 from bertine.training.schedule import WARMUP_RATIO, warmup
 from bertine.training.schedule import schedule as schedule_of
+from bertine.training.start_file import write_start
 from bertine.training.world import join, together
 
 #: Arguments that a run's settings name where they are not as usual.
-_GIVEN_TOO = ("fresh_weights", "class_weights", "focal_gamma", "freeze_layers", "freeze_embeddings")
+_GIVEN_TOO = (
+    "fresh_weights",
+    "class_weights",
+    "focal_gamma",
+    "freeze_layers",
+    "freeze_embeddings",
+    "frozen",
+)
 
 
+@check_types
 @together
 def finetune(
-    task: str,
+    task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled,
+    data: Path | str | Labelled | TableLike,
     out: Path | str,
     glue_task: str | None = None,
     fresh_weights: bool = False,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: str | None = None,
+    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     word_column: int | None = None,
     tag_column: int | None = None,
-    tag_scheme: str | None = None,
+    tag_scheme: TagScheme | None = None,
     document_context: bool = False,
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
     threshold: float = 0.5,
-    class_weights: str | None = None,
+    class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
-    long_text: str = "head",
-    epochs: int = 3,
-    batch_size: int = 32,
+    long_text: LongText = "head",
+    epochs: int | None = None,
+    batch_size: int | None = None,
     max_length: int | None = None,
     doc_stride: int | None = None,
     max_question_length: int | None = None,
     max_answer_length: int | None = None,
-    learning_rate: float = 5e-5,
+    learning_rate: float | None = None,
+    paper: bool = False,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
-    schedule: str = "linear",
+    schedule: ScheduleName = "linear",
     layer_decay: float = 1.0,
     freeze_layers: int = 0,
     freeze_embeddings: bool = False,
+    frozen: bool | None = None,
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -70,14 +95,15 @@ def finetune(
     max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
     device: str | None = None,
-    precision: str = "auto",
+    precision: Precision = "auto",
     shard: bool = False,
     seed: int = 0,
     split_seed: int | None = None,
     checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
-    save_best: bool = False,
+    save_best: bool | None = None,
     patience: int | None = None,
+    baselines: bool = True,
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
@@ -91,7 +117,10 @@ def finetune(
             no validation file, a tenth of the training examples is held out. For GLUE the folder
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
             For SQuAD its training file, beside which the dev file is found, or their folder.
-            For SWAG the folder of its files, or one of them. Or
+            For SWAG the folder of its files, or one of them. Or a table in memory
+            (:mod:`~bertine.text.given_table`): a pandas or polars frame, an Arrow table, a
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
+            such tables has the parts ``train`` and ``validation``. Or
             :class:`~bertine.tasks.reading.Labelled` examples, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
             Where they have none for validation, nothing is evaluated.
@@ -105,9 +134,10 @@ def finetune(
             second of two beginning each of them; None: found by the usual names.
         label_column: None: found by the usual names.
         format: csv, tsv or jsonl, for tagging columns or jsonl; None: told as
-            :class:`~bertine.tasks.tables.Table` does.
+            :class:`~bertine.text.tables.Table` does.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        strict: refuse invalid UTF-8, NUL bytes and rows without a label, in place of mending,
+            leaving out and counting them.
         word_column: for tagging, of column files: the number of the column of the words, from 1 on;
             None: the first.
         tag_column: that of the tags; None: the last.
@@ -125,15 +155,18 @@ def finetune(
             already counts less, the more so the higher it is; 0: cross-entropy.
         long_text: what is read of a text longer than `max_length`: ``"head"``, ``"tail"``,
             ``"head-tail"`` or ``"windows"`` (:mod:`bertine.tasks.long_text`).
-        epochs: passes over the training examples.
-        batch_size: examples in an update.
+        epochs: passes over the training examples; None: more passes over fewer examples
+            (:mod:`bertine.training.plan`).
+        batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         max_length: pieces of an input; longer ones are cut, and counted; None: 128, or for spans,
             whose contexts are read in windows, 384.
         doc_stride: of spans: pieces from one window of a long context to the next; None: 128.
         max_question_length: of spans: pieces of a question; longer ones are cut, and counted;
             None: 64.
         max_answer_length: of spans: pieces of the longest answer; None: 30.
-        learning_rate: its highest value.
+        learning_rate: its highest value; None: by the width of the model.
+        paper: where `epochs`, `batch_size`, `learning_rate` and `save_best` are None, use the
+            paper's protocol: 3 epochs in batches of 32 at 5e-5, and the last weights.
         warmup_steps: with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is None; None:
             0.1, of a cycle 0.3.
@@ -142,6 +175,14 @@ def finetune(
         layer_decay: share of the rate that each layer has of the one above it.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: neither are the embeddings.
+        frozen: train no layer: fit the head alone, to convergence, on what the encoder says
+            already (:mod:`bertine.training.frozen_head`), of pairs on the vectors of both texts.
+            Takes seconds, and can be better than training all weights where there are few labels.
+            What is about training (`epochs`, `learning_rate` and the like) is refused beside it.
+            None: all weights are trained, but the head alone is saved where it is better on the
+            validation examples (:mod:`bertine.training.head_alone`; not without `baselines`, not
+            with `paper` or `focal_gamma`, not in several processes). False: the trained model is
+            saved, whatever it is worth.
         weight_decay: of AdamW; none on biases and norms.
         adam_beta1, adam_beta2, adam_epsilon: of AdamW; epsilon as in the paper's code.
         bias_correction: of Adam; the paper's code has none.
@@ -159,12 +200,16 @@ def finetune(
         checkpoint_every: steps; None: one after each epoch. They are removed when the model
             directory has been written.
         keep_checkpoints: older ones are removed, but for that of the best evaluation.
-        save_best: the model directory gets the weights of the epoch with the best score on the
-            validation examples (the first metric by which the task is judged: of CoLA Matthews),
-            not the last ones. The examples have then been used to choose: judge the model on
-            others.
+        save_best: save the weights of the epoch with the best score on the validation examples
+            (the first metric by which the task is judged: of CoLA Matthews), not those of the
+            last epoch. The examples have then been used to choose: judge the model on others.
+            None: where that score is better than the last epoch's by more than chance, by more
+            than its standard error on so many examples.
         patience: end before the last epoch where the score on the validation examples has not been
-            better for so many; the model of the best epoch is saved, as with `save_best`.
+            better for so many; the model of the best epoch is saved, unless `save_best` is False.
+        baselines: also score the cheap baselines of the task (the most frequent label, a linear
+            model on tf-idf, one on the vectors of the model before training) on the validation
+            examples, which takes some seconds; of all of GLUE none.
         log_every: steps between lines of ``log.jsonl``.
         tensorboard: write TensorBoard files as well.
         resume: go on from the last checkpoint in `out`, exactly as if never stopped.
@@ -178,12 +223,11 @@ def finetune(
             file that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.fit.FitConfig`).
     """
+    if not isinstance(data, Labelled):
+        data = as_data(data)
     given = dict(locals())  # every argument, before there are other names
-    start, reading = made(Start, given), reading_of(given)
+    start, reading, wishes = made(Start, given), reading_of(given), made(Wishes, given)
     schedule_of(schedule)
-    if epochs < 1:
-        raise BertineError(f"epochs is {epochs}, but must be at least 1")
-    save_best = save_best or patience is not None
     if task == "glue" and glue_task is not None and glue_task.lower() == "all":
         from bertine.training.glue import finetune_all
 
@@ -196,20 +240,24 @@ def finetune(
         data,
         start=start,
         reading=reading,
-        batch_size=batch_size,
+        wishes=wishes,
         max_length=max_length,
         seed=seed,
         where=where,
     )
-    if save_best and not prepared.validation.features:
+    plan = prepared.plan
+    if frozen:
+        check_frozen(prepared.task, start, wishes, focal_gamma=focal_gamma, shard=shard)
+    if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch
     rising = WARMUP_RATIO[schedule] if warmup_ratio is None else warmup_ratio
     config = made(
         FitConfig,
         given,
-        steps=epochs * epoch,
-        warmup_steps=warmup(epochs * epoch, warmup_steps, rising),
+        steps=1 if frozen else plan.epochs * epoch,
+        learning_rate=plan.learning_rate,
+        warmup_steps=0 if frozen else warmup(plan.epochs * epoch, warmup_steps, rising),
         precision=precision_name(precision, where),
         checkpoint_every=epoch if checkpoint_every is None else checkpoint_every,
     )
@@ -223,21 +271,31 @@ def finetune(
         "weights_fingerprint": prepared.loaded.model.fingerprint(),
         "device": where.type,
         "labels_and_columns": dataclasses.asdict(info),
-        "epochs": epochs,
-        "batch_size": batch_size,
+        "epochs": plan.epochs,
+        "batch_size": plan.batch_size,
         "dropout": dropout,
-        "save_best": save_best,
+        "save_best": False if frozen else plan.save_best,
         **dataclasses.asdict(config),
     }
     settings |= {name: given[name] for name in _GIVEN_TOO if given[name]}
+    if frozen is False:
+        settings["frozen"] = False
     if split_seed is not None:
         settings["split_seed"] = split_seed
     with Run.held(out, settings, resume, world=world, shard=shard) as run:
         if run.finished:
-            outcome = found(run, world, save_best=save_best)
+            outcome = found(run, world, save_best=bool(save_best))
         else:
+            world.alone(lambda: write_start(run.folder, finetune, given, prepared))
             outcome = train(
-                prepared, config, run, settings, save_best=save_best, world=world, shard=shard
+                prepared,
+                config,
+                run,
+                settings,
+                save_best=False if frozen else plan.save_best,
+                baselines=baselines,
+                world=world,
+                shard=shard,
             )
     return Learner(
         run.model,
@@ -246,9 +304,12 @@ def finetune(
         outcome.elapsed,
         prepared.metric_names,
         final=outcome.final,
+        baselines=kept_baselines(run.folder),
+        saved=outcome.saved,
         origin=Origin(
             read=lambda: read_or_given(task, data, seed=seed, reading=reading),
             fingerprint=prepared.validation.examples.fingerprint(),
+            train_fingerprint=prepared.train.examples.fingerprint(),
             device=str(where),
             precision=config.precision,  # as it was judged: answering chooses 8 bits as well
         ),

@@ -9,23 +9,29 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from bertine.console import say, warn
+from bertine.console import counted, say, warn
 from bertine.data.batching import FeatureBatches
 from bertine.errors import BertineError
+from bertine.inference.baselines.frozen import pooling_of
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
+from bertine.option_names import option
+from bertine.reports.scores import exact_rate
 from bertine.tasks.base import Features, Task
+from bertine.tasks.data_look import DataLook, look_at
+from bertine.tasks.encoding import HeadOfTexts
 from bertine.tasks.examples import Examples
 from bertine.tasks.labelled import read_labelled
 from bertine.tasks.reading import Labelled, Reading
-from bertine.tasks.tagging import Tagging
+from bertine.text.given_table import Data
 from bertine.training.freezing import check_freezing
+from bertine.training.plan import TrainingPlan, Wishes
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Start:
     dropout: float | None = None
     freeze_layers: int = 0
     freeze_embeddings: bool = False
+    frozen: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,11 @@ class Prepared:
         train: the training examples.
         validation: those that it is judged on.
         others: further ones, by the word before the names of their metrics.
+        plan: epochs, batch size and rate: what the user said, and what the rule chose.
         batches: of the training examples.
         data_path: where they were read.
+        look: what was seen in the training and validation examples.
+        reading: how they were read.
     """
 
     task: Task[Any]
@@ -69,8 +79,11 @@ class Prepared:
     train: Part
     validation: Part
     others: dict[str, Part] = field(default_factory=dict)
+    plan: TrainingPlan = field(kw_only=True)
     batches: FeatureBatches[Features] = field(kw_only=True)
     data_path: str = field(kw_only=True)
+    look: DataLook = field(kw_only=True)
+    reading: Reading = field(kw_only=True)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -78,9 +91,7 @@ class Prepared:
         return self.task.task_info().metrics or (self.task.primary_metric,)
 
 
-def read_or_given(
-    task: str, data: Path | str | Labelled, *, seed: int, reading: Reading
-) -> Labelled:
+def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Reading) -> Labelled:
     """The examples of `data`, or those that `data` are.
 
     Raises:
@@ -102,11 +113,11 @@ def read_or_given(
 
 def prepare(
     task: str,
-    data: Path | str | Labelled,
+    data: Data | Labelled,
     *,
     start: Start,
     reading: Reading,
-    batch_size: int,
+    wishes: Wishes,
     max_length: int | None,
     seed: int,
     where: torch.device,
@@ -129,6 +140,8 @@ def prepare(
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
+    if start.frozen:
+        built = as_frozen(built, start)
     loaded = _loaded(start, built, config, seed)
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
@@ -139,14 +152,15 @@ def prepare(
         word: Part(examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in (labelled.others if judged else {}).items()
     }
-    _say_what(loaded, train, validation, built.notes(features))
-    if not any(feature.num_truncated for feature in features) and built.name != Tagging.name:
-        # Taggers tell of the sentences themselves; of the others what is cut is always said.
-        say(f"no training text was cut: inputs of up to {max_length} pieces")
+    look = look_at(built.name, train, validation, features, held)
+    _say_what(loaded, train, validation, built.notes(features), look)
+    plan = wishes.plan(config, len(train))
+    if judged and not start.frozen:
+        _say_plan(plan, len(train))
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
-        batch_size=batch_size,
+        batch_size=plan.batch_size,
         seed=seed,
     )
     return Prepared(
@@ -156,9 +170,42 @@ def prepare(
         Part(train, features),
         Part(validation, held),
         others,
+        plan=plan,
         batches=batches,
         data_path=train.source if isinstance(data, Labelled) else str(data),
+        look=look,
+        reading=reading,
     )
+
+
+def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
+    """The task for a head on the states of an encoder that is not trained: it compares the vectors
+    of two texts, where an encoder that is trained reads both as one input."""
+    if isinstance(task, HeadOfTexts) and len(task.text_columns) == 2:
+        pooling = pooling_of(start.model).name
+        return cast(Task[Any], dataclasses.replace(cast(Any, task), pair_pooling=pooling))
+    return task
+
+
+def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
+    """The same run with an encoder that is not trained: the weights that it started with, and a
+    fresh head; the examples and their features are shared."""
+    start = dataclasses.replace(prepared.start, frozen=True)
+    task = as_frozen(prepared.task, start)
+    config = load_config(start.model, dropout=start.dropout)
+    loaded = _loaded(start, task, config, seed)
+    loaded.model.to(next(prepared.loaded.model.parameters()).device)
+    return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
+
+
+def _say_plan(plan: TrainingPlan, num_examples: int) -> None:
+    """Print how the run is trained, where the rule chose any of it."""
+    if plan.chosen:
+        say(
+            f"{counted(num_examples, 'example')}: {counted(plan.epochs, 'epoch')}, batches of "
+            f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
+            f"({option('paper', True)}: the paper's settings)"
+        )
 
 
 def fitting(max_length: int, model: Path | str, config: BertConfig) -> int:
@@ -206,6 +253,7 @@ def _say_what(
     train: Examples[Any],
     validation: Examples[Any],
     notes: Sequence[str],
+    look: DataLook,
 ) -> None:
     for line in loaded.report.lines():
         say(line)
@@ -214,5 +262,7 @@ def _say_what(
         f"{len(train)} training and {len(validation)} validation examples; "
         f"text: {columns}; label: {train.label_column}"
     )
-    for note in [*train.notes, *validation.notes, *(f"{train.source}: {note}" for note in notes)]:
+    if line := look.label_line():
+        say(line)
+    for note in [*look.findings, *(f"{train.source}: {note}" for note in notes)]:
         warn(note)

@@ -9,6 +9,7 @@ checkpoint is bit for bit the run that was never stopped.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from bertine.data.loader import batches_ahead
 from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
+from bertine.names import Precision
+from bertine.neighbours import OtherPrograms
 from bertine.objectives.base import Objective
+from bertine.option_names import option
 from bertine.training.arguments import check_numbers
 from bertine.training.best import Best, Choice, restored
 from bertine.training.ceiling import Gauge
@@ -30,6 +34,7 @@ from bertine.training.display import Display, facts_of
 from bertine.training.interrupt import Interrupt
 from bertine.training.meter import Meter
 from bertine.training.optim import AdamW
+from bertine.training.progress import Progress, time_line
 from bertine.training.run import Run
 from bertine.training.schedule import momentum, schedule
 from bertine.training.step import Stepper
@@ -61,9 +66,9 @@ class FitConfig:
         keep_checkpoints: older ones are removed, but for that of the best evaluation.
         tensorboard: write TensorBoard files beside the log.
         budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
-            before it was resumed. Where the steps would take longer, the schedule runs ahead of
-            them, so that the rate has come down when the time is over, and the run ends there.
-            Such a run sees the same batches each time, but not at the same rates. None: no limit.
+            before it was resumed. The schedule of `steps` is divided among the steps that there is
+            time for (:mod:`bertine.training.progress`). Such a run sees the same batches each
+            time, but not at the same rates. None: no limit.
         workers: processes that make the coming batches; 0: each is made when its step begins.
             The result is the same.
         layer_decay: share of the rate that each layer has of the one above it; see
@@ -87,7 +92,7 @@ class FitConfig:
     bias_correction: bool = True
     max_grad_norm: float = 1.0
     max_tokens_per_micro_batch: int | None = None
-    precision: str = "auto"
+    precision: Precision = "auto"
     seed: int = 0
     log_every: int = 10
     checkpoint_every: int | None = None
@@ -151,6 +156,8 @@ def fit(
     world: World | None = None,
     shard: bool = False,
     choose: Choice | None = None,
+    open_end: bool = False,
+    began: float | None = None,
 ) -> list[dict[str, Any]]:
     """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
 
@@ -169,6 +176,9 @@ def fit(
             in the first process only; in the others it is emptied.
         choose: by which of the scores the best evaluation is told, whose checkpoint is then
             kept besides the newest (:mod:`bertine.training.best`).
+        open_end: with ``budget_seconds``, go on after ``steps`` steps until the time is over;
+            otherwise they are the most that are done.
+        began: the time of :func:`time.monotonic` when the time of the run began; None: now.
 
     Returns:
         The entries of evaluations, with their steps.
@@ -194,7 +204,7 @@ def fit(
     )
     trained = stepper.model
     optimizer = optimizer_for(trained, config)
-    start, tokens, elapsed, used = 0, 0, 0.0, 0.0
+    start, tokens, elapsed, used, position = 0, 0, 0.0, 0.0, None
     meter = Meter()
     weights: dict[str, float] = {}
     last = False
@@ -205,6 +215,7 @@ def fit(
         state = load_checkpoint(run.checkpoint, trained, optimizer, world)
         start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
         used, last = state.get("used", 0.0), state.get("over", False)
+        position = state.get("position")
         meter = Meter.resumed(state, world, device)
         best = restored(state)
     tracker = (
@@ -214,15 +225,16 @@ def fit(
     )
     scores: list[dict[str, Any]] = []
     done = start
-    opened = time.monotonic() - used
-    latest = opened + (math.inf if config.budget_seconds is None else config.budget_seconds)
+    opened = (time.monotonic() if began is None else began) - used
+    budget = config.budget_seconds
+    latest = opened + (math.inf if budget is None else budget)
+    progress = Progress(config.steps, budget, most=not open_end, done=start, position=position)
 
-    def position() -> float:
-        """Where the schedule stands, in steps."""
-        if config.budget_seconds is None:
-            return done
-        now = world.from_main(time.monotonic() - opened)
-        return max(done, config.steps * now / config.budget_seconds)
+    others = OtherPrograms()
+
+    def now() -> float:
+        """Seconds of the run until now, the same in all processes."""
+        return 0.0 if budget is None else world.from_main(time.monotonic() - opened)
 
     def impatient() -> bool:
         """Whether so many evaluations were not better than the best that the run ends."""
@@ -241,7 +253,7 @@ def fit(
         entry = {
             "step": done,
             **Meter.joined(world.gather(meter.state()), device).means(weights),
-            **gauge.facts(config.steps - done),
+            **gauge.facts(max(0, progress.expected - done)),
             **(facts or {}),
             "learning_rate": learning_rate,
             "grad_norm": norms.look(done),
@@ -250,7 +262,11 @@ def fit(
         }
         meter = Meter()
         tracker.log(entry)
-        display.update(done, facts_of(entry))
+        shown = facts_of(entry)
+        # Processes that compute together, and workers, are no others.
+        if world.size == 1 and not config.workers:
+            display.other_programs(others.line())
+        display.update(done, shown, progress.expected)
 
     def checkpoint() -> None:
         norms.look(done)
@@ -265,6 +281,7 @@ def fit(
                 "tokens": tokens,
                 "elapsed": elapsed,
                 "used": time.monotonic() - opened,
+                "position": progress.position,
                 "over": last,
                 "meter": Meter.joined(meters, device).state(),
                 **({"meters": meters} if world.size > 1 else {}),
@@ -278,18 +295,22 @@ def fit(
     with (
         stepper.training(),
         Interrupt() as interrupt,
-        batches_ahead(batch, start, config.steps, workers=config.workers) as next_batch,
-        Display(title, config.steps, start, work, latest) as display,
+        batches_ahead(
+            batch, start, sys.maxsize if open_end else config.steps, workers=config.workers
+        ) as next_batch,
+        # How many steps there will be is not known, so the phases of `work` are not either.
+        Display(title, config.steps, start, float if open_end else work, latest) as display,
     ):
         if start:
             display.note(f"resumed from {run.checkpoint}")
         try:
             # Not asked of the time: where it was up with the checkpoint, a step and what is
             # written at the end are still to come.
-            last = last or done >= config.steps or impatient()
+            last = last or (done >= config.steps and not open_end) or impatient()
             while not last:
-                began = time.perf_counter()
-                step, at = done, position()
+                at = progress.begin(now())
+                start_of_step = time.perf_counter()
+                step = done
                 whole = next_batch(step)
                 check_batch(whole, model.config)
                 for terms in stepper.accumulate(whole, [config.seed, step]):
@@ -303,21 +324,24 @@ def fit(
                 optimizer.zero_grad(set_to_none=True)
                 if due(step + 1):
                     wait_for(device)
-                spent = time.perf_counter() - began
+                spent = time.perf_counter() - start_of_step
                 meter.tokens += whole.num_tokens
                 meter.seconds += spent
                 gauge.add(whole, spent)
                 tokens += whole.num_tokens
                 elapsed += spent
                 done += 1
-                last = position() >= config.steps
+                progress.end(now())
+                last = progress.over
                 if done % config.log_every == 0 or last:
                     log(display, learning_rate)
                 else:
                     display.update(done)
-                if evaluate and (last or (evaluate_every and done % evaluate_every == 0)):
+                if evaluate and (last or (evaluate_every and progress.passed(evaluate_every))):
                     stepper.collect()
+                    before = now()
                     found = world.alone(lambda: evaluate(display, done))  # noqa: B023
+                    progress.reserve(now() - before)
                     if found:
                         best = choose.better(best, done, found) if choose else None
                         scores.append({"step": done, **found})
@@ -340,10 +364,12 @@ def fit(
                     checkpoint()
                 if stop:
                     if config.checkpoint_every:
-                        display.note(f"stopped after step {done}; go on with --resume")
+                        display.note(
+                            f"stopped after step {done}; go on with {option('resume', True)}"
+                        )
                     raise KeyboardInterrupt
-            if position() >= config.steps > done:
-                display.note(f"the time was over after {done:,} of {config.steps:,} steps")
+            if budget is not None and progress.over and done != config.steps:
+                display.note(time_line(done, config.steps))
         except BertineError:
             if done == 0 and world.main:
                 run.discard()

@@ -10,8 +10,10 @@ from bertine.console import say
 from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.launch import launched
+from bertine.shown import Shown
 from bertine.tasks.glue import AVERAGED
 from bertine.tasks.glue_data import glue_tasks_in
+from bertine.tasks.worst import WorstExample
 from bertine.training.finetune import finetune
 from bertine.training.finetune_result import final_of
 from bertine.training.learner import Learner
@@ -21,8 +23,8 @@ from bertine.training.run import Run
 TABLE = "glue.json"
 
 
-@dataclass
-class GlueReport:
+@dataclass(repr=False)
+class GlueReport(Shown):
     """The scores of the tasks of GLUE on their dev sets.
 
     Attributes:
@@ -30,12 +32,14 @@ class GlueReport:
         notes: which of the leaderboard's tasks are missing.
         source: the folder of the data.
         collapsed: whether the run of any task gave one answer to all.
+        worst: empty; each task's run has its own.
     """
 
     tasks: dict[str, dict[str, float]]
     notes: list[str] = field(default_factory=list)
     source: str = ""
     collapsed: bool = False
+    worst: list[WorstExample] = field(default_factory=list)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -94,7 +98,7 @@ def finetune_all(arguments: dict[str, Any]) -> Learner:
     for number, task in enumerate(tasks, 1):
         say(f"{task.name} ({number} of {len(tasks)})")
         results[task.name] = finetune(
-            **{**arguments, "glue_task": task.name, "out": out / task.name}
+            **{**arguments, "glue_task": task.name, "out": out / task.name, "baselines": False}
         )
     scores = {
         name: {metric: result.metrics[metric] for metric in result.metric_names}

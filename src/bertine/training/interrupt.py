@@ -11,11 +11,12 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from bertine import launch
+from bertine.process import raise_terminated
 
 #: The signals, and what handles them where nobody has said otherwise.
-_USUAL: dict[signal.Signals, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
+_USUAL: dict[signal.Signals, tuple[Callable[[int, FrameType | None], Any] | int, ...]] = {
+    signal.SIGINT: (signal.default_int_handler,),
+    signal.SIGTERM: (signal.SIG_DFL, raise_terminated),
 }
 
 
@@ -38,14 +39,13 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.requested = False
-        self._installed: list[signal.Signals] = []
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
             for number, usual in _USUAL.items():
-                if signal.getsignal(number) is usual:
-                    signal.signal(number, self._handle)
-                    self._installed.append(number)
+                if signal.getsignal(number) in usual:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -54,8 +54,8 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number in self._installed:
-            signal.signal(number, _USUAL[number])
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested and not launch.launched():

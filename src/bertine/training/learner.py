@@ -11,10 +11,13 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.inference.given_texts import Text
-from bertine.inference.losses import WorstExample, worst_examples
+from bertine.inference.losses import worst_examples
 from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.names import Precision
 from bertine.tasks.base import Report
 from bertine.tasks.reading import Labelled
+from bertine.tasks.worst import WorstExample, WorstExamples
+from bertine.text.given_table import TableLike
 from bertine.training.arguments import with_options_of
 from bertine.training.finetune_result import FinetuneResult
 
@@ -26,17 +29,19 @@ class Origin:
     Attributes:
         read: reads them as the run did.
         fingerprint: of the validation examples that it was judged on.
+        train_fingerprint: of the training examples.
         device: as PyTorch calls it.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
     """
 
     read: Callable[[], Labelled]
     fingerprint: str
+    train_fingerprint: str
     device: str
-    precision: str
+    precision: Precision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Learner(FinetuneResult):
     """What a fine-tuning run ended with, and what is done with it next.
 
@@ -66,7 +71,7 @@ class Learner(FinetuneResult):
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
-    def validate(self, data: Path | str | None = None, **options: Any) -> Report:
+    def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
         """The report of the model on labelled examples.
 
         Args:
@@ -89,20 +94,37 @@ class Learner(FinetuneResult):
                 )
         return self._validation_report
 
-    def top_losses(self, n: int = 10) -> list[WorstExample]:
-        """The `n` worst predicted of the validation examples, highest loss first: what the model
-        has not learned, and often a wrong label. Each has ``index`` (among the validation
-        examples, from 0 on), ``texts``, ``label``, ``answer`` and ``loss``.
+    def top_losses(self, n: int = 10, data: str = "validation") -> list[WorstExample]:
+        """List the `n` worst predicted examples, highest loss first: what the model has not
+        learned. Wrong labels are often among them.
+
+        Args:
+            n: how many.
+            data: ``"validation"`` or ``"train"``: which examples of the run. A model that has
+                learned its training examples by heart, wrong labels included, finds few wrong
+                labels among them.
+
+        Returns:
+            Each has ``place`` (file and line), ``texts``, ``label``, ``answer``, ``loss`` and,
+            for tasks with one label, ``label_probability``.
 
         Raises:
             BertineError: the learner is of all of GLUE; the examples of the run have changed
-                since; `n` is below 1.
+                since; `n` is below 1; `data` is something else.
         """
         if n < 1:
             raise BertineError(f"n is {n}, but must be at least 1")
-        examples = self._labelled.validation
+        if data not in ("validation", "train"):
+            raise BertineError(f"data is {data!r}, but must be 'validation' or 'train'")
+        labelled = self._labelled
+        examples = labelled.train if data == "train" else labelled.validation
+        if data == "train" and examples.fingerprint() != self._one().train_fingerprint:
+            raise BertineError(
+                f"{examples.source}: the training examples have changed since the run; list them "
+                "with bertine.evaluate(model, data, worst=n).worst"
+            )
         predictor = self.predictor
-        return worst_examples(
+        found = worst_examples(
             predictor.computing,
             predictor.task,
             examples,
@@ -110,6 +132,7 @@ class Learner(FinetuneResult):
             n,
             dtype=predictor.dtype,
         )
+        return WorstExamples(found)
 
     def _one(self) -> Origin:
         if self.origin is None:

@@ -115,10 +115,21 @@ class Bracket:
         """The higher one of them."""
         return max(self.steepest, self.lowest / 10)
 
-    @property
-    def middle(self) -> float:
-        """The geometric mean of both ends, with one significant digit."""
-        return float(f"{math.sqrt(self.low * self.high):.0e}")
+    def advice(self, usual: float) -> float:
+        """The rate to train with, with one significant digit: the `usual` rate of such a model,
+        unless the curve clearly speaks against it. Where the loss rises at that rate, a third of
+        `lowest`, but at least half of the usual rate if the loss does not rise there; where
+        `lowest` is six times as high or more, twice the usual rate.
+
+        A test of a hundred steps is noisy: from seed to seed and with the number of examples,
+        `lowest` differs by more than the best rate does. Half of the usual rate where the loss did
+        not yet rise there cost four points (``docs/results.md``, "Defaults").
+        """
+        if usual >= self.lowest:
+            rate = min(max(self.lowest / 3, usual / 2), self.lowest)
+        else:
+            rate = 2 * usual if self.lowest / 3 >= 2 * usual else usual
+        return float(f"{rate:.0e}")
 
     def says_of(self, rate: float, reached: float) -> str:
         """What the curve, which ends at the rate `reached`, says of a `rate`."""

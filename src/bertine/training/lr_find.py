@@ -24,8 +24,11 @@ from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.launch import launched
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.names import TaskName
+from bertine.option_names import option
 from bertine.reports.rate_page import rate_text
 from bertine.tasks.reading import Labelled
+from bertine.text.given_table import TableLike, as_data
 from bertine.training.arguments import made, names_one_task, reading_of, with_options_of
 from bertine.training.display import Display
 from bertine.training.finetune import finetune
@@ -35,6 +38,7 @@ from bertine.training.freezing import frozen
 from bertine.training.lr_curve import RateCurve, bracket_of
 from bertine.training.lr_report import LrFindReport, next_command
 from bertine.training.meter import Meter
+from bertine.training.plan import Wishes
 from bertine.training.step import Stepper
 from bertine.training.world import World
 
@@ -42,19 +46,19 @@ from bertine.training.world import World
 #: writes no model, and the rate is what is sought.
 _NOT_ASKED = frozenset(
     {
-        *("epochs", "learning_rate", "warmup_ratio", "schedule", "patience", "shard"),
+        *("epochs", "learning_rate", "paper", "warmup_ratio", "schedule", "patience", "shard"),
         *("checkpoint_every", "keep_checkpoints", "save_best", "log_every", "tensorboard"),
-        *("resume", "threshold", "max_answer_length"),
+        *("resume", "threshold", "max_answer_length", "baselines", "frozen"),
     }
 )
 
 
 @with_options_of(finetune, but=_NOT_ASKED)
 def lr_find(
-    task: str,
+    task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled,
+    data: Path | str | Labelled | TableLike,
     out: Path | str,
     min_rate: float = 1e-7,
     max_rate: float = 1e-2,
@@ -83,6 +87,8 @@ def lr_find(
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
             is named; it is one of several processes; what `finetune` raises of model and data.
     """
+    if not isinstance(data, Labelled):
+        data = as_data(data)
     given = dict(locals())
     given |= given.pop("options")
     if launched():
@@ -116,7 +122,7 @@ def lr_find(
         data,
         start=start,
         reading=reading_of(given),
-        batch_size=given["batch_size"],
+        wishes=made(Wishes, given),
         max_length=given["max_length"],
         seed=config.seed,
         where=where,
@@ -130,13 +136,21 @@ def lr_find(
     if len(curve.losses) <= warmup_steps:
         raise BertineError(
             f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
-            "look at the data, or lower min_rate (--min-rate)"
+            f"look at the data, or lower {option('min_rate')}"
         )
     defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
+    plan, bracket = prepared.plan, bracket_of(curve)
+    usual = plan.learning_rate
+    advice = {
+        "epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "learning_rate": usual if bracket is None else bracket.advice(usual),
+    }
     report = LrFindReport.of(
         curve,
         out=folder,
-        command=next_command(given, defaults, bracket_of(curve)),
+        advice=advice,
+        command=next_command(given, defaults, advice),
         passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         num_examples=len(prepared.train.examples),
         seconds=seconds,

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import bertine
-from bertine.console import human_time
+from bertine.console import aligned, human_time
 from bertine.files import write_json, write_text
+from bertine.option_names import option as option_name
 from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
+from bertine.reports.scores import exact_rate
+from bertine.shown import Shown
 from bertine.training.lr_curve import PAPER_RATES, Bracket, RateCurve, bracket_of, loss_at
 
 #: The files in the folder of a test.
@@ -27,15 +30,18 @@ _HOW = (
     "the rate up to which it stays at its lowest, as far as its noise lets tell: near that one a "
     "run is already about to diverge.",
     "The rates are those of a warmed-up run: the climb itself is a warm-up, and Adam's moments are "
-    "filled at the lowest rate before it. Keep a warm-up when you train (one cycle has one); "
-    "without it take the lower end.",
-    "A test sees a hundred steps with a fresh head, not a whole run. The paper's grid, chosen by "
-    "the dev set, is the check.",
+    "filled at the lowest rate before it. Keep a warm-up when you train; without it take the lower "
+    "end.",
+    "A test sees a hundred steps with a fresh head, not a whole run, and it is noisy. So the "
+    "advised rate is the usual one for a model of this size, unless the loss rises there (then a "
+    "third of the rate up to which it stays at its lowest, or half of the usual rate if that is "
+    "more) or rises only far above it (then twice the usual rate); epochs and batch size follow "
+    "from the number of examples. A search (bertine search) is the check.",
 )
 
 
-@dataclass(frozen=True)
-class LrFindReport:
+@dataclass(frozen=True, repr=False)
+class LrFindReport(Shown):
     """What a range test found.
 
     Attributes:
@@ -43,7 +49,8 @@ class LrFindReport:
         bracket: between which rates to train; None where the loss did not fall.
         grid: of each of the paper's rates the smoothed loss there (None: not reached) and what
             the curve says of it.
-        command: what to run next: one cycle at the middle of the bracket.
+        advice: the arguments of ``finetune`` to train with: epochs, batch_size, learning_rate.
+        command: the command that trains so.
         out: the folder of the files: ``lr-find.json``, ``.svg``, ``.html``.
         notes: what stands out.
         passes: over the training examples.
@@ -53,6 +60,7 @@ class LrFindReport:
     curve: RateCurve
     bracket: Bracket | None
     grid: list[tuple[float, float | None, str]]
+    advice: dict[str, Any]
     command: str
     out: Path
     notes: list[str] = field(default_factory=list)
@@ -74,12 +82,13 @@ class LrFindReport:
 
     def lines(self) -> list[str]:
         """The bracket, the paper's grid beside it, what stands out, the files, what to run next."""
-        width = max(len(rate_text(rate)) for rate, _, _ in self.grid)
-        rows = [
-            f"  {rate_text(rate).ljust(width)}  "
-            f"{'      ' if loss is None else f'{loss:.4f}'}  {said}"
-            for rate, loss, said in self.grid
-        ]
+        rows = aligned(
+            [
+                ("", rate_text(rate), "" if loss is None else f"{loss:.4f}", said)
+                for rate, loss, said in self.grid
+            ],
+            left=(0, 1, 3),
+        )
         return [
             self.lead(),
             "the paper's rates, the smoothed loss there, and what the curve says of them:",
@@ -91,6 +100,11 @@ class LrFindReport:
             f"next: {self.command}",
         ]
 
+    def shown_lines(self) -> list[str]:
+        """The same, with the arguments in Python in place of the command."""
+        advice = ", ".join(f"{name}={value!r}" for name, value in self.advice.items())
+        return [*self.lines()[:-1], f"next: bertine.finetune(…, {advice})"]
+
     def to_dict(self) -> dict[str, Any]:
         """What a program reads; only JSON types."""
         found = self.bracket
@@ -100,7 +114,6 @@ class LrFindReport:
             else {
                 "low": found.low,
                 "high": found.high,
-                "middle": found.middle,
                 "steepest": found.steepest,
                 "lowest": found.lowest,
             },
@@ -108,6 +121,7 @@ class LrFindReport:
                 {"rate": rate, "smoothed_loss": loss, "says": said}
                 for rate, loss, said in self.grid
             ],
+            "advice": self.advice,
             "next": self.command,
             "notes": self.notes,
             "passes": self.passes,
@@ -120,6 +134,7 @@ class LrFindReport:
         curve: RateCurve,
         *,
         out: Path,
+        advice: dict[str, Any],
         command: str,
         passes: float,
         num_examples: int,
@@ -136,7 +151,7 @@ class LrFindReport:
             for rate in PAPER_RATES
         ]
         notes = _notes(curve, found, passes, num_examples)
-        return cls(curve, found, grid, command, out, notes, passes, seconds)
+        return cls(curve, found, grid, advice, command, out, notes, passes, seconds)
 
     def write(self, settings: Mapping[str, Any]) -> None:
         """Write the three files; `settings` are shown in them.
@@ -192,18 +207,21 @@ def _notes(curve: RateCurve, found: Bracket | None, passes: float, num_examples:
     if found is None and curve.diverged:
         notes.append(
             f"the loss diverged after {len(curve.losses) - curve.warmup} steps with a rising rate, "
-            "before it had clearly fallen: let them rise more slowly (--steps, --max-rate), and "
-            "look whether the labels fit the texts; until then the paper's rates are the best guess"
+            f"before it had clearly fallen: let them rise more slowly ({option_name('steps')}, "
+            f"{option_name('max_rate')}), and look whether the labels fit the texts; until then "
+            "the usual rate is the best guess"
         )
     elif found is None:
         notes.append(
             "the loss did not fall by clearly more than it differs from batch to batch: take "
-            "larger batches (--batch-size) or more steps (--steps), and look whether the labels "
-            "fit the texts; until then the paper's rates are the best guess"
+            f"larger batches ({option_name('batch_size')}) or more steps "
+            f"({option_name('steps')}), and look whether the labels fit the texts; until then the "
+            "usual rate is the best guess"
         )
     elif _still_falling(curve, found):
         notes.append(
-            "the loss was still falling at the highest rate: raise --max-rate to see where it rises"
+            "the loss was still falling at the highest rate: raise "
+            f"{option_name('max_rate')} to see where it rises"
         )
     if passes > 1:
         notes.append(
@@ -220,19 +238,16 @@ def _still_falling(curve: RateCurve, found: Bracket) -> bool:
 
 
 def next_command(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], found: Bracket | None
+    given: Mapping[str, Any], defaults: Mapping[str, Any], advice: Mapping[str, Any]
 ) -> str:
-    """What to run next: one cycle at the middle of the bracket (or at one of the paper's rates),
-    with the arguments that were `given` and are not the `defaults`."""
-    rate = PAPER_RATES[2] if found is None else found.middle
+    """The command that trains with the `advice`, and with the arguments that were `given` and are
+    not the `defaults`."""
     if not isinstance(given["data"], str | Path):  # examples in memory
-        return (
-            f'bertine.finetune({given["task"]!r}, …, schedule="one-cycle", '
-            f"learning_rate={rate_text(rate)})"
-        )
+        said = ", ".join(f"{name}={_number(value)}" for name, value in advice.items())
+        return f"bertine.finetune({given['task']!r}, …, {said})"
     words = ["bertine", "finetune", given["task"]]
     for name, value in given.items():
-        if name in _OWN or value == defaults.get(name):
+        if name in _OWN or name in advice or value == defaults.get(name):
             continue
         option = "--" + name.replace("_", "-")
         if value is True:
@@ -243,10 +258,15 @@ def next_command(
             words += [option, *map(str, value)]
         else:
             words += [option, str(value)]
-    words += ["--schedule", "one-cycle", "--learning-rate", rate_text(rate)]
+    for name, value in advice.items():
+        words += ["--" + name.replace("_", "-"), _number(value)]
     name = given["glue_task"] or Path(given["data"]).resolve().name.strip(".-").split(".")[0]
     words += ["--out", f"{name or 'my'}-model"]
     return shlex.join(words)
+
+
+def _number(value: float) -> str:
+    return exact_rate(value) if isinstance(value, float) else str(value)
 
 
 def _json(value: Any) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from bertine import launch
+from bertine.argument_types import check_types
 from bertine.console import human_count, say, warn
 from bertine.data.formats import make_instances
 from bertine.data.loader import default_workers
-from bertine.data.phases import PhasedData, predictions, steps_for_tokens
+from bertine.data.phases import PhasedData, predictions, steps_for_tokens, tokens_per_step
 from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -20,23 +22,26 @@ from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
+from bertine.names import Initialization, InputFormat, Masking, ObjectiveName, Precision
 from bertine.objectives import objective as named_objective
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.option_names import option
 from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.arguments import made
 from bertine.training.best import Choice, load_best
 from bertine.training.ceiling import useful_operations
 from bertine.training.display import Display
+from bertine.training.expectation import too_short
 from bertine.training.fit import FitConfig, fit
 from bertine.training.pretrain_result import PretrainResult, last_line, result_of
 from bertine.training.run import Run
 from bertine.training.samples import MaskSamples, write_samples
 from bertine.training.schedule import warmup
-from bertine.training.speed import seconds_per_step
-from bertine.training.starting import starting_model
-from bertine.training.world import World, join, together
+from bertine.training.speed import latest_beginning, steps_for_hours
+from bertine.training.starting import has_weights, starting_model
+from bertine.training.world import join, together
 
 #: Of the paper's steps, those with long sequences.
 _LONG_SHARE = 0.1
@@ -44,6 +49,7 @@ _LONG_SHARE = 0.1
 _EVALUATIONS = 20
 
 
+@check_types
 @together
 def pretrain(
     store: Path | str,
@@ -53,8 +59,8 @@ def pretrain(
     steps: int | None = None,
     tokens: int | None = None,
     hours: float | None = None,
-    objective: str = "mlm-nsp",
-    input_format: str = "segment-pair",
+    objective: ObjectiveName = "mlm-nsp",
+    input_format: InputFormat = "segment-pair",
     batch_size: int = 32,
     max_seq_length: int = 128,
     long_seq_length: int | None = None,
@@ -63,7 +69,7 @@ def pretrain(
     max_predictions_per_seq: int | None = None,
     mask_split: Sequence[float] = (0.8, 0.1, 0.1),
     whole_word_mask: bool = False,
-    masking: str = "dynamic",
+    masking: Masking = "dynamic",
     dupe_factor: int = 10,
     short_seq_prob: float = 0.1,
     learning_rate: float = 1e-4,
@@ -77,13 +83,14 @@ def pretrain(
     max_grad_norm: float = 1.0,
     max_tokens_per_micro_batch: int | None = None,
     dropout: float | None = None,
-    initialization: str = "normal",
+    initialization: Initialization = "normal",
+    initializer_range: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
     workers: int | None = None,
     compile: bool = True,
     device: str | None = None,
-    precision: str = "auto",
+    precision: Precision = "auto",
     shard: bool = False,
     seed: int = 0,
     checkpoint_every: int | None = 1000,
@@ -106,9 +113,10 @@ def pretrain(
         out: the run's folder; the model directory is ``out/model``.
         steps: updates; or
         tokens: real tokens to see, about: turned into steps by the mean length of a batch; or
-        hours: of wall time, evaluations and checkpoints counted. The speed is
-            measured first, and the number of steps made to fit; where the machine then turns out
-            slower, the schedule keeps to the time (see ``FitConfig.budget_seconds``).
+        hours: of wall time, evaluations and checkpoints counted. The speed is measured first, to
+            plan with, and the run keeps to the time whatever the machine does later
+            (:mod:`bertine.training.progress`). With `steps` or `tokens` these are the most that
+            are done in the time.
         objective: "mlm-nsp", or "mlm" without next sentences.
         input_format: what a sequence is made of: "segment-pair" or "sentence-pair", or with "mlm"
             alone "full-sentences" or "doc-sentences" (:mod:`bertine.data.formats`).
@@ -137,6 +145,8 @@ def pretrain(
         initialization: of new weights: "normal", as published, or "mimetic", with heads that look
             at neighbours and at tokens like their own from the first step on, which saves the
             time until they find them (:mod:`bertine.models.mimetic`).
+        initializer_range: standard deviation of new weights, in place of the model's own (0.02 for
+            the presets). Small models learn sooner with larger ones.
         held_out: a store of other text, made with the same tokenizer; evaluated along the way.
         evaluate_every: steps between evaluations, and between guesses at the same hidden words
             (``samples.jsonl``); None: twenty in a run.
@@ -162,30 +172,38 @@ def pretrain(
     others have no findings and no page.
 
     Raises:
-        BertineError: not one of `steps`, `tokens` and `hours`; `out` holds another run; a length
-            is more than the model's positions; the objective cannot be had with the format; a
-            value is out of range or the store does not fit, as
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
+            another run; a length is more than the model's positions; the objective cannot be had
+            with the format; a value is out of range or the store does not fit, as
             :class:`~bertine.data.pretraining.PretrainingData` and
             :class:`~bertine.training.fit.FitConfig` say.
     """
     given = dict(locals())  # every argument, before there are other names
+    began = time.monotonic()
     world = join(device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
     chosen = named_objective(objective, input_format=input_format)
-    if sum(value is not None for value in (steps, tokens, hours)) != 1:
-        raise BertineError("say how long to train: give one of --steps, --tokens and --hours")
+    open_end = steps is None and tokens is None
+    if (open_end and hours is None) or (steps is not None and tokens is not None):
+        raise BertineError(
+            f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
+            f"{option('hours')}"
+        )
     if hours is not None and not hours > 0:
         raise BertineError(f"hours is {hours:g}, but must be above 0")
     if not 0.0 < long_share < 1.0:
         raise BertineError(f"long_share is {long_share:g}, but must be between 0 and 1")
     if long_seq_length is None and long_share != _LONG_SHARE:
         warn(
-            f"long_share {long_share:g} does nothing without a second phase; --long-seq-length "
+            f"long_share {long_share:g} does nothing without a second phase; "
+            f"{option('long_seq_length')} "
             "gives its length"
         )
     if save_best and held_out is None:
-        raise BertineError("save_best needs text to tell what is best; give it with --held-out")
+        raise BertineError(
+            f"save_best needs text to tell what is best; give it with {option('held_out')}"
+        )
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     lengths = [max_seq_length] if long_seq_length is None else [max_seq_length, long_seq_length]
@@ -211,7 +229,9 @@ def pretrain(
         for length in lengths
     ]
     held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
-    built = starting_model(model, chosen, opened, tokenizer, dropout, seed, initialization)
+    built = starting_model(
+        model, chosen, opened, tokenizer, dropout, seed, initialization, initializer_range
+    )
     positions = built.config.max_position_embeddings
     for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
         if length > positions:
@@ -221,31 +241,36 @@ def pretrain(
     making = default_workers(where, launch.beside()) if workers is None else workers
     if tokens is not None:
         steps = steps_for_tokens(tokens, phases, shares)
-    elif hours is not None:
-        steps = world.alone(lambda: Run.steps(out)) or _steps_for_hours(
+    elif hours is not None and steps is None:
+        steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
             hours,
             built,
             chosen,
-            phases,
+            [phase.batch for phase in phases],
             shares,
-            precision,
-            max_tokens_per_micro_batch,
-            world,
-            shard,
-            compile,
-            making,
+            began=began,
+            precision=precision,
+            max_tokens_per_micro_batch=max_tokens_per_micro_batch,
+            world=world,
+            shard=shard,
+            compile=compile,
+            workers=making,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
     for warning in data.warnings():
         warn(warning)
+    if not has_weights(model) and not resume:
+        seen = steps * tokens_per_step(phases, shares)
+        if told := too_short(built.config, initialization, seen, timed=hours is not None):
+            warn(told)
     config = made(
         FitConfig,
         given,
         steps=steps,
         warmup_steps=warmup(steps, warmup_steps, warmup_ratio),
         precision=precision_name(precision, where),
-        budget_seconds=None if hours is None else 3600 * hours - _measuring(hours),
+        budget_seconds=None if hours is None else 3600 * hours,
         workers=making,
         compile=compile if where.type == "cuda" else None,
     )
@@ -253,7 +278,7 @@ def pretrain(
         warn(
             f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
             + (", so it never comes to its height" if config.warmup_steps >= steps else "")
-            + "; 1% to 10% are usual, --warmup-steps says how many"
+            + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
         )
     every = evaluate_every or max(1, steps // _EVALUATIONS)
     described = data.describe()
@@ -297,6 +322,8 @@ def pretrain(
             choose=None if held is None else Choice("mlm_loss", highest=False),
             world=world,
             shard=shard,
+            open_end=open_end,
+            began=began if hours is None else latest_beginning(began, hours),
         )
 
         def save() -> None:
@@ -330,47 +357,6 @@ def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
     return lambda done: float(
         sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
     )
-
-
-def _measuring(hours: float) -> float:
-    """Seconds of the given time that go into measuring the speed, about. A function of `hours`
-    alone, so that a resumed run has the budget it began with."""
-    return min(20.0, 36.0 * hours)
-
-
-def _steps_for_hours(
-    hours: float,
-    model: Model,
-    objective: MlmNsp | Mlm,
-    phases: Sequence[PretrainingData],
-    shares: Sequence[float],
-    precision: str,
-    max_tokens_per_micro_batch: int | None,
-    world: World,
-    shard: bool,
-    compile: bool,
-    workers: int,
-) -> int:
-    """Steps that this machine does in the time."""
-    seconds = sum(
-        share
-        * seconds_per_step(
-            model,
-            objective,
-            phase.batch,
-            dtype=resolve_precision(precision, next(model.parameters()).device),
-            max_tokens_per_micro_batch=max_tokens_per_micro_batch,
-            seconds=_measuring(hours) / len(phases),
-            world=world,
-            shard=shard,
-            compile=compile,
-            workers=workers,
-        )
-        for phase, share in zip(phases, shares, strict=True)
-    )
-    steps = max(1, int((3600 * hours - _measuring(hours)) / seconds))
-    say(f"a step takes {1000 * seconds:.0f} ms on this machine: {steps:,} steps in the time")
-    return steps
 
 
 def _three(shares: Sequence[float]) -> tuple[float, float, float]:

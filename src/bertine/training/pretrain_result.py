@@ -14,17 +14,21 @@ from bertine.reports.diagnosis import Finding
 from bertine.reports.log import pretraining_names, read_log
 from bertine.reports.pretraining_checks import AT_LEVEL
 from bertine.reports.run_page import report
+from bertine.shown import Shown
 from bertine.taskinfo import TaskInfo
 from bertine.training.best import Best, recorded_best
 from bertine.training.run import Run
 from bertine.training.world import World
 
+#: What a line about training has, whatever was trained on.
+_OF_TRAINING = ("tokens", "elapsed", "mlm_loss", "mlm_accuracy")
+
 #: A log with fewer lines has no curve to look at, so no page is made of it.
 _PAGE_FROM = 20
 
 
-@dataclass(frozen=True)
-class PretrainResult:
+@dataclass(frozen=True, repr=False)
+class PretrainResult(Shown):
     """What a pre-training run ended with.
 
     Attributes:
@@ -100,13 +104,17 @@ def _lines(run: Run) -> list[dict[str, Any]]:
     return [dict(line) for line in pretraining_names(read_log(run.folder / "log.jsonl"))]
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def last_line(run: Run) -> dict[str, Any]:
     """The last line of the log about training.
 
     Raises:
         BertineError: it has none.
     """
-    found = [line for line in _lines(run) if "tokens" in line]
+    found = [line for line in _lines(run) if all(_is_number(line.get(k)) for k in _OF_TRAINING)]
     if not found:
         raise BertineError(
             f"{run.folder / 'log.jsonl'}: has no line about training; put it back, or delete the "

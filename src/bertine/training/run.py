@@ -24,6 +24,7 @@ from bertine.console import say, warn
 from bertine.errors import BertineError
 from bertine.files import lock_folder, os_errors, write_json
 from bertine.modeldir import TASK
+from bertine.option_names import option
 from bertine.reports.run_files import read_begun
 from bertine.taskinfo import TaskInfo
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
@@ -189,7 +190,8 @@ class Run:
         known = file.exists()
         if known and not resume:
             raise BertineError(
-                f"{folder}: holds a run already; add --resume to go on with it, or choose "
+                f"{folder}: holds a run already; add {option('resume', True)} to go on with it, "
+                f"or choose "
                 "another folder"
             )
         if (
@@ -217,8 +219,8 @@ class Run:
         say(f"{self.folder}: the run was finished already")
         if save_best and not TaskInfo.read(self.model / TASK).training.get("save_best"):
             warn(
-                f"{self.folder}: save_best (--save-best) comes too late: the model is that of the "
-                "last step; to get the best one, run it again in another folder"
+                f"{self.folder}: {option('save_best', True)} comes too late: the model is that of "
+                "the last step; to get the best one, run it again in another folder"
             )
 
     def remove_checkpoints(self) -> None:

@@ -18,16 +18,30 @@ from typing import Any
 from bertine.console import human_time, progress, say, warn
 from bertine.errors import BertineError
 from bertine.launch import launched
+from bertine.modeldir import load_config
+from bertine.names import TaskName
+from bertine.option_names import option
 from bertine.reports.search_page import write_search_page
-from bertine.training.arguments import names_one_task, with_options_of
+from bertine.tasks.given_writer import write_given
+from bertine.tasks.labelled import read_labelled
+from bertine.tasks.reading import Labelled
+from bertine.text.given_table import TableLike, as_data
+from bertine.training.arguments import names_one_task, reading_of, with_options_of
 from bertine.training.finetune import finetune
+from bertine.training.plan import Wishes
 from bertine.training.search_folder import SearchFolder, needed_weights
-from bertine.training.search_grid import Grid, Trial
+from bertine.training.search_grid import PAPER_GRID, Grid, Trial, grid_around
 from bertine.training.search_runners import Told, run_here, run_processes, run_ray
 from bertine.training.search_table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
-_OWN = frozenset({"batch_size", "learning_rate", "epochs", "seed", "resume", "shard"})
+_OWN = frozenset(
+    {
+        *("batch_size", "learning_rate", "epochs", "paper", "seed", "resume", "shard"),
+        "baselines",
+        "frozen",
+    }
+)
 #: Those that may differ when a search is gone on with: they do not change what is computed.
 _FREE = frozenset({"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "device"})
 #: By which validation examples are held out, where it is not said: the same in all runs.
@@ -36,10 +50,10 @@ _SPLIT_SEED = 0
 
 @with_options_of(finetune, but=_OWN)
 def search(
-    task: str,
+    task: TaskName,
     *,
     model: Path | str,
-    data: Path | str,
+    data: Path | str | TableLike,
     out: Path | str,
     batch_sizes: Sequence[int] | int | None = None,
     learning_rates: Sequence[float] | float | None = None,
@@ -64,14 +78,16 @@ def search(
     Args:
         task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
         out: the folder of the search; the model directory is ``out/model``.
-        batch_sizes: None: 32, or in the paper's grid 16 and 32.
-        learning_rates: None: 5e-5, 4e-5, 3e-5 and 2e-5.
-        epochs: None: 3, or in the paper's grid 2, 3 and 4.
+        batch_sizes: None: that of `finetune` by itself, or in the paper's grid 16 and 32.
+        learning_rates: None: half, once and twice that of `finetune` by itself, or in the paper's
+            grid 5e-5, 4e-5, 3e-5 and 2e-5.
+        epochs: None: those of `finetune` by itself, or in the paper's grid 2, 3 and 4.
         seeds: of the runs of each setting: order, dropout and new weights come from them; None:
             the first numbers from 0 on. Validation examples that are held out, because the data
             has none, are the same in all runs.
         restarts: how many seeds, where `seeds` is None; None: 3.
-        paper_grid: the paper's whole grid, where a list is not given: 24 settings.
+        paper_grid: use the paper's values for the lists that are not given (24 settings in all),
+            and the weights of the last epoch unless `save_best` says otherwise.
         processes: runs done at a time, in processes that share the cores (and take turns with the
             GPUs); None: one after the other in this process, over Ray one a machine or GPU.
         ray: the address of a Ray cluster that does the runs, or ``local``. All its machines must
@@ -93,23 +109,38 @@ def search(
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
-    if not isinstance(data, str | Path):
+    if isinstance(data, Labelled):
         raise BertineError(
-            "a search reads the examples anew for each of its runs; give it a file or a folder"
+            "a search reads the examples again for each of its runs; give it a path or a table"
         )
-    grid = Grid.given(batch_sizes, learning_rates, epochs, seeds, restarts, paper_grid)
+    found = as_data(data)
     if processes is not None and processes < 1:
         raise BertineError(f"processes is {processes}, but must be at least 1")
     if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
+    lists = (batch_sizes, learning_rates, epochs)
+    if paper_grid or all(values is not None for values in lists):
+        otherwise = PAPER_GRID
+    else:
+        labelled = read_labelled(
+            task, found, seed=_SPLIT_SEED, reading=reading_of({**options, "data": found})
+        )
+        wishes = Wishes(patience=options["patience"])
+        otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
+    grid = Grid.given(*lists, seeds, restarts, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
     usual = inspect.signature(finetune).parameters
     changed = {key: value for key, value in options.items() if value != usual[key].default}
+    if paper_grid and options["save_best"] is None and options["patience"] is None:
+        changed["save_best"] = False  # the paper takes the weights of the last epoch
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with SearchFolder.open(Path(out), settings, resume) as folder:
-        arguments = {"task": task, "model": place(model), "data": place(data), **changed}
+        if not isinstance(found, str | Path):
+            # Each run reads them again, perhaps in another process.
+            found = write_given(found, folder.path / "data")
+        arguments = {"task": task, "model": place(model), "data": place(found), **changed}
         under_way = _Search(folder, grid, arguments, place, keep_models)
 
         def do(jobs: list[Trial], told: Told) -> None:
@@ -218,7 +249,7 @@ class _Search:
             if gone:
                 result.notes.append(
                     f"{_number(gone, 'run')} of {len(done)} had no weights to keep: they were done "
-                    "before, without --keep-models"
+                    f"before, without {option('keep_models', True)}"
                 )
         self._folder.write(result)
         write_search_page(self._folder.path / PAGE, result.to_dict())

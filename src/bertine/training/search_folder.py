@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, lock_folder, os_errors, read_json, write_json
+from bertine.files import atomic_dir, lock_folder, os_errors, read_json_object, write_json
+from bertine.option_names import option
 from bertine.taskinfo import TaskInfo
 from bertine.training.checkpoint import remove_leftovers
 from bertine.training.run import refuse_changes
@@ -75,7 +76,7 @@ class SearchFolder:
         """Remove the traces of a search that came to nothing."""
         if any((entry / "run.json").exists() for entry in path.iterdir()):
             return
-        if (path / TABLE).exists() and read_json(path / TABLE)["runs"]:
+        if (path / TABLE).exists() and read_json_object(path / TABLE, lenient=True).get("runs"):
             return
         (path / TABLE).unlink(missing_ok=True)
         shutil.rmtree(path / "logs", ignore_errors=True)
@@ -92,7 +93,8 @@ class SearchFolder:
         if (path / TABLE).exists():
             if not resume:
                 raise BertineError(
-                    f"{path}: holds a search already; add --resume to go on with it, or choose "
+                    f"{path}: holds a search already; add {option('resume', True)} to go on with "
+                    f"it, or choose "
                     "another folder"
                 )
         elif path.exists() and any(
@@ -107,7 +109,7 @@ class SearchFolder:
         """The runs that came to an end, by name, and the metrics they were judged by."""
         if not file.exists():
             return {}, ()
-        found = read_json(file)
+        found = read_json_object(file, lenient=True)
         try:
             old, names = dict(found["settings"]), tuple(map(str, found["metric_names"]))
             runs = [SearchRun.from_dict(run) for run in found["runs"]]

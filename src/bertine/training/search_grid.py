@@ -2,18 +2,21 @@
 
 The paper tries batches of 16 and 32, rates of 5e-5, 4e-5, 3e-5 and 2e-5, and 2, 3 and 4 epochs
 (section A.3; the rate of 4e-5 is in section 4.1), and takes what is best on the dev set. Where
-nothing is said, the way of its section 4.1 is taken: batches of 32, 3 epochs, the four rates.
+nothing is said, half, once and twice the rate that :mod:`bertine.training.plan` gives are tried, in
+its batches and for its number of epochs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.option_names import option
 from bertine.reports.scores import exact_rate
+from bertine.training.plan import TrainingPlan
 
 #: The paper's grid, by the names of the arguments.
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
@@ -21,10 +24,19 @@ PAPER_GRID: dict[str, tuple[Any, ...]] = {
     "learning_rates": (5e-5, 4e-5, 3e-5, 2e-5),
     "epochs": (2, 3, 4),
 }
-#: Where nothing is said.
-USUAL: dict[str, tuple[Any, ...]] = {**PAPER_GRID, "batch_sizes": (32,), "epochs": (3,)}
 #: Seeds where nothing is said: small sets differ much from seed to seed.
 RESTARTS = 3
+
+
+def grid_around(plan: TrainingPlan) -> dict[str, tuple[Any, ...]]:
+    """The plan's batch size and epochs, and three rates about its own, by the names of the
+    arguments."""
+    rates = tuple(float(f"{plan.learning_rate * factor:.0e}") for factor in (0.5, 1, 2))
+    return {
+        "batch_sizes": (plan.batch_size,),
+        "learning_rates": rates,
+        "epochs": (plan.epochs,),
+    }
 
 
 @dataclass(frozen=True)
@@ -75,21 +87,23 @@ class Grid:
         epochs: Sequence[int] | int | None,
         seeds: Sequence[int] | int | None,
         restarts: int | None,
-        paper_grid: bool,
+        otherwise: Mapping[str, tuple[Any, ...]],
     ) -> Grid:
-        """The grid that these arguments of the search mean.
+        """The grid that these arguments of the search mean; `otherwise` has the values of the
+        lists that are None.
 
         Raises:
             BertineError: a list is empty, or has a value twice or one that cannot be; seeds and
                 restarts are both given.
         """
         if seeds is not None and restarts is not None:
-            raise BertineError("give seeds (--seeds) or their number (--restarts), not both")
+            raise BertineError(
+                f"give {option('seeds')} or their number ({option('restarts')}), not both"
+            )
         if restarts is not None and not _whole(restarts, 1):
             raise BertineError(f"restarts is {restarts!r}, but must be a whole number from 1 on")
         if seeds is None:
             seeds = range(RESTARTS if restarts is None else restarts)
-        otherwise = PAPER_GRID if paper_grid else USUAL
         count, number = "a whole number from 1 on", "a whole number from 0 on"
         return cls(
             _values("batch_sizes", batch_sizes, otherwise, lambda v: _whole(v, 1), count),
@@ -132,7 +146,7 @@ class Grid:
 def _values(
     name: str,
     given: Any,
-    otherwise: dict[str, tuple[Any, ...]],
+    otherwise: Mapping[str, tuple[Any, ...]],
     allowed: Callable[[Any], bool],
     kind: str,
 ) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from bertine.console import aligned, human_time
 from bertine.reports.scores import exact_rate, hundredfold
+from bertine.shown import Shown
 from bertine.training.search_grid import Setting, Trial
 
 #: In the folder of the search: what it found, and the same as a page.
@@ -141,8 +142,8 @@ def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
     return rows[0].best if rows else None
 
 
-@dataclass
-class SearchResult:
+@dataclass(repr=False)
+class SearchResult(Shown):
     """What a search found; also what ``search.json`` holds.
 
     Attributes:
@@ -229,7 +230,7 @@ class SearchResult:
         head = ["batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed"]
         rows = [head, *(cells(row) for row in self.rows)]
         shown = [at for at, name in enumerate(head) if name != "failed" or self.failed]
-        return aligned(([row[at] for at in shown] for row in rows), left=())
+        return aligned(([row[at] for at in shown] for row in rows), left=(), head=True)
 
     def _doubts(self, chosen: Row, best: SearchRun) -> list[str]:
         """What speaks against taking the choice at its word."""

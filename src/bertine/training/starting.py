@@ -9,6 +9,7 @@ from bertine.console import say
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.interop.bert_hf_config import read_config
+from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import BertConfig
 from bertine.models.mimetic import mimic_trained_attention
@@ -16,6 +17,7 @@ from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.option_names import option
 from bertine.presets import PRESETS, preset
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.extend import extend_vocabulary, extends
@@ -38,6 +40,11 @@ def _architecture(model: Path | str) -> BertConfig:
     return preset(str(model))
 
 
+def has_weights(model: Path | str) -> bool:
+    """Whether `model` is a model directory, and not a preset or a configuration file."""
+    return str(model) not in PRESETS and Path(model).is_dir()
+
+
 def starting_model(
     model: Path | str,
     objective: MlmNsp | Mlm,
@@ -46,6 +53,7 @@ def starting_model(
     dropout: float | None,
     seed: int,
     initialization: str = "normal",
+    initializer_range: float | None = None,
 ) -> Model:
     """New weights for a preset or a configuration file, or a model directory's.
 
@@ -55,6 +63,7 @@ def starting_model(
         dropout: on hidden states and attention, in place of the model's own rates.
         seed: of the new weights.
         initialization: of new weights, one of `INITIALIZATIONS`.
+        initializer_range: standard deviation of new weights, in place of the configuration's.
 
     Raises:
         BertineError: no such preset, file or folder; another vocabulary; an initialization that is
@@ -64,7 +73,14 @@ def starting_model(
         raise BertineError(
             f"initialization is {initialization!r}, but must be one of {', '.join(INITIALIZATIONS)}"
         )
-    if str(model) not in PRESETS and Path(model).is_dir():
+    if initializer_range is not None and not 0 < initializer_range < 1:
+        raise BertineError(f"initializer_range is {initializer_range:g}, but must be in (0, 1)")
+    if has_weights(model):
+        if initializer_range is not None:
+            raise BertineError(
+                f"{model}: has weights already; initializer_range is for new ones, of a preset or "
+                "a configuration file"
+            )
         if initialization != "normal":
             raise BertineError(
                 f"{model}: has weights already; initialization {initialization} is for new ones, "
@@ -84,8 +100,8 @@ def starting_model(
         elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
             raise BertineError(
                 f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
-                f"store with --tokenizer {model}, or with a vocabulary that 'bertine vocab "
-                "--extend' makes of it"
+                f"store with {option('tokenizer', str(model))}, or with a vocabulary that "
+                "'bertine vocab --extend' makes of it"
             )
     else:
         config = _architecture(model).replace(
@@ -95,6 +111,9 @@ def starting_model(
             config = config.replace(
                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
             )
+        check_fits(model, config, trained=True)
+        if initializer_range is not None:
+            config = config.replace(initializer_range=initializer_range)
         with seeded(seed, "initial weights"):
             built = Model(config, objective.heads(config))
         if initialization == "mimetic":

@@ -17,6 +17,7 @@ from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.objectives.base import Objective, Term
+from bertine.short_waits import adapt_waiting
 from bertine.training.device import send
 from bertine.training.optim import row_gradients
 from bertine.training.parallel import Team
@@ -37,6 +38,7 @@ def accumulate(
     Args:
         seeds: (seed, step) of the dropout; the part's index is added.
     """
+    adapt_waiting()
     whole: dict[str, int] = {}
     for part in parts:
         for name, count in objective.counts(part).items():

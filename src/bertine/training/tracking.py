@@ -11,6 +11,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
+from bertine.option_names import option
 from bertine.reports.log import read_log
 
 
@@ -77,7 +78,8 @@ def require_tensorboard() -> None:
     """Raise a :class:`BertineError` where TensorBoard's files cannot be written."""
     if importlib.util.find_spec("tensorboard") is None:
         raise BertineError(
-            "--tensorboard needs the package tensorboard: pip install 'bertine[tensorboard]'"
+            f"{option('tensorboard', True)} needs the package tensorboard; install it with: pip "
+            f"install tensorboard"
         )
 
 

@@ -25,6 +25,7 @@ from bertine import launch
 from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.models.precision import resolve_device
+from bertine.option_names import option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,7 +164,7 @@ def join(device: str | None) -> World:
         if where.index is not None:
             raise BertineError(
                 f"device is {where}, but each of the {beside} processes takes a GPU of its own; "
-                "give --device cuda, or none"
+                f"give {option('device', 'cuda')}, or none"
             )
         if beside > torch.cuda.device_count():
             raise BertineError(
@@ -237,7 +238,8 @@ def together(verb: Callable[P, R]) -> Callable[P, R]:
             if not launch.launched() or not _lost(error):
                 raise
             raise BertineError(
-                "another process of this run ended; start all again with --resume to go on from "
+                f"another process of this run ended; start all again with "
+                f"{option('resume', True)} to go on from "
                 "the last checkpoint"
             ) from error
         if _made and dist.is_initialized():

@@ -3,7 +3,7 @@
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
 RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
 on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
-:class:`~bertine.tasks.table_lines.TableStats`.
+:class:`~bertine.text.table_lines.TableStats`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,11 +25,20 @@ from typing import Any, BinaryIO
 
 from bertine.console import counted
 from bertine.errors import BertineError
-from bertine.tasks.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
-from bertine.tasks.parquet import is_parquet, open_parquet
-from bertine.tasks.table_lines import MAX_LINE_BYTES, TableLines, TableStats
-from bertine.text.streams import open_stream
+from bertine.option_names import option
+from bertine.terminal_text import briefly
+from bertine.text.given_table import GivenTable, Source
+from bertine.text.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
+from bertine.text.parquet import class_names, is_parquet, open_parquet
+from bertine.text.streams import Stream, open_stream
+from bertine.text.table_lines import MAX_LINE_BYTES, TableLines, TableStats
 
+#: Lines of one row of csv, whose cells may hold line breaks. A quote that is not closed has more.
+_MOST_LINES_OF_A_ROW = 100_000
+#: Blank lines in a table: so many, and two for each row.
+_MOST_BLANK_LINES = 100_000
+#: A table with more columns is none, or has another separator.
+_MOST_COLUMNS = 10_000
 #: So many names of columns, of so many characters, are in a message.
 _NAMES, _NAME = 30, 60
 
@@ -52,7 +61,7 @@ class Table:
     """A table opened for reading: iterate once over its :class:`Row`; use it in ``with``.
 
     Args:
-        path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin.
+        path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
         format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise told by the suffix, and for
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
@@ -82,7 +91,7 @@ class Table:
 
     def __init__(
         self,
-        path: str | Path,
+        path: Source,
         *,
         format: str | None = None,
         wanted: Sequence[str] = (),
@@ -99,8 +108,15 @@ class Table:
         self._header, self._skip_damaged = header, skip_damaged
         self._strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
-        self._parquet = is_parquet(path)
-        if self._parquet:
+        self._record_lines = 0
+        self._stream: Stream | None = None
+        #: Whether every row has all columns, with values of their own types.
+        self._typed = is_parquet(path) or isinstance(path, GivenTable)
+        self._class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
+        if isinstance(path, GivenTable):
+            self._open_given(path, format, quotes)
+            return
+        if self._typed:
             self._open_parquet(path, format, quotes)
             return
         handle: BinaryIO
@@ -108,7 +124,8 @@ class Table:
             handle = sys.stdin.buffer
         else:
             inner_suffix(path)  # refuses what is no text
-            handle = self._stack.enter_context(open_stream(Path(path))).reader
+            self._stream = self._stack.enter_context(open_stream(Path(path)))
+            handle = self._stream.reader
         try:
             self._lines = TableLines(handle, self.name, strict, self.stats)
             first = next(self._lines, None)
@@ -132,13 +149,29 @@ class Table:
     def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
         if format is not None or quotes is not None:
             raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
+        self._class_names = lambda column: class_names(path, column)
+        self._start_typed(*open_parquet(path))
+
+    def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
+        for name, value in (("format", format), ("quotes", quotes)):
+            if value is not None:
+                raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
+        self._class_names = lambda column: given.class_names.get(column, ())
+        self._start_typed(list(given.columns), given.rows())
+
+    def _start_typed(self, columns: list[str], rows: Iterator[dict[str, Any]]) -> None:
         self.layout = Layout("jsonl")
-        self.columns, rows = open_parquet(path)
+        self.columns = columns
         self._rows = (
             Row(number, {name: self._mended(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
         self.require(self._wanted)
+
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """What the numbers in a column, or in its lists, stand for, where the data say it; else
+        empty."""
+        return self._class_names(column)
 
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
@@ -170,9 +203,15 @@ class Table:
         self._may_lack = self._optional if self.keys_vary else ()
 
     @property
+    def position(self) -> int:
+        """Bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk; 0 of
+        everything else."""
+        return 0 if self._stream is None else self._stream.position
+
+    @property
     def keys_vary(self) -> bool:
         """Whether rows may have other keys than the first: those of JSON lines."""
-        return self.layout.kind == "jsonl" and not self._parquet
+        return self.layout.kind == "jsonl" and not self._typed
 
     def close(self) -> None:
         self._stack.close()
@@ -236,6 +275,21 @@ class Table:
             needed = ", but must be one text or number; lists are for the task multi-label"
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
+    @property
+    def strict(self) -> bool:
+        """Whether what is damaged is refused, and not mended or left out."""
+        return self._strict
+
+    def has_label(self, row: Row, column: str) -> bool:
+        """Whether there is anything in `column`: no empty cell, no null or NaN, and in JSON lines
+        the key."""
+        value = row.values.get(column)
+        if isinstance(value, str):
+            return bool(value.strip())
+        if value is None:
+            return column not in row.values and not self.keys_vary
+        return not (isinstance(value, float) and math.isnan(value))
+
     def _value(self, row: Row, column: str) -> Any:
         if column not in row.values:
             raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
@@ -261,9 +315,16 @@ class Table:
         _, header = next(cells, (1, []))
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
-        repeated = sorted({name for name in header if header.count(name) > 1})
+        if len(header) > _MOST_COLUMNS:
+            raise BertineError(
+                f"{self.name}:1: the header has {len(header):,} columns (separator "
+                f"{self.layout.delimiter!r}); at most {_MOST_COLUMNS:,} are read"
+            )
+        repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
-            raise BertineError(f"{self.name}:1: two columns are called {repeated[0]!r}; rename one")
+            raise BertineError(
+                f"{self.name}:1: two columns are called {briefly(repeated[0])}; rename one"
+            )
         self.columns = header
         return self._cell_rows(cells)
 
@@ -275,7 +336,7 @@ class Table:
         for line in chain([first], self._lines):
             number = self._lines.number
             if not line.strip():
-                self.stats.blank_lines += 1
+                self._skip_blank()
                 continue
             yield Row(number, self.json_object(line, number))
 
@@ -315,16 +376,17 @@ class Table:
                 if line:
                     yield self._lines.number, line.split(self.layout.delimiter)
                 else:
-                    self.stats.blank_lines += 1
+                    self._skip_blank()
             return
         reader = csv.reader(
-            chain([first], self._lines),
+            self._bounded(chain([first], self._lines)),
             delimiter=self.layout.delimiter,
             doublequote=True,
             strict=True,
         )
         while True:
             start = reader.line_num + 1
+            self._record_lines = 0
             try:
                 cells = next(reader)
             except StopIteration:
@@ -332,12 +394,32 @@ class Table:
             except csv.Error as error:
                 raise BertineError(
                     f"{self.name}:{start}: not valid csv ({error}); double the quotes inside a "
-                    'cell, or read with quotes=False (--no-quotes) if " is an ordinary character'
+                    f'cell, or read with {option("quotes", False)} if " is an ordinary character'
                 ) from error
             if cells:
                 yield start, cells
             else:
-                self.stats.blank_lines += 1
+                self._skip_blank()
+
+    def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
+        """`lines`, as long as they can be those of one row."""
+        for line in lines:
+            self._record_lines += 1
+            if self._record_lines > _MOST_LINES_OF_A_ROW:
+                raise BertineError(
+                    f"{self.name}:{self._lines.number - _MOST_LINES_OF_A_ROW}: a quoted cell goes "
+                    f"on for more than {_MOST_LINES_OF_A_ROW:,} lines; close or double the quotes, "
+                    f'or read with {option("quotes", False)} if " is an ordinary character'
+                )
+            yield line
+
+    def _skip_blank(self) -> None:
+        """Count a blank line; a file of nothing else would be read for minutes without a sign."""
+        self.stats.blank_lines += 1
+        if self.stats.blank_lines > _MOST_BLANK_LINES + 2 * self.stats.rows:
+            raise BertineError(
+                f"{self.name}: {self.stats.blank_lines:,} lines are blank; remove them (grep .)"
+            )
 
     def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
         width = len(self.columns)
@@ -406,7 +488,7 @@ def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) ->
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
     """The message for a column that is not there: names the nearest one and all there are."""
-    near = difflib.get_close_matches(column, columns, n=1)
+    near = difflib.get_close_matches(column[:_NAME], columns[:_MOST_COLUMNS], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"
 

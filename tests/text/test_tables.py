@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from bertine.errors import BertineError
 from bertine.tasks.examples import read_examples
-from bertine.tasks.layout import Layout
 from bertine.tasks.table_writer import open_writer
-from bertine.tasks.tables import MissingColumn, Table, require_columns
+from bertine.text.layout import Layout
+from bertine.text.tables import MissingColumn, Table, require_columns
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -270,8 +270,10 @@ def test_half_a_character_inside_a_list_is_mended_and_counted(tmp_path: Path) ->
 
 def test_nan_is_no_label(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a", "label": NaN}\n')
-    with pytest.raises(BertineError, match=r"a.jsonl:1: the label 'label' is NaN; every row"):
+    with pytest.raises(BertineError, match=r"a.jsonl: no row has a label in the column 'label'"):
         read_examples(path)
+    with pytest.raises(BertineError, match=r"a.jsonl:1: the label 'label' is NaN; every row"):
+        read_examples(path, strict=True)
 
 
 def test_values_of_the_wrong_kind_are_named(tmp_path: Path) -> None:

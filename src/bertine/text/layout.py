@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertine.errors import BertineError
-from bertine.tasks.parquet import is_parquet
+from bertine.text.given_table import GivenTable, Source
+from bertine.text.parquet import is_parquet
 from bertine.text.streams import COMPRESSIONS
 
 Kind = Literal["csv", "tsv", "jsonl", "text"]
@@ -64,7 +65,7 @@ def detect_layout(
     wanted: Sequence[str],
     quotes: bool | None,
 ) -> Layout:
-    """The layout of `path`, whose first line is `first`; see :class:`bertine.tasks.tables.Table`.
+    """The layout of `path`, whose first line is `first`; see :class:`bertine.text.tables.Table`.
 
     Raises:
         BertineError: `format` is not a kind of table.
@@ -117,13 +118,15 @@ def written_layout(path: str | Path, layout: Layout, what: str | None = None) ->
 
 
 def quotes_for(
-    paths: Sequence[str | Path], format: str | None, quotes: bool | None
+    paths: Sequence[Source], format: str | None, quotes: bool | None
 ) -> list[bool | None]:
     """What `quotes` says of each of the files of a data set: nothing of those that by their names
     are JSON lines or Parquet, which have no cells, if another one may have some. If none has, what
     is said is kept, for their reader to refuse."""
     cells = [
-        not is_parquet(path) and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
+        not isinstance(path, GivenTable)
+        and not is_parquet(path)
+        and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
         for path in paths
     ]
     return [quotes if has or not any(cells) else None for has in cells]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import os_errors
+from bertine.files import check_regular, os_errors
 
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
@@ -19,9 +19,9 @@ _WRITTEN_ROWS = 1 << 15
 _WRITTEN_CHARACTERS = 1 << 25
 
 
-def is_parquet(path: str | Path) -> bool:
-    """Whether a file is Parquet by its name."""
-    return Path(path).suffix.lower() in SUFFIXES
+def is_parquet(path: object) -> bool:
+    """Whether something is the path of a Parquet file, by its name; a table in memory is not."""
+    return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
 
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
@@ -64,6 +64,7 @@ def _opened(path: str | Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_regular(path)
     with os_errors(path, "reading it"):
         try:
             return pq.ParquetFile(str(path))

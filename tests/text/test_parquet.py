@@ -15,8 +15,8 @@ import toys
 from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.tasks.examples import find_splits, read_examples
-from bertine.tasks.parquet import write_parquet
-from bertine.tasks.tables import Table
+from bertine.text.parquet import write_parquet
+from bertine.text.tables import Table
 
 
 def write(path: Path, columns: dict[str, list[Any]]) -> Path:
@@ -39,8 +39,11 @@ def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
 def test_a_gap_of_pandas_is_no_label_and_no_number_of_json(tmp_path: Path) -> None:
     columns = {"text": ["a", "b"], "label": [1.0, float("nan")], "x": [float("nan"), float("inf")]}
     path = write(tmp_path / "train.parquet", columns)
+    examples = read_examples(path)
+    assert [item.label for item in examples.items] == ["1.0"]
+    assert any("1 row has no label in 'label' and was left out" in note for note in examples.notes)
     with pytest.raises(BertineError, match=r"parquet:2: the label 'label' is null; every row"):
-        read_examples(path)
+        read_examples(path, strict=True)
     with Table(path) as table:
         assert [row.values["x"] for row in table] == [None, "inf"]
 
@@ -157,7 +160,7 @@ def test_what_parquet_cannot_hold_is_one_line(tmp_path: Path) -> None:
 def test_values_without_a_common_type_are_written_as_json(
     values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertine.tasks.parquet._WRITTEN_ROWS", 2)
+    monkeypatch.setattr("bertine.text.parquet._WRITTEN_ROWS", 2)
     rows, out = tmp_path / "rows", tmp_path / "out.parquet"
     rows.write_text("".join(json.dumps({"n": at, "x": v}) + "\n" for at, v in enumerate(values)))
     assert write_parquet(rows, out, ["n", "x"]) == ["x"]
@@ -170,7 +173,7 @@ def test_values_without_a_common_type_are_written_as_json(
 def test_long_rows_are_written_in_small_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertine.tasks.parquet._WRITTEN_CHARACTERS", 1000)
+    monkeypatch.setattr("bertine.text.parquet._WRITTEN_CHARACTERS", 1000)
     rows, out = tmp_path / "rows", tmp_path / "out.parquet"
     given = [{"text": "x" * (400 + at), "n": at} for at in range(7)]
     rows.write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")

@@ -1,0 +1,92 @@
+"""``bertine explain``: what each word of a text contributes to an answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from bertine.commands.arguments import Parser
+from bertine.commands.command import Command
+from bertine.commands.run_arguments import add_machine_arguments
+from bertine.commands.table_arguments import (
+    add_column_arguments,
+    add_mending_arguments,
+    add_texts_argument,
+)
+from bertine.errors import BertineError
+from bertine.names import ExplanationMethod, PlainFormat
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
+    )
+    add_texts_argument(parser)
+    parser.add_argument(
+        "--input",
+        "--data",
+        metavar="FILE",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
+        "(not given: what is piped in)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        help="write JSON lines there, with the columns of the input; - is standard output (not "
+        "given: a table for each text is printed)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=get_args(ExplanationMethod),
+        default="leave-one-out",
+        help="leave-one-out: what the answer loses without the word; integrated-gradients: "
+        "contributions that add up, from a text of nothing but [MASK]",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="LABEL",
+        help="the label to explain; for a tagger the type of the entities (not given: the answer)",
+    )
+    add_column_arguments(parser, otherwise="as in training", label=False)
+    group = parser.add_argument_group("reading")
+    group.add_argument(
+        "--format",
+        choices=get_args(PlainFormat),
+        help="not given: told by the name of the file and its first line",
+    )
+    add_mending_arguments(group)
+    add_machine_arguments(parser, int8=True)
+
+
+def _run(values: dict[str, Any]) -> None:
+    from bertine import explain
+    from bertine.console import say
+
+    values["texts"] = values["texts"] or None
+    if values["texts"] is None and values["input"] is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise BertineError(
+                "nothing to explain; give a text, --input FILE, or pipe texts in; see "
+                "'bertine explain --help'"
+            )
+        values["input"] = "-"
+    report = explain(**values, show_progress=True)
+    if values["output"] is None:
+        print("\n".join(report.lines()).rstrip("\n"))
+        return
+    for line in report.lines():
+        say(line)
+
+
+EXPLAIN = Command(
+    name="explain",
+    summary="show which words an answer hangs on",
+    description="Show what each word of a text contributes to the model's answer:\n\n"
+    '    bertine explain MODEL "Arrived late, but what a book."\n'
+    "    bertine explain MODEL --input new.csv --output explained.jsonl",
+    add_arguments=_add_arguments,
+    run=_run,
+    brief=lambda values: bool(values["texts"]),
+)

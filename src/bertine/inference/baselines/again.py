@@ -1,0 +1,75 @@
+"""The baselines of a trained model on other examples: fitted again on its training file, if that is
+still there and unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.errors import BertineError
+from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
+from bertine.inference.baselines.measure import measure_baselines
+from bertine.modeldir import load_model
+from bertine.tasks.base import Task
+from bertine.tasks.baseline_scores import BaselineScore
+from bertine.tasks.labelled import read_labelled
+from bertine.tasks.readers import Sets
+from bertine.tasks.reading import Reading
+
+
+def baselines_again(
+    task: Task[Any],
+    facts: Mapping[str, Any],
+    sets: Sets,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[BaselineScore]:
+    """The scores of the baselines on `sets`.
+
+    Args:
+        task: of the model.
+        facts: of its training, as ``bertine.json`` tells them.
+        sets: labelled examples, by the word before the names of their metrics.
+        dtype: that vectors are computed in.
+        device: that they are computed on.
+
+    Raises:
+        BertineError: the training examples are not to be had: they were given in memory, their
+            file is gone or has changed since, or the model was trained elsewhere.
+    """
+    path, fingerprint = facts.get("data_path"), facts.get("examples_fingerprint")
+    if not isinstance(path, str) or not isinstance(fingerprint, str):
+        raise BertineError("the model directory does not tell what it was trained on")
+    if not Path(path).exists():
+        raise BertineError(f"{path}: the training data are no longer there")
+    name = str(facts.get("task", task.name))
+    kind, _, part = name.partition("/")
+    reading = Reading.from_facts(facts.get("reading") or {})
+    if kind == "glue":
+        reading = Reading.from_facts({**(facts.get("reading") or {}), "glue_task": part})
+    seed = facts.get("seed")
+    train = read_labelled(
+        kind, path, seed=seed if isinstance(seed, int) else 0, reading=reading
+    ).train
+    if train.fingerprint() != fingerprint:
+        raise BertineError(f"{path}: the training data have changed since")
+    return measure_baselines(task, train, sets, _encoder(task, facts, dtype, device))
+
+
+def _encoder(
+    task: Task[Any], facts: Mapping[str, Any], dtype: torch.dtype, device: torch.device
+) -> FrozenEncoder | None:
+    """The model that the training began with; None where it is no longer there."""
+    start = facts.get("model_path")
+    if not isinstance(start, str) or facts.get("fresh_weights"):
+        return None
+    try:
+        loaded = load_model(start, heads={})
+        return FrozenEncoder(
+            loaded.model.to(device), loaded.tokenizer, task.max_length, pooling_of(start), dtype
+        )
+    except BertineError:
+        return None

@@ -1,0 +1,334 @@
+"""Linear models fitted to convergence: logistic regression, one per label, among choices, ridge.
+
+One solver (L-BFGS over the summed loss plus an L2 penalty) for every kind of target; the strength
+of the penalty is chosen by cross-validation on the same loss. scikit-learn has each of these by
+itself, but not the softmax among the choices of an example, and not all labels at once.
+
+Shape legend: M rows of the matrix, N examples, D features, K outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import optimize, sparse
+
+from bertine.rng import generator
+
+#: Features of examples: fp32 [M, D], or the same as a sparse matrix (CSR).
+Matrix = Any
+
+#: More examples than that do not help to choose the penalty.
+_CHOSEN_ON = 1_000
+_FOLDS = 3
+#: The solver's most iterations, and the relative gain of one below which it ends: while the
+#: penalty is chosen, and at the end.
+_TRIED, _FITTED = (60, 1e-4), (300, 1e-7)
+#: Up to so many rows the solver works in their span, when that is smaller than the features.
+_ROTATED = 2_000
+
+
+class Targets(Protocol):
+    """What a linear model is to predict."""
+
+    @property
+    def outputs(self) -> int:
+        """K."""
+        ...
+
+    @property
+    def strata(self) -> np.ndarray:
+        """int64 [N]: examples with the same number are spread evenly over the folds."""
+        ...
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, Targets]:
+        """The rows of the matrix that belong to `examples` (int64 [n]), and their targets."""
+        ...
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """The summed loss of fp64 scores [M, K], and its gradient [M, K]."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClassTargets:
+    """One of K classes: cross-entropy. `ids` is int64 [N], `weights` fp64 [K] of the classes."""
+
+    ids: np.ndarray
+    outputs: int
+    weights: np.ndarray | None = None
+
+    @property
+    def strata(self) -> np.ndarray:
+        return self.ids
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, ClassTargets]:
+        return examples, replace(self, ids=self.ids[examples])
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        log = log_softmax(scores)
+        rows = np.arange(len(scores))
+        gradient = np.exp(log)
+        gradient[rows, self.ids] -= 1.0
+        each = -log[rows, self.ids]
+        if self.weights is not None:
+            weights = self.weights[self.ids]
+            each, gradient = each * weights, gradient * weights[:, None]
+        return float(each.sum()), gradient
+
+
+@dataclass(frozen=True)
+class LabelTargets:
+    """Any of K labels: binary cross-entropy. `chosen` is [N, K] of 0 and 1, `weights` fp64 [K] of
+    their presence."""
+
+    chosen: np.ndarray
+    weights: np.ndarray | None = None
+
+    @property
+    def outputs(self) -> int:
+        return int(self.chosen.shape[1])
+
+    @property
+    def strata(self) -> np.ndarray:
+        return np.zeros(len(self.chosen), dtype=np.int64)
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, LabelTargets]:
+        return examples, replace(self, chosen=self.chosen[examples])
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        each = np.logaddexp(0.0, scores) - self.chosen * scores
+        gradient = sigmoid(scores) - self.chosen
+        if self.weights is not None:
+            weights = np.where(self.chosen > 0, self.weights, 1.0)
+            each, gradient = each * weights, gradient * weights
+        return float(each.sum()), gradient
+
+
+@dataclass(frozen=True)
+class NumberTargets:
+    """A number: half the squared error. `values` is fp64 [N], best with mean 0 and variance 1."""
+
+    values: np.ndarray
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def strata(self) -> np.ndarray:
+        return np.zeros(len(self.values), dtype=np.int64)
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, NumberTargets]:
+        return examples, NumberTargets(self.values[examples])
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        error = scores[:, 0] - self.values
+        return float(0.5 * (error**2).sum()), error[:, None]
+
+
+@dataclass(frozen=True)
+class ChoiceTargets:
+    """The right one of an example's rows, which stand side by side: cross-entropy of the softmax
+    among them. `starts` is int64 [N + 1], `right` int64 [N], counted from the start."""
+
+    starts: np.ndarray
+    right: np.ndarray
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def strata(self) -> np.ndarray:
+        return self.right
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, ChoiceTargets]:
+        rows = [np.arange(self.starts[each], self.starts[each + 1]) for each in examples]
+        starts = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
+        return np.concatenate(rows), ChoiceTargets(starts, self.right[examples])
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        log = grouped_log_softmax(scores[:, 0], self.starts)
+        rows = self.starts[:-1] + self.right
+        gradient = np.exp(log)
+        gradient[rows] -= 1.0
+        return float(-log[rows].sum()), gradient[:, None]
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """scores = x · weights + bias.
+
+    Attributes:
+        weights: fp64 [D, K].
+        bias: fp64 [K].
+        strength: the factor of the summed loss against half the squared weights (scikit-learn's
+            C): the higher, the weaker the penalty.
+        left_out: of the cross-validation that chose the strength: the examples (int64 [n],
+            ascending), the rows of the matrix that are theirs (int64 [m]), and the scores (fp64
+            [m, K]) that models which had not seen them gave these; None: there was none.
+    """
+
+    weights: np.ndarray
+    bias: np.ndarray
+    strength: float
+    left_out: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def scores(self, matrix: Matrix) -> np.ndarray:
+        """fp64 [M, K] of a matrix [M, D]."""
+        return np.asarray(matrix @ self.weights.astype(np.float32), np.float64) + self.bias
+
+
+def fit_linear(
+    matrix: Matrix,
+    targets: Targets,
+    strengths: Sequence[float],
+    *,
+    score: Callable[[np.ndarray, np.ndarray], float] | None = None,
+) -> LinearModel:
+    """A linear model with the strength, of `strengths`, that is best in cross-validation (three
+    folds, on at most 1,000 examples); of one alone, with that.
+
+    The same arguments give the same model.
+
+    Args:
+        matrix: [M, D].
+        targets: of its N examples.
+        strengths: see :class:`LinearModel`.
+        score: (scores [m, K], their examples int64 [n]) → how good that is; None: the lowest loss
+            is the best, as it also is among equal scores.
+    """
+    best, left_out = strengths[0], None
+    if len(strengths) > 1:
+        best, left_out = _chosen(matrix, targets, strengths, score)
+    rows, features = matrix.shape
+    if features <= rows or rows > _ROTATED:
+        return replace(_fit(matrix, targets, best, None, *_FITTED), left_out=left_out)
+    small, back = _rotated(matrix)
+    model = _fit(small, targets, best, None, *_FITTED)
+    weights = np.asarray(matrix.T @ (back @ model.weights))
+    return replace(model, weights=weights, left_out=left_out)
+
+
+def _chosen(
+    matrix: Matrix,
+    targets: Targets,
+    strengths: Sequence[float],
+    score: Callable[[np.ndarray, np.ndarray], float] | None,
+) -> tuple[float, tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
+    """The strength that is best on examples that were left out, and what was said of these."""
+    strata = targets.strata
+    order = generator(0, "folds").permutation(len(strata))[:_CHOSEN_ON]
+    order = np.sort(order)
+    of_matrix, targets = targets.take(order)
+    matrix = matrix[of_matrix]
+    if matrix.shape[1] > matrix.shape[0]:
+        matrix = _rotated(matrix)[0]
+    ids = order
+    order = np.argsort(strata[ids], kind="stable")
+    folds = min(_FOLDS, len(order))
+    if folds < 2:
+        return strengths[0], None
+    strengths = sorted(strengths)
+    losses = np.zeros(len(strengths))
+    given: list[list[np.ndarray]] = [[] for _ in strengths]
+    numbers, places = [], []
+    for fold in range(folds):
+        apart = np.arange(len(order)) % folds == fold
+        rows, train = targets.take(order[~apart])
+        others, held = targets.take(order[apart])
+        numbers.append(order[apart])
+        places.append(others)
+        model: LinearModel | None = None
+        known, new = matrix[rows], matrix[others]
+        # From strong to weak penalties, each from where the one before has ended.
+        for at, strength in enumerate(strengths):
+            model = _fit(known, train, strength, model, *_TRIED)
+            given[at].append(model.scores(new))
+            losses[at] += held.loss(given[at][-1])[0]
+    best = int(losses.argmin())
+    if score is not None:
+        examples = ids[np.concatenate(numbers)]
+        reached = [score(np.concatenate(each), examples) for each in given]
+        best = max(range(len(strengths)), key=lambda at: (round(reached[at], 9), -losses[at]))
+    in_order = np.argsort(np.concatenate(places))  # these are all rows, each once
+    return strengths[best], (ids, of_matrix, np.concatenate(given[best])[in_order])
+
+
+def _rotated(matrix: Matrix) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of `matrix` in coordinates of their own span: fp32 [M, M], with the same products
+    among each other; and what takes weights for these (fp64 [M, K]) to weights for the rows,
+    fp64 [M, M]. A linear model with an L2 penalty has its weights in that span."""
+    gram = matrix @ matrix.T
+    table = np.asarray(gram.todense() if sparse.issparse(gram) else gram, np.float64)
+    values, vectors = np.linalg.eigh(table)
+    root = np.sqrt(np.maximum(values, 0.0))
+    inverse = np.where(root > 1e-4 * root.max(initial=0.0), 1.0 / np.maximum(root, 1e-12), 0.0)
+    return np.asarray(vectors * root, np.float32), vectors * inverse
+
+
+def _fit(
+    matrix: Matrix,
+    targets: Targets,
+    strength: float,
+    start: LinearModel | None,
+    iterations: int,
+    least_gain: float,
+) -> LinearModel:
+    features, outputs = matrix.shape[1], targets.outputs
+    count = max(1, len(targets.strata))
+    transposed = matrix.T.tocsr() if sparse.issparse(matrix) else matrix.T
+
+    def unpacked(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        table = flat.reshape(features + 1, outputs)
+        return table[:-1], table[-1]
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights, bias = unpacked(flat)
+        scores = np.asarray(matrix @ weights.astype(np.float32), np.float64) + bias
+        loss, slope = targets.loss(scores)
+        gradient = np.empty((features + 1, outputs))
+        gradient[:-1] = transposed @ slope.astype(np.float32)
+        gradient[:-1] += weights / strength
+        gradient[-1] = slope.sum(0)
+        penalty = 0.5 * float((weights**2).sum()) / strength
+        return (loss + penalty) / count, gradient.reshape(-1) / count
+
+    begin = np.zeros((features + 1) * outputs)
+    if start is not None:
+        begin = np.concatenate([start.weights, start.bias[None]]).reshape(-1)
+    done = optimize.minimize(
+        objective,
+        begin,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": iterations, "maxcor": 10, "gtol": 1e-6, "ftol": least_gain},
+    )
+    weights, bias = unpacked(done.x)
+    return LinearModel(weights.copy(), bias.copy(), strength)
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """fp64 [M, K] over the last axis."""
+    shifted = scores - scores.max(-1, keepdims=True)
+    found: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return found
+
+
+def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """fp64 [M] over the groups that begin at `starts` (int64 [N + 1], the end too)."""
+    sizes = np.diff(starts)
+    top = np.repeat(np.maximum.reduceat(scores, starts[:-1]), sizes)
+    total = np.add.reduceat(np.exp(scores - top), starts[:-1])
+    found: np.ndarray = scores - top - np.repeat(np.log(total), sizes)
+    return found
+
+
+def sigmoid(scores: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)) without overflow."""
+    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * scores))
+    return found

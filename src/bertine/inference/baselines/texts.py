@@ -1,0 +1,145 @@
+"""Baselines for a label, many labels or a number of a text or a pair of texts.
+
+Shape legend: N examples, K labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertine.inference.baselines.frozen import FrozenEncoder, scaled_vectors
+from bertine.inference.baselines.linear import (
+    ClassTargets,
+    LabelTargets,
+    LinearModel,
+    Matrix,
+    NumberTargets,
+    Targets,
+    fit_linear,
+    log_softmax,
+    sigmoid,
+)
+from bertine.inference.baselines.ngrams import NgramFeatures
+from bertine.tasks.base import Task
+from bertine.tasks.classification import Prediction, TextClassification
+from bertine.tasks.examples import Example, Examples
+from bertine.tasks.metrics import official_score
+from bertine.tasks.multi_label import LabelSet, MultiLabel
+from bertine.tasks.regression import Score, TextRegression
+
+#: Examples → the task's predictions for them.
+Answers = Callable[[Examples[Any]], list[Any]]
+#: Penalties that are tried, of tf-idf and of vectors.
+NGRAM_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
+VECTOR_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+TextTask = TextClassification | MultiLabel | TextRegression
+
+
+def targets_of(task: TextTask, examples: Examples[Example], *, weighted: bool = False) -> Targets:
+    """What a linear model is to predict of labelled examples; of numbers with mean 0 and variance
+    1. `weighted`: with the weights that the task has in training."""
+    items = examples.items
+    if isinstance(task, TextClassification):
+        ids = [task.label_id(item.label, examples.source, item.line) for item in items]
+        weights = task.class_weights if weighted else None
+        return ClassTargets(
+            np.array(ids, dtype=np.int64),
+            len(task.labels),
+            None if weights is None else np.array(weights),
+        )
+    if isinstance(task, MultiLabel):
+        sets = [task.chosen(item.label, examples.source, item.line) for item in items]
+        weights = task.positive_weights if weighted else None
+        return LabelTargets(
+            np.stack([each for each in sets if each is not None]).astype(np.float64),
+            None if weights is None else np.array(weights),
+        )
+    values = numbers_of(examples)
+    return NumberTargets((values - values.mean()) / (values.std() or 1.0))
+
+
+def numbers_of(examples: Examples[Example]) -> np.ndarray:
+    """The scores of labelled examples, fp64 [N]."""
+    return np.array([float(item.label or "nan") for item in examples.items])
+
+
+def answers_of(task: TextTask, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
+    """Scores fp64 [N, K] of a linear model → the task's predictions."""
+    if isinstance(task, TextClassification):
+        table = np.exp(log_softmax(scores)).tolist()
+        best = scores.argmax(-1).tolist()
+        return [
+            Prediction(task.labels[at], dict(zip(task.labels, row, strict=True)))
+            for at, row in zip(best, table, strict=True)
+        ]
+    if isinstance(task, MultiLabel):
+        found = []
+        for row in sigmoid(scores).tolist():
+            chosen = tuple(
+                label for label, p in zip(task.labels, row, strict=True) if p >= task.threshold
+            )
+            found.append(LabelSet(chosen, dict(zip(task.labels, row, strict=True))))
+        return found
+    values = numbers_of(train)
+    return [Score(value) for value in (scores[:, 0] * values.std() + values.mean()).tolist()]
+
+
+def majority(task: TextTask, train: Examples[Example]) -> Answers:
+    """The most frequent label; of many labels those that most examples have, or the most frequent
+    one; of numbers the mean."""
+    targets = targets_of(task, train)
+    if isinstance(targets, ClassTargets):
+        counts = np.bincount(targets.ids, minlength=targets.outputs)
+        scores = np.log(np.maximum(counts, 0.5))
+    elif isinstance(targets, LabelTargets):
+        share = np.clip(targets.chosen.mean(0), 1e-3, 1 - 1e-3)
+        scores = np.log(share) - np.log1p(-share)
+        if isinstance(task, MultiLabel) and share.max() < task.threshold:
+            # Saying nothing at all has no score; the most frequent label has one.
+            scores[scores.argmax()] = np.log(task.threshold) - np.log1p(-task.threshold) + 1e-6
+    else:
+        scores = np.zeros(1)
+    return lambda examples: answers_of(task, np.tile(scores, (len(examples), 1)), train)
+
+
+def ngrams(task: TextTask, train: Examples[Example]) -> Answers:
+    """Logistic regression (of numbers ridge regression) on tf-idf of words and characters."""
+    features = NgramFeatures([item.texts for item in train.items])
+    return _linear(task, train, features.matrix, NGRAM_STRENGTHS)
+
+
+def frozen_vectors(task: TextTask, train: Examples[Example], encoder: FrozenEncoder) -> Answers:
+    """Logistic regression (of numbers ridge regression) on the vectors of a frozen model."""
+    return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
+
+
+def _linear(
+    task: TextTask,
+    train: Examples[Example],
+    features: Callable[[Sequence[Sequence[str]]], Matrix],
+    strengths: Sequence[float],
+) -> Answers:
+    matrix = features([item.texts for item in train.items])
+    judged = task.metric_names
+
+    def score(scores: np.ndarray, examples: np.ndarray) -> float:
+        labels = [train.items[at].label or "" for at in examples.tolist()]
+        given: Task[Any] = task
+        return official_score(given.metrics(answers_of(task, scores, train), labels), judged)
+
+    # The lowest loss is often that of saying the same of nearly all: enough for the accuracy, but
+    # worth nothing as Matthews or F1.
+    by_loss = isinstance(task, TextRegression) or judged == ("accuracy",)
+    model: LinearModel = fit_linear(
+        matrix, targets_of(task, train), strengths, score=None if by_loss else score
+    )
+
+    def answers(examples: Examples[Example]) -> list[Any]:
+        scores = model.scores(features([item.texts for item in examples.items]))
+        return answers_of(task, scores, train)
+
+    return answers

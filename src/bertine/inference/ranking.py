@@ -1,0 +1,113 @@
+"""Ranking examples by their loss, with what the model answered, as people read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from bertine.tasks.entities import entities, is_entity_tag
+from bertine.tasks.examples import Examples
+from bertine.tasks.label_sets import JOINT
+from bertine.tasks.sentences import Sentence
+from bertine.tasks.span_decoding import SpanPrediction
+from bertine.tasks.span_examples import Gold
+from bertine.tasks.worst import Mark, WorstExample
+
+#: Decimals of a loss. Examples with equal losses stay in the order of the file.
+_DIGITS = 5
+#: Tasks whose loss is -log of the probability of the label.
+_ONE_LABEL = ("text", "choice")
+#: What `Examples.source` says of examples that were held out of a file.
+_HELD_OUT = " (held out)"
+
+
+def ranked(
+    task: str,
+    examples: Examples[Any],
+    losses: Sequence[float],
+    answers: Sequence[Any],
+    values: Sequence[Any],
+    n: int,
+) -> tuple[list[WorstExample], list[float]]:
+    """The `n` labelled examples with the highest loss, highest first; of equals the first.
+
+    Args:
+        task: its name.
+        losses: of each example, nan where its label is not known.
+        answers: the model's predictions.
+        values: the answers as a file of predictions has them.
+
+    Returns:
+        The worst, and the losses of all labelled examples, highest first.
+    """
+    # On some CPUs rows of one batch differ in their last bits where their inputs do not.
+    rounded = [round(loss, _DIGITS) for loss in losses]
+    order = [index for index, loss in enumerate(rounded) if not math.isnan(loss)]
+    order.sort(key=lambda index: -rounded[index])
+    worst = []
+    for index in order[:n]:
+        item = examples.items[index]
+        marks = _marks(item, answers[index])
+        tagged = isinstance(item, Sentence) and _mark_entities(item.tags, answers[index].tags)
+        worst.append(
+            WorstExample(
+                index,
+                tuple(item.texts),
+                _entities(item, marks, "label") if tagged else _text(item.label),
+                _entities(item, marks, "answer") if tagged else _text(values[index]),
+                rounded[index],
+                examples.source.removesuffix(_HELD_OUT),
+                item.line,
+                math.exp(-rounded[index]) if task in _ONE_LABEL else None,
+                marks,
+            )
+        )
+    return worst, [rounded[index] for index in order]
+
+
+def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
+    if isinstance(item, Sentence):
+        if not _mark_entities(item.tags, answer.tags):
+            return ()
+        label = _entity_marks(item.words, item.tags or (), "label")
+        return (*label, *_entity_marks(item.words, answer.tags, "answer"))
+    if isinstance(answer, SpanPrediction):
+        marks = []
+        if isinstance(item.label, Gold) and item.label.span is not None:
+            marks.append(Mark(1, *item.label.span, "", "label"))
+        if answer.start is not None and answer.answer:
+            marks.append(Mark(1, answer.start, answer.start + len(answer.answer), "", "answer"))
+        return tuple(marks)
+    return ()
+
+
+def _mark_entities(*sides: Sequence[str] | None) -> bool:
+    """Whether tags mark entities, and are not plain ones, such as parts of speech."""
+    return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
+
+
+def _entity_marks(
+    words: Sequence[str], tags: Sequence[str], side: Literal["label", "answer"]
+) -> list[Mark]:
+    begins = [0]
+    for word in words:
+        begins.append(begins[-1] + len(word) + 1)
+    return [
+        Mark(0, begins[one.begin], begins[one.end] - 1, one.type, side) for one in entities(tags)
+    ]
+
+
+def _entities(item: Any, marks: Sequence[Mark], side: str) -> str:
+    """The entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
+    text = item.texts[0]
+    named = [f"{text[m.begin : m.end]}: {m.label}" for m in marks if m.of == side]
+    return "; ".join(named) or "(none)"
+
+
+def _text(value: Any) -> str:
+    """A label or an answer as people read it; that there is none, too."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return told.replace(JOINT, "|") or "(none)"

@@ -1,0 +1,79 @@
+"""Compare what ``config.json`` asks for with the weights' file and the memory, before any of it is
+built: ten million layers would be built for hours, and a matrix that is too large ends in an error
+of the allocator, or in the end of another process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from bertine.errors import BertineError
+from bertine.interop.bert_hf_config import CONFIG
+from bertine.memory import check_memory
+from bertine.models.config import BertConfig
+
+_LAYER = re.compile(r"encoder\.layer\.(\d{1,8})\.")
+#: Bytes of a parameter in fp32; for training, its gradient and AdamW's two moments as well.
+_FP32, _TRAINED = 4, 16
+
+
+class HasShape(Protocol):
+    """A tensor, or what is known of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def check_against_weights(
+    source: Path, tensors: Mapping[str, HasShape], config: BertConfig
+) -> None:
+    """Refuse a configuration whose sizes are not those of the weights.
+
+    Args:
+        source: the weights' file, for messages.
+        tensors: by their names in Hugging Face's BERT, without the prefix ``bert.``.
+        config: what config.json says.
+
+    Raises:
+        BertineError: there are fewer layers, or a size is another one.
+    """
+    width = config.hidden_size
+    asked = {
+        "embeddings.word_embeddings.weight": (config.vocab_size, width),
+        "embeddings.position_embeddings.weight": (config.max_position_embeddings, width),
+        "embeddings.token_type_embeddings.weight": (config.type_vocab_size, width),
+        "encoder.layer.0.intermediate.dense.weight": (config.intermediate_size, width),
+    }
+    for name, shape in asked.items():
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
+                f"asks for {list(shape)}"
+            )
+    layers = 1 + max((int(match[1]) for match in map(_LAYER.match, tensors) if match), default=-1)
+    if layers < config.num_hidden_layers:
+        raise BertineError(
+            f"{source}: has {layers} layers, but num_hidden_layers in {CONFIG} is "
+            f"{config.num_hidden_layers}; a tensor of every layer must be there"
+        )
+
+
+def check_fits(where: str | Path, config: BertConfig, *, trained: bool = False) -> None:
+    """Refuse a model that is larger than the memory.
+
+    Args:
+        where: the file or preset that `config` is from, for the message.
+        config: the sizes.
+        trained: whether all of its weights are to be trained, which takes four times as much.
+
+    Raises:
+        BertineError: it is.
+    """
+    count = config.num_parameters
+    doing = "to be trained " if trained else ""
+    check_memory(
+        f"{where}: a model of {count:,} parameters {doing}",
+        count * (_TRAINED if trained else _FP32),
+    )

@@ -1,0 +1,35 @@
+"""A layer of BERT whose output at every token is the mean of all tokens' states, normalized.
+
+Heads of published models read the state of [CLS] alone. In a model that was not trained for a task
+the mean of all states says more than that. With this layer on top the published architecture
+computes it: queries and keys are 0, so that every token attends to all alike; values are the
+states; the output is so much larger than the residual that the layer norm leaves the mean; and the
+feed-forward part adds 0.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from bertine.models.layers import EncoderLayer
+from bertine.models.model import Model
+
+#: By how much the mean outweighs the token's own state; a power of two rounds nothing.
+_OUTWEIGHS = 64.0
+
+
+@torch.no_grad()
+def add_mean_layer(model: Model) -> None:
+    """Put such a layer on top of the encoder of `model`, in place."""
+    backbone = model.backbone
+    config = model.config.replace(num_hidden_layers=model.config.num_hidden_layers + 1)
+    layer = EncoderLayer(config).to(next(model.parameters()).device)
+    for parameter in layer.parameters():
+        parameter.zero_()
+    size = config.hidden_size
+    layer.attention.qkv.weight[2 * size :].fill_diagonal_(1.0)
+    layer.attention.out.weight.fill_diagonal_(_OUTWEIGHS)
+    layer.attention_norm.weight.fill_(1.0)
+    layer.output_norm.weight.fill_(1.0)
+    backbone.layers.append(layer.train(model.training))
+    model.config = backbone.config = config

@@ -1,0 +1,63 @@
+"""The names that arguments take, as types, so that an editor completes them.
+
+Declared here once, without PyTorch: the functions have them in their signatures, and the command
+line offers the same ones (:func:`typing.get_args`). The rooms that give the names their meaning
+keep them in tables of their own; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+#: What ``finetune`` learns: a kind of task, or a public data set.
+TaskName = Literal[
+    "text",
+    "regression",
+    "multi-label",
+    "choice",
+    "spans",
+    "tagging",
+    "glue",
+    "squad",
+    "swag",
+]
+#: How the learning rate changes (:mod:`bertine.training.schedule`).
+ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
+#: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.
+Precision = Literal["auto", "bf16", "fp32"]
+#: The number type of answering.
+AnswerPrecision = Literal["auto", "bf16", "fp32", "int8"]
+#: How the states of a text's tokens become its vector (:mod:`bertine.models.pooling`).
+PoolingName = Literal["mean", "cls", "max", "mean-last-4", "tokens"]
+#: The same for one vector a text, as an exported graph gives it.
+VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
+#: The numbers of a file of vectors.
+VectorType = Literal["fp32", "fp16"]
+#: How much each class counts in the loss.
+ClassWeights = Literal["balanced"]
+#: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
+LongText = Literal["head", "tail", "head-tail", "windows"]
+#: What pre-training minimizes (:mod:`bertine.objectives`).
+ObjectiveName = Literal["mlm-nsp", "mlm"]
+#: What a pre-training sequence is made of (:mod:`bertine.data.formats`).
+InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+#: Whether masks are chosen anew at every step.
+Masking = Literal["dynamic", "static"]
+#: How new weights begin.
+Initialization = Literal["normal", "mimetic"]
+#: The format of a table of labelled examples.
+LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
+#: The format of a file of texts to answer.
+TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
+#: The format of a table of single texts.
+PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
+#: The format of tagged sentences.
+TaggedFormat = Literal["jsonl", "columns"]
+#: How tags mark entities (:mod:`bertine.tasks.entities`).
+TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
+#: What becomes of documents that are nearly the same as an earlier one.
+NearDuplicates = Literal["ignore", "count", "drop"]
+#: What ``export`` writes.
+ExportFormat = Literal["onnx", "torch"]
+#: How an explanation is computed (:mod:`bertine.inference.attribution`).
+ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]

@@ -1,0 +1,154 @@
+"""Where the heads of a model look: attention, which is no explanation of an answer.
+
+Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.layers import SelfAttention
+from bertine.models.model import Model
+from bertine.tasks.base import Task
+from bertine.tasks.encoding import HeadOfTexts
+from bertine.tasks.long_text import parts_of
+from bertine.text.tokenizer import Encoding, Tokenizer
+
+
+@dataclass(frozen=True)
+class AttentionQuestion:
+    """One text, or pair, and the head to show.
+
+    Attributes:
+        text: the text; of spans the question; of choices what is given.
+        pair: the second text; of spans the context; of choices one of them; None: there is none.
+        layer: from 0 on; None: the last.
+        head: from 0 on; None: the mean of all.
+    """
+
+    text: str
+    pair: str | None = None
+    layer: int | None = None
+    head: int | None = None
+
+
+class AttentionReader:
+    """Looks into a model that nobody else is using at the moment.
+
+    Args:
+        model: in fp32, in evaluation mode.
+        tokenizer: of the model.
+        task: of the model; None: one that fills masks, or only gives vectors.
+        max_tokens: more are cut off, as is what the task itself cuts off, and where the task does.
+    """
+
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, task: Task[Any] | None, max_tokens: int
+    ) -> None:
+        self.model, self.tokenizer, self.task = model, tokenizer, task
+        longest = model.config.max_position_embeddings if task is None else task.max_length
+        self.max_tokens = min(max_tokens, longest)
+
+    def __call__(self, item: AttentionQuestion) -> dict[str, Any]:
+        """The ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row sums
+        to 1. Texts that the task encodes apart do not look at each other.
+
+        Raises:
+            BertineError: no such layer or head; a pair for a model of single texts.
+        """
+        if item.pair is not None and self.model.config.type_vocab_size < 2:
+            raise BertineError("this model takes one text")
+        encoding = self._encode(item)
+        apart = isinstance(self.task, HeadOfTexts) and bool(self.task.pair_pooling)
+        texts = _apart(encoding) if apart and item.pair is not None else [encoding]
+        attention = [self._attention(text, item.layer, item.head) for text in texts]
+        return {
+            "tokens": [
+                {
+                    "token": self.tokenizer.id_to_token(index),
+                    "part": max(part, number),
+                    "start": start,
+                    "end": end,
+                }
+                for number, text in enumerate(texts)
+                for index, part, (start, end) in zip(
+                    text.input_ids, text.token_type_ids, text.offsets, strict=True
+                )
+            ],
+            "pieces_cut": encoding.num_truncated,
+            "attention": torch.block_diag(*attention).tolist(),
+        }
+
+    def _encode(self, item: AttentionQuestion) -> Encoding:
+        """Of a long text the part that the task reads; of windows the first."""
+        mode = getattr(self.task, "long_text", "head")
+        if mode == "head":
+            return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
+        whole = self.tokenizer.encode(item.text, item.pair)
+        kept = parts_of(np.arange(len(whole.input_ids)), self.max_tokens, mode)[0].tolist()
+        return Encoding(
+            [whole.input_ids[at] for at in kept],
+            [whole.token_type_ids[at] for at in kept],
+            [whole.offsets[at] for at in kept],
+            [whole.special_tokens_mask[at] for at in kept],
+            len(whole.input_ids) - len(kept),
+        )
+
+    def _batch(self, encoding: Encoding) -> Batch:
+        device = next(self.model.parameters()).device
+        ids = torch.tensor([encoding.input_ids])
+        return Batch(
+            ids,
+            torch.ones_like(ids, dtype=torch.bool),
+            torch.tensor([encoding.token_type_ids]),
+            rows=[0],
+        ).to(device)
+
+    def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
+        """fp64 [T, T], rounded."""
+        config = self.model.config
+        layer = config.num_hidden_layers - 1 if layer is None else layer
+        for name, value, size in (
+            ("layer", layer, config.num_hidden_layers),
+            ("head", head, config.num_attention_heads),
+        ):
+            if value is not None and not 0 <= value < size:
+                raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
+        batch = self._batch(encoding)
+        attention = self.model.backbone.layers[layer].attention
+        assert isinstance(attention, SelfAttention)
+        with torch.inference_mode():
+            output = self.model.backbone(
+                batch.input_ids, None, batch.token_type_ids, output_hidden_states=True
+            )
+            assert output.hidden_states is not None
+            x = output.hidden_states[layer][0]
+            # [T, 3H] → queries and keys, [T, A, D]
+            q, k, _ = attention.qkv(x).view(-1, 3, attention.heads, attention.head_size).unbind(1)
+            if head is not None:
+                q, k = q[:, [head]], k[:, [head]]
+            scores = torch.einsum("tad,sad->ats", q, k) * attention.head_size**-0.5
+            weights = scores.softmax(-1).mean(0)
+        return weights.double().cpu().round(decimals=5)
+
+
+def _apart(pair: Encoding) -> list[Encoding]:
+    """The two texts of a pair as a head on the vectors of both has them: each a first text."""
+    middle = pair.token_type_ids.index(1)
+    places = [range(middle), [0, *range(middle, len(pair.input_ids))]]
+    return [
+        Encoding(
+            [pair.input_ids[at] for at in text],
+            [0] * len(text),
+            [pair.offsets[at] for at in text],
+            [pair.special_tokens_mask[at] for at in text],
+            pair.num_truncated,
+        )
+        for text in places
+    ]

@@ -1,0 +1,141 @@
+"""Describe what the server takes, within its bounds; OpenAPI is made of this.
+
+Pydantic reads annotations when the classes are made, which rules out
+``from __future__ import annotations``.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from bertine.names import ExplanationMethod
+from bertine.serving.limits import Limits
+
+
+class Strict(BaseModel):
+    """A request: unknown keys are mistakes, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of a server, with its bounds: classes of pydantic."""
+
+    predict: Any
+    embed: Any
+    fill_mask: Any
+    explain: Any
+    attention: Any
+    openai: Any
+
+
+def request_schemas(limits: Limits) -> Requests:
+    """The requests that keep to `limits`."""
+    Text = Annotated[str, Field(max_length=limits.max_characters)]
+    ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
+    # The first mistake in a list ends it: a body of a megabyte can hold half a million of them,
+    # which take seconds, and hundreds of megabytes, to list.
+    Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)]
+    Inputs = Annotated[
+        list[Text], Field(min_length=1, max_length=limits.max_embedding_inputs, fail_fast=True)
+    ]
+    Parts = Annotated[
+        list[Text], Field(min_length=1, max_length=limits.max_characters, fail_fast=True)
+    ]
+    Model = Annotated[
+        str | None, Field(max_length=256, description="null: the first that does this")
+    ]
+
+    class PredictRequest(Strict):
+        """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
+        pairs, question and context, what is given and the choices, or the words of a sentence."""
+
+        texts: Annotated[
+            list[Text | Parts], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
+        ]
+        model: Model = None
+        all_probabilities: bool = Field(
+            False, description="also of what was not chosen; of spans n_best; of tags the words"
+        )
+
+    class EmbedRequest(Strict):
+        """Texts to make vectors of."""
+
+        texts: Texts
+        model: Model = None
+        normalize: bool = Field(False, description="to length 1")
+
+    class FillMaskRequest(Strict):
+        """Texts with [MASK] in them."""
+
+        texts: Texts
+        model: Model = None
+        top_k: int = Field(5, ge=1, le=limits.max_top_k)
+
+    class ExplainRequest(Strict):
+        """A text, or several that belong together, whose answer is explained."""
+
+        text: (
+            ShortText
+            | Annotated[
+                list[ShortText], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
+            ]
+        ) = Field(description="a list: the parts of a text, as /predict takes them")
+        pair: ShortText | None = Field(None, description="the second text of a pair")
+        model: Model = None
+        method: ExplanationMethod = "leave-one-out"
+        label: Annotated[str, Field(max_length=limits.explain_characters)] | None = Field(
+            None, description="to explain in place of the answer; of a tagger a type of entities"
+        )
+
+    class AttentionRequest(Strict):
+        """A text, or two, and whose attention to show."""
+
+        text: ShortText
+        pair: ShortText | None = None
+        model: Model = None
+        layer: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+            None, description="from 0 on; null: the last"
+        )
+        head: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+            None, description="from 0 on; null: the mean of all"
+        )
+
+    class OpenAiRequest(BaseModel):
+        """As the clients of OpenAI's embeddings send it; keys that are not here do not count.
+        Token ids are not taken."""
+
+        model_config = ConfigDict(extra="ignore", strict=True)
+        input: Text | Inputs
+        model: str = Field(max_length=256)
+        # Null is what LiteLLM sends where its user has said nothing; to OpenAI it is "float".
+        encoding_format: Literal["float", "base64"] | None = "float"
+        dimensions: int | None = Field(None, ge=1, le=1 << 20)
+        user: str | None = None
+
+        @field_validator("input", mode="before")
+        @classmethod
+        def _no_token_ids(cls, given: Any) -> Any:
+            """LangChain sends those of OpenAI's tokenizer, of which no model here could make
+            anything."""
+            first = given[0] if isinstance(given, list) and given else None
+            first = first[0] if isinstance(first, list) and first else first
+            if isinstance(first, int) and not isinstance(first, bool):
+                raise PydanticCustomError(
+                    "token_ids",
+                    "token ids are not taken; send texts (LangChain: "
+                    "check_embedding_ctx_length=False)",
+                )
+            return given
+
+    return Requests(
+        PredictRequest,
+        EmbedRequest,
+        FillMaskRequest,
+        ExplainRequest,
+        AttentionRequest,
+        OpenAiRequest,
+    )

@@ -1,0 +1,84 @@
+"""How a model's answer, and a list of them, look in Python and in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bertine.console import aligned, counted, visible
+from bertine.shown import Shown, ShownList
+from bertine.terminal_text import printable
+
+#: Other possible answers in a notebook; characters of a text; answers of a list.
+_CHANCES, _TEXT, _ANSWERS = 5, 80, 50
+
+
+class Answer(Shown):
+    """Base of what models answer: one line of text, and in notebooks what else was likely."""
+
+    __slots__ = ()
+
+    def cells(self) -> tuple[str, str]:
+        """The answer, and its probability or nothing, as text."""
+        raise NotImplementedError
+
+    def chances(self) -> list[tuple[str, float]]:
+        """What might be answered, with its probability, in any order; may be empty."""
+        return []
+
+    def lines(self) -> list[str]:
+        """The answer in one line."""
+        answer, sure = self.cells()
+        return [f"{answer} ({sure})" if sure else answer]
+
+    def shown_lines(self) -> list[str]:
+        """The answer, and the most probable ones in a table."""
+        best = sorted(self.chances(), key=lambda pair: -pair[1])[:_CHANCES]
+        rows = [(shown_text(name), f"{chance:.1%}") for name, chance in best]
+        return [*self.lines(), *(aligned(rows) if len(rows) > 1 else [])]
+
+    def __str__(self) -> str:
+        return printable("\n".join(self.lines()))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+
+class Answers(ShownList[Any]):
+    """The answers to several texts: a list, which is shown as a table."""
+
+    def __init__(self, answers: Iterable[Any], texts: Sequence[Any] = ()) -> None:
+        """
+        Args:
+            answers: of one kind.
+            texts: that they are for, or none; of each the beginning is kept to be shown.
+        """
+        super().__init__(answers)
+        self._texts = [shown_text(_joined(text)) for text in texts[:_ANSWERS]]
+
+    def lines(self) -> list[str]:
+        """A row for each answer: its probability, where there is one, and its text."""
+        rows = [each.cells() for each in self[:_ANSWERS]]
+        if not rows:
+            return ["no answers"]
+        columns = [["answer", *(answer for answer, _ in rows)]]
+        if any(sure for _, sure in rows):
+            columns.append(["probability", *(sure for _, sure in rows)])
+        if len(self._texts) == len(rows):
+            columns.append(["text", *self._texts])
+        texts = (0, len(columns) - 1) if self._texts else (0,)
+        lines = aligned(zip(*columns, strict=True), left=texts, head=True)
+        rest = len(self) - len(rows)
+        return [*lines, f"and {counted(rest, 'more answer')}"] if rest else lines
+
+
+def shown_text(text: str) -> str:
+    """The beginning of a text, in one line."""
+    text = visible(text)
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+
+
+def _joined(text: Any) -> str:
+    if isinstance(text, str):
+        return text
+    return " / ".join(map(str, text.values() if isinstance(text, dict) else text))

@@ -1,0 +1,100 @@
+"""What a cheap baseline scores on the examples that a model is judged on, and who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bertine.console import aligned
+from bertine.tasks.metrics import official_score
+
+#: How the names of scores end that are no shares of 1.
+_NOT_SHARES = ("loss", "matthews", "pearson", "spearman", "error")
+#: Scores in a table, beside those by which a task is judged.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class BaselineScore:
+    """The scores of one baseline.
+
+    Attributes:
+        name: "majority", "tf-idf", "frozen vectors", …
+        metrics: of the task's report, under the same names.
+        seconds: that fitting and answering took.
+        num_train: examples that it was fitted on.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    seconds: float
+    num_train: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only JSON types; :meth:`read` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> BaselineScore:
+        """From what :meth:`to_dict` gave."""
+        return cls(
+            str(values["name"]),
+            {str(name): float(value) for name, value in values["metrics"].items()},
+            float(values["seconds"]),
+            int(values.get("num_train", 0)),
+        )
+
+
+def winner(
+    metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
+) -> BaselineScore | None:
+    """The best of the baselines where it is better than a model with these `metrics`, by the mean
+    of those that are `judged`; None where none is, or they lack these metrics."""
+    known = [each for each in baselines if set(judged) <= set(each.metrics)]
+    if not known or not judged or not set(judged) <= set(metrics):
+        return None
+    best = max(known, key=lambda each: official_score(each.metrics, judged))
+    if official_score(best.metrics, judged) > official_score(metrics, judged):
+        return best
+    return None
+
+
+def baseline_lines(
+    metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
+) -> list[str]:
+    """A table of the model beside the baselines, and above it the headline where one of them wins;
+    nothing without baselines.
+
+    Args:
+        metrics: of the model.
+        judged: the metrics by which the task is judged.
+        baselines: judged on the same examples.
+    """
+    if not baselines:
+        return []
+    names = shown_metrics(metrics, judged)
+    rows = [["", *names], ["this model", *(_text(name, metrics.get(name)) for name in names)]]
+    for each in baselines:
+        rows.append([each.name, *(_text(name, each.metrics.get(name)) for name in names)])
+    lines = aligned(rows, head=True)
+    best = winner(metrics, judged, baselines)
+    if best is not None:
+        by = " and ".join(judged)
+        lines.insert(0, f"a baseline wins: {best.name} is better than this model by {by}")
+    return lines
+
+
+def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
+    """The scores that a table of baselines shows: those by which the task is judged, then others,
+    three in all, losses and errors last."""
+    order = [name for name in judged if name in metrics]
+    others = [name for name in metrics if name not in order]
+    others.sort(key=lambda name: name.endswith(("loss", "error")))
+    return [*order, *others][: max(_SHOWN, len(order))]
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if name.endswith(_NOT_SHARES) else f"{value:.2%}"

@@ -1,0 +1,139 @@
+"""A file of vectors remembers what made it, and `similar` compares it with nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertine.inference.embed as embed_module
+from bertine.errors import BertineError
+from bertine.inference.cosines import Cosines
+from bertine.inference.embed import embed
+from bertine.inference.embedder import Embedder
+from bertine.inference.similar import similar
+from bertine.models.pooling import Pooling
+
+from .test_predictor import random_texts
+
+QUIET: dict[str, Any] = {"show_progress": False}
+
+
+@pytest.fixture
+def vectors(pretrained: Path, tmp_path: Path) -> Path:
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{text or 'a'}\n" for text in random_texts(30)))
+    embed(pretrained, source, tmp_path / "v.npy", precision="fp32", normalize=True, **QUIET)
+    return tmp_path / "v.npy"
+
+
+def test_it_says_how_the_vectors_were_made(vectors: Path, pretrained: Path) -> None:
+    about = json.loads((vectors.parent / "v.npy.json").read_text())
+    embedder = Embedder.load(pretrained)
+    assert about["weights"] == embedder.model.fingerprint()
+    assert about["tokenizer"] == embedder.tokenizer.fingerprint
+    assert (about["pooling"], about["layer"], about["normalize"]) == (["mean"], 2, True)
+    assert (about["prompt"], about["precision"], about["dtype"]) == ("", "fp32", "fp32")
+    assert (about["rows"], about["dimensions"], about["max_length"]) == (30, 32, 40)
+    assert about["model"] == "pretrained"
+    assert str(vectors.parent) not in json.dumps(about)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "jsonl", "parquet"])
+def test_files_of_every_format_have_one(suffix: str, pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a cat\na dog\n")
+    embed(pretrained, tmp_path / "in.txt", tmp_path / f"v.{suffix}", **QUIET)
+    assert json.loads((tmp_path / f"v.{suffix}.json").read_text())["rows"] == 2
+
+
+def test_another_model_is_refused(vectors: Path, pretrained: Path, deep: Path) -> None:
+    assert similar("a cat", vectors, model=pretrained, **QUIET).notes == []
+    with pytest.raises(BertineError, match=r"v\.npy: was made with another model \(pretrained\)"):
+        similar("a cat", vectors, model=deep, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"pooling": "cls"}, "was made with pooling mean, but the query has pooling cls"),
+        ({"layer": 1}, "was made with layer 2, but the query has layer 1"),
+    ],
+)
+def test_another_pooling_is_refused(
+    how: dict[str, Any], said: str, vectors: Path, pretrained: Path
+) -> None:
+    with pytest.raises(BertineError, match=said):
+        similar("a cat", vectors, model=pretrained, **how, **QUIET)
+    # The last layer by another number is the same layer, and length does not change a cosine.
+    assert similar("a cat", vectors, model=pretrained, layer=-1, **QUIET).rows == 30
+
+
+def test_another_prompt_is_said(vectors: Path, pretrained: Path) -> None:
+    """Models may have one prompt for queries and another for passages."""
+    loaded = Embedder.load(pretrained, precision="fp32")
+    asking = Embedder(loaded.model, loaded.tokenizer, Pooling(), prompt="the cat: ")
+    found = similar("a cat", vectors, model=asking, **QUIET)
+    assert found.notes == [f"before the texts of {vectors} stands '', before the query 'the cat: '"]
+
+
+def test_vectors_of_elsewhere_are_compared_as_they_are(vectors: Path, pretrained: Path) -> None:
+    (vectors.parent / "v.npy.json").unlink()
+    assert similar("a cat", vectors, model=pretrained, pooling="cls", **QUIET).rows == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": 2}, r"v\.npy\.json: is of another version"),
+        ({"layer": "last"}, r"v\.npy\.json: does not say how vectors were made"),
+        ({"pooling": [1]}, r"v\.npy\.json: does not say how vectors were made"),
+        ({"rows": 31}, r"describes 31 vectors of 32, but .*v\.npy has the shape \[30, 32\]"),
+    ],
+)
+def test_a_broken_or_old_description_is_refused(
+    change: dict[str, Any], said: str, vectors: Path, pretrained: Path
+) -> None:
+    path = vectors.parent / "v.npy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(BertineError, match=said):
+        similar("a cat", vectors, model=pretrained, **QUIET)
+
+
+def test_a_file_that_cannot_be_described_keeps_no_older_description(
+    vectors: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if killed between the two files: better none than that of other vectors."""
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embed_module.VectorOrigin, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        embed(pretrained, vectors.parent / "in.txt", vectors, pooling="cls", **QUIET)
+    assert not (vectors.parent / "v.npy.json").exists()
+
+
+def test_embed_says_on_how_many_texts_and_with_percentiles(
+    pretrained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{text or 'a'}\n" for text in random_texts(400)))
+    embedder = Embedder.load(pretrained, precision="bf16")
+    report = embed(embedder, tmp_path / "in.txt", tmp_path / "v.npy", **QUIET)
+    assert report.agreement is not None
+    assert report.compared == report.agreement.count == 40  # a tenth of the texts
+    assert 0.99 < report.agreement.lowest <= report.agreement.median <= 1.0
+    assert "cosine with fp32 over 40 sample texts: lowest 0.9" in report.lines()[1]
+
+
+def test_cosines_are_those_of_their_definition() -> None:
+    angles = np.radians(np.arange(101))  # 0 to 100 degrees
+    ours = np.stack([np.cos(angles), np.sin(angles)], 1) * 3.0
+    theirs = np.tile([[2.0, 0.0]], (101, 1))
+    found = Cosines.between(ours, theirs)
+    expected = np.cos(np.radians([100, 99, 95, 50]))
+    given = (found.lowest, found.percent_1, found.percent_5, found.median)
+    assert given == pytest.approx(tuple(expected))
+    assert found.text() == "lowest -0.1736, 1% below -0.1564, 5% below -0.0872, median 0.6428"

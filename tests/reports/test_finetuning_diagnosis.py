@@ -1,0 +1,181 @@
+"""The diagnosis of real fine-tuning runs: good ones, and ones that were spoiled on purpose.
+
+``finetuning_runs.json`` has the losses, rates and scores of runs of all-MiniLM-L6-v2 on parts of
+public data sets (no texts). The name says what was done: the data set, the number of training
+examples, and "good", "paper" (3 epochs in batches of 32 at 5e-5: far too few updates), the rate, or
+what is wrong with the data.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertine.cli import parse_arguments
+from bertine.commands import COMMANDS
+from bertine.reports.diagnosis import Finding, diagnose
+from bertine.reports.log import by_step
+from bertine.reports.next_command import Asked
+
+RUNS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "finetuning_runs.json").read_text(encoding="utf-8")
+)
+#: What stands out in runs that are neither good nor spoiled in one of the usual ways.
+OTHERS = {
+    "emotion-400-leak": "leak",
+    "emotion-500-mislabelled": "by-heart",
+    "mrpc-500-hard": "by-heart",
+    "rte-400": "by-heart",
+    "sst-400-random-labels": "by-heart",
+    "sst-400-told": "suspicious-score",
+    # 95% of one class, and at 5e-5 too few updates to find the other.
+    "sst-400-unbalanced": "few-updates",
+}
+ENDINGS = {
+    "paper": "few-updates",
+    "steps": "few-updates",
+    "1e-6": "rate-too-low",
+    "1e-3": "rate-too-high",
+    "2e-3": "rate-too-high",
+    "5e-3": "rate-too-high",
+}
+
+
+def found(name: str, **changes: Any) -> list[Finding]:
+    run = RUNS[name]
+    log = run["log"]
+    rows = [
+        {"step": step, "loss": loss, "learning_rate": rate}
+        for step, loss, rate in zip(log["step"], log["loss"], log["learning_rate"], strict=True)
+    ]
+    arguments = {"task": "text", "model": "my model", "data": "train.csv"}
+    facts = {
+        **run["settings"],
+        **{key: run[key] for key in ("final", "data", "constant_loss")},
+        **{"folder": Path("run"), "hidden_size": 384, "arguments": arguments},
+    }
+    return diagnose(by_step([*rows, *log["evaluations"]]), facts | changes)
+
+
+def expected(name: str) -> str | None:
+    """The gravest finding there must be; None: the run is good."""
+    if name in OTHERS:
+        return OTHERS[name]
+    return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_real_runs_are_named_rightly(name: str) -> None:
+    findings = found(name)
+    wanted = expected(name)
+    if wanted is None:
+        assert [one.kind for one in findings if one.severity != "advice"] == [], findings
+    else:
+        assert findings[0].kind == wanted, findings
+        assert [one.kind for one in findings[1:] if one.severity != "advice"] == [], findings
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_finding_ends_with_a_command_that_is_understood(name: str) -> None:
+    for finding in found(name):
+        assert str(finding).endswith(finding.command)
+        words = shlex.split(finding.command)
+        assert words[0] == "bertine"
+        values = parse_arguments(COMMANDS[words[1]], words[2:])
+        if words[1] == "finetune":
+            assert str(values["model"]) == "my model"
+            assert str(values["out"]) == "run-2"
+        assert len(finding.text.split(". ")) <= 3, finding.text
+        compile(finding.call, "a call", "eval")
+
+
+def test_what_is_wrong_is_what_the_command_changes() -> None:
+    low = found("emotion-400-rate-1e-6")[0]
+    assert "1e-6" in low.text
+    assert "--learning-rate 0.0002" in low.command
+    high = found("emotion-400-rate-5e-3")[0]
+    assert "--learning-rate 0.0002" in high.command
+    assert "learning_rate=0.0002" in high.call
+    short = found("emotion-100-4-steps")[0]
+    assert "only 4 updates" in short.text
+    words = shlex.split(short.command)
+    assert int(words[words.index("--epochs") + 1]) >= 20
+    assert int(words[words.index("--batch-size") + 1]) <= 16
+
+
+def test_labels_that_are_never_predicted_are_named_with_their_cause() -> None:
+    first = found("emotion-300-paper")[0]
+    assert "never predicted (anger, fear, love, surprise)" in first.text
+    assert first.severity == "fault"
+
+
+def test_a_baseline_that_is_better_is_said() -> None:
+    baselines = [
+        {"name": "majority", "metrics": {"accuracy": 0.3}, "seconds": 0.0},
+        {"name": "tf-idf", "metrics": {"accuracy": 0.6}, "seconds": 1.0},
+    ]
+    assert "under-baseline" not in [f.kind for f in found("emotion-300-good", baselines=baselines)]
+    findings = found("emotion-300-paper", baselines=baselines)
+    (under,) = [one for one in findings if one.kind == "under-baseline"]
+    # The scores themselves stand in the table of the baselines, once.
+    assert under.text.startswith("the baseline 'tf-idf' is better than the model")
+    assert "%" not in under.text
+    assert under.command == findings[0].command  # one cause, one cure
+
+
+FROZEN = [{"name": "frozen vectors", "metrics": {"accuracy": 0.99}, "seconds": 1.0}]
+
+
+def test_where_frozen_vectors_win_the_head_alone_is_fitted() -> None:
+    asked = {"task": "text", "model": "m", "data": "d.csv", "epochs": 2, "patience": 1}
+    findings = found("emotion-300-paper", baselines=FROZEN, arguments=asked)
+    (under,) = [one for one in findings if one.kind == "under-baseline"]
+    assert under.command == "bertine finetune text --model m --data d.csv --out run-2 --frozen"
+    info = {"name": "spans", "metrics": ["accuracy"]}  # a task that has no such head
+    findings = found("emotion-300-paper", baselines=FROZEN, labels_and_columns=info)
+    assert not any("--frozen" in one.command for one in findings)
+
+
+def test_where_the_head_alone_loses_all_weights_are_trained() -> None:
+    asked = {"task": "text", "model": "m", "data": "d.csv", "frozen": True}
+    baselines = [{"name": "tf-idf", "metrics": {"accuracy": 0.99}, "seconds": 1.0}]
+    findings = found("emotion-300-good", baselines=baselines, arguments=asked, frozen=True)
+    (under,) = [one for one in findings if one.kind == "under-baseline"]
+    assert "Train all weights" in under.text
+    assert "--frozen" not in under.command
+
+
+def test_a_baseline_wins_by_the_mean_of_the_scores_that_judge() -> None:
+    final = dict(RUNS["emotion-300-good"]["final"])
+    final["metrics"] = {**final["metrics"], "accuracy": 0.8, "macro_f1": 0.7}
+    info = {"name": "text", "metrics": ["accuracy", "macro_f1"]}
+    for other, wins in ((0.3, False), (0.9, True)):
+        metrics = {"accuracy": 0.81, "macro_f1": other}
+        baselines = [{"name": "tf-idf", "metrics": metrics, "seconds": 1.0}]
+        kinds = [
+            one.kind
+            for one in found(
+                "emotion-300-good", baselines=baselines, final=final, labels_and_columns=info
+            )
+        ]
+        assert ("under-baseline" in kinds) is wins
+
+
+def test_a_run_that_goes_on_is_not_told_to_train_longer() -> None:
+    assert found("emotion-300-paper", final={}, data={}) == []
+
+
+def test_a_run_from_python_says_the_call(tmp_path: Path) -> None:
+    asked = Asked("text", tmp_path / "run", {"model": "a b", "text_columns": ["q", "a"]})
+    command = asked.again(epochs=9)
+    assert command.python == (
+        "bertine.finetune('text', data=…, model='a b', text_columns=['q', 'a'], "
+        f"out='{tmp_path / 'run-2'}', epochs=9)"
+    )
+    assert "--text-columns q a" in command.shell
+    (tmp_path / "run-2").mkdir()
+    assert str(tmp_path / "run-3") in asked.again().shell

@@ -1,0 +1,48 @@
+"""The names in signatures and help are those that the rooms know."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from bertine import names
+from bertine.data.formats import INPUT_FORMATS
+from bertine.data.prepare import NEAR_DUPLICATES
+from bertine.data.pretraining import MASKINGS
+from bertine.inference import choosing, export
+from bertine.inference.attribution import METHODS
+from bertine.inference.vector_files import DTYPES
+from bertine.models.pooling import POOLINGS
+from bertine.models.precision import PRECISIONS
+from bertine.objectives import OBJECTIVES
+from bertine.tasks import DATA_SETS, TASKS
+from bertine.tasks.entities import SCHEMES
+from bertine.tasks.long_text import LONG_TEXT
+from bertine.training.schedule import SCHEDULES
+from bertine.training.starting import INITIALIZATIONS
+
+
+@pytest.mark.parametrize(
+    ("declared", "known"),
+    [
+        (names.TaskName, {*TASKS, *DATA_SETS}),
+        (names.ScheduleName, SCHEDULES),
+        (names.Precision, PRECISIONS),
+        (names.AnswerPrecision, choosing.PRECISIONS),
+        (names.PoolingName, POOLINGS),
+        (names.VectorPooling, set(POOLINGS) - {"tokens"}),
+        (names.VectorType, DTYPES),
+        (names.LongText, LONG_TEXT),
+        (names.ObjectiveName, OBJECTIVES),
+        (names.InputFormat, INPUT_FORMATS),
+        (names.Masking, MASKINGS),
+        (names.Initialization, INITIALIZATIONS),
+        (names.TagScheme, SCHEMES),
+        (names.NearDuplicates, NEAR_DUPLICATES),
+        (names.ExportFormat, export.FORMATS),
+        (names.ExplanationMethod, METHODS),
+    ],
+)
+def test_declared_names_are_those_that_are_known(declared: Any, known: Any) -> None:
+    assert set(get_args(declared)) == set(known)

@@ -1,0 +1,197 @@
+"""Pairs whose texts are encoded apart, and the head alone in place of the trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertine
+import toys
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.inference.baselines.frozen import FrozenEncoder, pair_features
+from bertine.inference.engine import Engine
+from bertine.inference.explainer import Explainer
+from bertine.inference.predictor import Predictor
+from bertine.modeldir import load_model
+from bertine.models.heads import PairHead, texts_apart
+from bertine.models.pooling import Pooling
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.examples import Example, Examples
+from bertine.training.learner import Learner
+
+#: For the fixture that leaves them out elsewhere.
+WITH_BASELINES = True
+_TEXTS = [("the old cat sleeps", "a soup"), ("soup", "the cat and the old dog eat the soup")]
+
+
+def _batch(model: Path) -> tuple[Batch, Any]:
+    loaded = load_model(model)
+    task = TextClassification(("0", "1"), ("a", "b"), pair_pooling="mean")
+    items = [Example(texts, None, line) for line, texts in enumerate(_TEXTS)]
+    examples = Examples("memory", ("a", "b"), None, items)
+    return task.collate(task.featurize(examples, loaded.tokenizer), 0), loaded
+
+
+def test_texts_apart_are_the_texts_by_themselves(model: Path) -> None:
+    batch, loaded = _batch(model)
+    ids, mask = texts_apart(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    for row, text in enumerate([pair[0] for pair in _TEXTS] + [pair[1] for pair in _TEXTS]):
+        wanted = loaded.tokenizer.encode(text).input_ids
+        length = len(wanted)
+        assert ids[row, :length].tolist() == list(wanted)
+        assert mask[row].tolist() == [place < length for place in range(mask.shape[1])]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls+max"])
+def test_the_head_reads_what_the_vectors_of_the_texts_say(
+    model: Path, pooling: str, packed: bool
+) -> None:
+    batch, loaded = _batch(model)
+    encoder = FrozenEncoder(loaded.model, loaded.tokenizer, 128, Pooling.named(pooling))
+    vectors = [encoder.vectors([pair[at] for pair in _TEXTS]) for at in (0, 1)]
+    head = PairHead(loaded.config, 2, Pooling.named(pooling))
+    computing = Engine(loaded.model, precision="fp32", threads=1) if packed else loaded.model
+    with torch.inference_mode():
+        found = head.features(
+            computing.backbone, batch.input_ids, batch.attention_mask, batch.token_type_ids
+        )
+    np.testing.assert_allclose(found.numpy(), pair_features(*vectors), atol=1e-5)
+
+
+def _pairs(path: Path, rows: int = 160) -> Path:
+    """Pairs of sentences, and whether both have the same topic."""
+    draw = np.random.default_rng(0)
+    lines = ["first,second,same"]
+    for _ in range(rows):
+        one, other = (list(toys.TOPICS)[at] for at in draw.integers(0, 3, 2))
+        adjectives = [toys.ADJECTIVES[at] for at in draw.integers(0, 4, 2)]
+        texts = [toys.sentence(*each) for each in zip((one, other), adjectives, strict=True)]
+        lines.append(f"{texts[0]},{texts[1]},{int(one == other)}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _finetune(task: str, model: Path, data: Path, out: Path, **options: Any) -> Learner:
+    columns = {"text_columns": ("first", "second"), "label_column": "same"}
+    return bertine.finetune(
+        task, model=model, data=data, out=out, precision="fp32", **columns, **options
+    )
+
+
+@pytest.mark.parametrize("task", ["text", "regression", "multi-label"])
+def test_pairs_have_a_head_on_both_vectors(model: Path, tmp_path: Path, task: str) -> None:
+    data = _pairs(tmp_path / "pairs.csv")
+    if task == "multi-label":
+        data.write_text(data.read_text().replace(",1\n", ",same|pair\n").replace(",0\n", ",pair\n"))
+    learner = _finetune(task, model, data, tmp_path / "run", frozen=True, baselines=False)
+    folder = tmp_path / "run" / "model"
+    predictor = Predictor.load(folder, "cpu", "fp32")
+    assert predictor.task.pair_pooling == "mean"
+    again = bertine.evaluate(folder, tmp_path / "pairs.csv", show_progress=False)
+    assert set(again.metrics) >= set(learner.metric_names)
+    before, after = toys.weights(model), toys.weights(folder)
+    assert all(torch.equal(before[name], after[name]) for name in before if "encoder" in name)
+    # Both texts count, and alone as well as beside others.
+    texts = [("the old cat", "a cat"), ("the old cat", "hot soup on a very big plate")]
+    together = predictor.predict(texts)
+    for text, answer in zip(texts, together, strict=True):
+        (alone,) = predictor.predict([text])
+        for name, value in answer.chances() if task != "regression" else [("", answer.score)]:
+            other = alone.score if task == "regression" else dict(alone.chances())[name]
+            assert other == pytest.approx(value, abs=1e-5)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForTextPairClassification"]
+    states = transformers.AutoModel.from_pretrained(folder)
+    assert states.config.hidden_size == predictor.computing.config.hidden_size
+
+
+def test_they_are_exported_and_explained(model: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    data = _pairs(tmp_path / "pairs.csv")
+    _finetune("text", model, data, tmp_path / "run", frozen=True, baselines=False)
+    bertine.export(tmp_path / "run" / "model", tmp_path / "graph", int8=True)
+    # Quantized, the head of a real model answers the same for every pair.
+    quantized = onnx.load(tmp_path / "graph" / "model.int8.onnx").graph.initializer
+    types = {each.name: each.data_type for each in quantized}
+    assert types["head.out.weight"] == onnx.TensorProto.FLOAT
+    texts = [tuple(line.split(",")[:2]) for line in data.read_text().splitlines()[1:6]]
+    ours = Predictor.load(tmp_path / "run" / "model", "cpu", "fp32")
+    graph = Predictor.load(tmp_path / "graph", "cpu", "fp32")
+    for one, other in zip(ours.predict(texts), graph.predict(texts), strict=True):
+        assert one.probability == pytest.approx(other.probability, abs=1e-4)
+    explainer = Explainer(ours.model, ours.tokenizer, ours.task)
+    found = explainer.explain(texts[0])
+    assert found.words
+    with pytest.raises(BertineError, match="apart"):
+        explainer.explain(texts[0], method="integrated-gradients")
+
+
+def test_a_model_without_segments_takes_no_pairs(tmp_path: Path) -> None:
+    toys.write_model(tmp_path / "model", type_vocab_size=1)
+    data = _pairs(tmp_path / "pairs.csv")
+    with pytest.raises(BertineError, match="cannot tell two texts apart"):
+        _finetune("text", tmp_path / "model", data, tmp_path / "run")
+
+
+def test_without_its_task_file_it_cannot_be_read(model: Path, tmp_path: Path) -> None:
+    data = _pairs(tmp_path / "pairs.csv")
+    _finetune("text", model, data, tmp_path / "run", frozen=True, baselines=False)
+    folder = tmp_path / "run" / "model"
+    about = (folder / "bertine.json").read_text()
+    for wrong in ("tokens", "mean-last-4", "mean+", "median"):
+        (folder / "bertine.json").write_text(about.replace('"mean"', f'"{wrong}"'))
+        with pytest.raises(BertineError, match=r"bertine\.json: pooling"):
+            load_model(folder)
+    (folder / "bertine.json").write_text(about.replace('"mean"', '"cls+mean"'))
+    with pytest.raises(BertineError, match=r"pair_classifier.weight has shape"):
+        load_model(folder)
+    (folder / "bertine.json").unlink()
+    with pytest.raises(BertineError, match=r"pair_pooling of a bertine\.json"):
+        load_model(folder)
+
+
+def test_the_head_alone_is_saved_where_it_is_better(
+    model: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str, **options: Any) -> Learner:
+        learner: Learner = bertine.finetune(
+            "text", model=model, data=labelled, out=tmp_path / name, **{"epochs": 1, **options}
+        )
+        return learner
+
+    # Trained at such a rate, the model has learned nothing.
+    learner = run("both", learning_rate=1e-9)
+    assert "it is saved in place of the trained model" in capsys.readouterr().err
+    assert learner.metrics["accuracy"] > 0.95
+    scores = json.loads((tmp_path / "both" / "scores.json").read_text())
+    assert scores["instead_of"]["accuracy"] < 0.8
+    assert scores["final"]["metrics"]["accuracy"] == learner.metrics["accuracy"]
+    assert learner.validate().metrics["accuracy"] == learner.metrics["accuracy"]
+    alone = bertine.finetune(
+        "text", model=model, data=labelled, out=tmp_path / "alone", frozen=True
+    )
+    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("both", "alone")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    found = {each.kind: each for each in learner.findings}
+    assert "under-baseline" not in found
+    assert "frozen=False" in found["head-alone"].command
+    assert alone.metrics == learner.metrics
+    for name, options in (
+        ("asked", {"frozen": False}),
+        ("paper", {"paper": True}),
+        ("no-baselines", {"baselines": False}),
+    ):
+        assert run(name, learning_rate=1e-9, **options).metrics["accuracy"] < 0.8
+    # A model that has learned stays.
+    assert "instead_of" not in json.loads((tmp_path / "paper" / "scores.json").read_text())
+    assert run("trained", learning_rate=5e-3, epochs=10).metrics["accuracy"] > 0.95
+    assert "instead_of" not in json.loads((tmp_path / "trained" / "scores.json").read_text())

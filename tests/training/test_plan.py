@@ -1,0 +1,97 @@
+"""How long, in which batches and at which rate a run is trained where nobody says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests import toys
+from tests.toys import log
+
+import bertine
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.presets import PRESETS
+from bertine.training.best import clearly_better
+from bertine.training.plan import Wishes, epochs_for, rate_for
+
+
+def config(hidden_size: int) -> BertConfig:
+    heads = hidden_size // 64
+    return dataclasses.replace(
+        PRESETS["bert-mini"], hidden_size=hidden_size, num_attention_heads=heads
+    )
+
+
+def test_fewer_examples_are_passed_over_more_often() -> None:
+    numbers = [10, 100, 300, 1_000, 3_000, 16_000, 400_000]
+    epochs = [epochs_for(number) for number in numbers]
+    assert epochs == sorted(epochs, reverse=True)
+    assert epochs[-1] == epochs[-2] == 3  # as in the paper
+    # And yet never in fewer updates.
+    steps = [number * epochs_for(number) for number in numbers]
+    assert steps == sorted(steps)
+
+
+def test_wider_models_are_trained_at_lower_rates() -> None:
+    assert [rate_for(config(width)) for width in (64, 128, 256, 384, 768, 1024)] == [
+        *(1e-3, 1e-3, 5e-4, 2e-4),
+        *(5e-5, 3e-5),  # the paper's, for the models of the paper
+    ]
+
+
+def test_what_is_said_goes_before_the_rule() -> None:
+    model = config(384)
+    plan = Wishes().plan(model, 1_000)
+    assert (plan.epochs, plan.batch_size, plan.learning_rate, plan.chosen) == (9, 16, 2e-4, True)
+    paper = Wishes(paper=True).plan(model, 1_000)
+    assert (paper.epochs, paper.batch_size, paper.learning_rate) == (3, 32, 5e-5)
+    assert (paper.save_best, plan.save_best) == (False, None)
+    assert Wishes(paper=True, epochs=4).plan(model, 1_000).epochs == 4
+    said = Wishes(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
+    assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
+    assert said.save_best is True
+    assert Wishes(patience=1, save_best=False).plan(model, 1_000).save_best is False
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"learning_rate": -1.0}, "learning_rate is -1"),
+        ({"patience": 0}, "patience is 0"),
+    ],
+)
+def test_wishes_that_cannot_be(wishes: dict[str, int], message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        Wishes(**wishes)
+
+
+def test_chance_on_few_examples_is_told_from_a_better_epoch() -> None:
+    """Of 30 examples two more right are nothing, of 3,000 two hundred are something."""
+    assert not clearly_better("accuracy", 22 / 30, 20 / 30, 30)
+    assert clearly_better("accuracy", 2_200 / 3_000, 2_000 / 3_000, 3_000)
+    assert not clearly_better("spearman", 0.62, 0.60, 30)
+    assert clearly_better("spearman", 0.65, 0.60, 3_000)
+    assert clearly_better("f1", 0.1, 0.0, 30)  # the last epoch found nothing
+    assert not clearly_better("accuracy", 0.8, 0.8, 30)
+
+
+def test_a_run_as_it_comes_learns_from_few_labels(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A toy with 40 examples, which the paper's protocol gives 6 updates."""
+    data = toys.write_labelled(tmp_path / "few.csv", rows=40)
+    learner = bertine.finetune("text", model=model, data=data, out=tmp_path / "run", max_length=16)
+    said = capsys.readouterr().err
+    assert "36 examples: 25 epochs, batches of 16, learning rate 1e-3" in said
+    paper = bertine.finetune(
+        "text", model=model, data=data, out=tmp_path / "paper", max_length=16, paper=True
+    )
+    assert log(tmp_path / "run")[-1]["step"] == 75
+    assert log(tmp_path / "paper")[-1]["step"] == 6
+    held_out = toys.write_labelled(tmp_path / "other.csv", rows=100, seed=5)
+    assert learner.validate(held_out).metrics["accuracy"] > 0.9
+    assert paper.validate(held_out).metrics["accuracy"] < 0.9
