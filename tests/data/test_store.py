@@ -250,6 +250,13 @@ def test_an_id_outside_the_vocabulary_is_found_and_its_document_named(make_store
         TokenStore.open(store.path).verify()
 
 
+def test_a_number_of_documents_that_the_shards_do_not_have_is_refused(make_store: MakeStore):
+    store, _ = make_store([[5, 4], [5]])
+    edit(store, num_documents=3)
+    with pytest.raises(BertineError, match="num_documents is 3, but the shards have 2"):
+        TokenStore.open(store.path)
+
+
 @pytest.mark.parametrize("name", ["num_documents", "num_sentences", "num_tokens"])
 def test_a_wrong_count_is_found_by_verify(make_store: MakeStore, name: str):
     store, _ = make_store([[5, 4], [5]])

@@ -22,7 +22,6 @@ import tokenizers
 import torch
 import transformers
 
-import bertine.inference.export as export_module
 import bertine.inference.export_graph as writing_module
 import bertine.interop.export as graph_module
 from bertine.errors import BertineError
@@ -338,7 +337,7 @@ def test_mistakes_write_nothing(
             export(model, out, max_length=length)
     with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
         export(model, model)
-    monkeypatch.setattr(export_module, "find_spec", lambda name: None)
+    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
     with pytest.raises(BertineError, match=r"needs onnx and onnxscript.*: pip install onnx "):
         export(model, out)
     # A graph that answers otherwise is not handed out.

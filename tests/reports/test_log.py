@@ -28,7 +28,7 @@ def test_an_empty_log_is_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["{broken", "[1]", '{"loss": 1}', '{"step": null}', "3", r'{"step": 1, "text": "\ud800"}'],
+    ["{broken", "[1]", '{"loss": 1}', '{"step": null}', "3"],
 )
 def test_a_line_that_is_no_log_line_is_named(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -40,6 +40,18 @@ def test_a_line_that_is_no_log_line_is_named(
     # A run that goes on says what it leaves out, and loses nothing else.
     assert read_log(path, mend=True) == [{"step": 1}, {"step": 2}]
     assert "line 2 is not a JSON object with a number 'step'; it is left out" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_half_a_surrogate_pair_is_shown_but_not_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "text": "\\ud800"}\n{"step": 2, "text": "\\ud83d\\ude00"}\n')
+    assert [entry["step"] for entry in read_log(path)] == [1, 2]
+    assert read_log(path, mend=True) == [{"step": 2, "text": "\N{GRINNING FACE}"}]
+    assert "line 1 has half a surrogate pair; it is left out" in " ".join(
         capsys.readouterr().err.split()
     )
 

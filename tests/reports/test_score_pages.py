@@ -290,6 +290,7 @@ def test_every_finding_has_its_command_on_the_page(tmp_path: Path) -> None:
     [
         ("worst.json", []),
         ("worst.json", {"examples": [{"texts": ["a"]}]}),
+        ("worst.json", {"examples": [], "mean_loss": 1.0, "num_examples": float("inf")}),
         ("scores.json", {"final": {"per_label": {"a": {}}}}),
         ("scores.json", {"final": {"points": [1, 2], "num_examples": 2}}),
     ],

@@ -233,6 +233,6 @@ def test_what_needs_no_model_is_checked_before_pytorch_is_loaded(
         command = [sys.executable, "-c", program, str(tmp_path), port]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert re.search(r"port False$", done.stdout)
-    monkeypatch.setattr("bertine.serving.extras.find_spec", lambda name: None)
-    with pytest.raises(BertineError, match=r"serving needs fastapi and .*: pip install"):
+    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
+    with pytest.raises(BertineError, match=r"serving needs fastapi and .*: pip install fastapi "):
         serve(tmp_path, port=0)

@@ -102,6 +102,19 @@ def test_a_log_that_was_deleted_is_named(store: Path, model: Path, tmp_path: Pat
     assert (run / "model").exists()
 
 
+def test_a_damaged_line_about_training_is_not_taken_for_the_end(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {"model": model, "out": run, "max_seq_length": 32, "batch_size": 2}
+    pretrain(store, steps=2, checkpoint_every=1, log_every=1, **given)
+    log = run / "log.jsonl"
+    log.write_text(log.read_text() + '{"step": 2, "tokens": 9, "mlm_loss": "low"}\n')
+    result = pretrain(store, steps=2, checkpoint_every=1, log_every=1, **given, resume=True)
+    assert result.final["step"] == 2
+    assert isinstance(result.final["mlm_loss"], float)
+
+
 @pytest.mark.parametrize("text", ["[]", '{"settings": null}', '{"settings": {'])
 def test_a_damaged_file_of_settings_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)

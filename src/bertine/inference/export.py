@@ -7,7 +7,6 @@ is loaded, which takes seconds; so the module that needs it is imported in betwe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from bertine.argument_types import check_types
 from bertine.errors import BertineError
 from bertine.names import ExportFormat, VectorPooling
 from bertine.option_names import option
+from bertine.packages import require_packages
 from bertine.shown import Shown
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ def export(
     if int8 and format != "onnx":
         raise BertineError("int8 is for the format onnx")
     if format == "onnx":
-        _require_packages()
+        require_packages(
+            "exporting to ONNX",
+            ONNX_PACKAGES,
+            f"export a program of PyTorch ({option('format', 'torch')})",
+        )
     from bertine.inference.export_graph import export_graph
 
     return export_graph(
@@ -108,18 +112,3 @@ def export(
         normalize=normalize,
         max_length=max_length,
     )
-
-
-def _require_packages() -> None:
-    """Refuse to go on where a package that ONNX needs is missing.
-
-    Raises:
-        BertineError: names the packages that are missing and the way to install them.
-    """
-    missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
-    if missing:
-        raise BertineError(
-            f"exporting to ONNX needs {' and '.join(missing)}; install what it needs with: pip "
-            f"install {' '.join(ONNX_PACKAGES)}; or export a program of PyTorch "
-            f"({option('format', 'torch')})"
-        )

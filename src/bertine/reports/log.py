@@ -42,12 +42,17 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
         try:
             entry = json.loads(line)
             int(entry["step"])
-            if mend and "\\u" in line:  # half a surrogate pair cannot be written again
+            if mend and "\\u" in line:  # a run that goes on writes the line again
                 json.dumps(entry, ensure_ascii=False).encode()
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number == len(lines):  # without a line end
                 break
-            problem = f"{path}: line {number} is not a JSON object with a number 'step'"
+            wrong = (
+                "has half a surrogate pair"
+                if isinstance(error, UnicodeEncodeError)
+                else "is not a JSON object with a number 'step'"
+            )
+            problem = f"{path}: line {number} {wrong}"
             if not mend:
                 raise BertineError(f"{problem}; remove the line or train again") from error
             warn(f"{problem}; it is left out")

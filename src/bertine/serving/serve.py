@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from bertine.argument_types import check_types
 from bertine.console import counted, human_time, say, warn
 from bertine.names import AnswerPrecision
-from bertine.serving.extras import require_packages
+from bertine.packages import require_packages
 from bertine.serving.keys import API_KEY, read_api_key
 from bertine.serving.limits import Limits
 from bertine.serving.names import named_models
@@ -29,6 +29,8 @@ from bertine.shown import Shown
 if TYPE_CHECKING:
     from bertine.serving.hosts import Hosts
 
+#: The packages that serving needs.
+PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 #: Seconds that the end waits for a model that is being loaded.
 _LOADING = 30.0
 
@@ -116,7 +118,7 @@ def serve(
     )
     paths = named_models([models] if isinstance(models, str | Path) else models)
     key = read_api_key(api_key_file)
-    require_packages()
+    require_packages("serving", PACKAGES)
     from bertine.serving.hosts import Hosts
 
     allowed = [allowed_hosts] if isinstance(allowed_hosts, str) else allowed_hosts or ()

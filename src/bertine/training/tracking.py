@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
 from bertine.option_names import option
+from bertine.packages import require_packages
 from bertine.reports.log import read_log
 
 
@@ -76,11 +75,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 def require_tensorboard() -> None:
     """Raise a :class:`BertineError` where TensorBoard's files cannot be written."""
-    if importlib.util.find_spec("tensorboard") is None:
-        raise BertineError(
-            f"{option('tensorboard', True)} needs the package tensorboard; install it with: pip "
-            f"install tensorboard"
-        )
+    require_packages(option("tensorboard", True), ["tensorboard"])
 
 
 def _tensorboard(folder: Path, resume_step: int) -> Any:

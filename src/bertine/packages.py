@@ -1,0 +1,29 @@
+"""Find out whether optional packages are installed, without importing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from bertine.errors import BertineError
+
+
+def require_packages(work: str, modules: Sequence[str], otherwise: str = "") -> None:
+    """Refuse to begin a piece of work whose packages are missing.
+
+    Args:
+        work: what needs them, as the message begins: "serving".
+        modules: the names they are imported by.
+        otherwise: what to do without them, as the message ends.
+
+    Raises:
+        BertineError: names the packages that are missing and the way to install them.
+    """
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        # The names to install differ from those to import in this alone.
+        lacks, all_of_them = (" ".join(names).replace("_", "-") for names in (missing, modules))
+        raise BertineError(
+            f"{work} needs {lacks.replace(' ', ' and ')}; install what it needs with: pip install "
+            f"{all_of_them}" + (f"; or {otherwise}" if otherwise else "")
+        )
