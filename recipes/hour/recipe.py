@@ -1,4 +1,4 @@
-"""Every size and rate of the hour, as data. What each was worth stands in docs/results.md."""
+"""Every size and rate of the hour, as data. What each was worth stands in docs/hour.md."""
 
 from __future__ import annotations
 
