@@ -2,7 +2,8 @@
 
 A new model first learns how frequent pieces are, then stays on a plateau until its attention has
 found the neighbours, and only then begins to use context. After how many tokens was measured
-(docs/results.md, "What a healthy run looks like", and docs/hour.md); the figures here are from there.
+(docs/results.md, "What a healthy run looks like", and docs/hour.md); the figures here are from
+there.
 """
 
 from __future__ import annotations
