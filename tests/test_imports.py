@@ -24,12 +24,13 @@ BASE = {
     *("neighbours", "short_waits"),
     *("terminal_text", "notebook", "console", "shown", "intervals"),
     *("memory", "process", "taskinfo", "workers"),
-    *("names", "argument_types", "option_names"),
+    *("names", "argument_types", "option_names", "packages"),
 }
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "names": set(),
+    "packages": {"errors"},
     "option_names": set(),
     "strict_json": {"errors", "terminal_text"},
     "files": {"errors", "strict_json"},
