@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 # More words for pip, for example an index with another build of PyTorch:
 #   make setup PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
@@ -12,7 +13,7 @@ OUT    ?= bertine-demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format wheel bench clean distclean
+.PHONY: help setup demo test check docs format wheel bench clean distclean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
@@ -39,6 +40,15 @@ check: setup ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(DOCS_STAMP) ## Build the documentation in build/docs; its tutorials are run
+	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs build/docs
+	@echo "build/docs/index.html"
+
+# What only the documentation needs; after the development tools, which it shares pins with.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
+	@touch $@
 
 format: setup ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .

@@ -35,8 +35,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         learning_rate: the highest of the schedule; None: by the width of the model.
         max_length: pieces of an input, special tokens included; longer ones are cut, which is
             warned of.
-        schedule, warmup_ratio, weight_decay, layer_decay, freeze_layers, freeze_embeddings,
-            dropout, long_text: see :func:`bertine.finetune`.
+        schedule, warmup_ratio, weight_decay, layer_decay: see :func:`bertine.finetune`.
+        freeze_layers, freeze_embeddings, dropout, long_text: see :func:`bertine.finetune`.
         class_weights: ``"balanced"``: every class counts the same in the loss; None: every text
             does.
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:

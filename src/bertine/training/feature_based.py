@@ -93,8 +93,9 @@ def feature_based(
         data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
         rows: which rows: ``fine-tuning`` and names of :data:`ROWS`; None: all.
-        text_columns, label_column, format, strict, word_column, tag_column, tag_scheme,
-            document_context, max_length: as for :func:`~bertine.training.finetune.finetune`.
+        text_columns, label_column, format, strict: as for
+            :func:`~bertine.training.finetune.finetune`.
+        word_column, tag_column, tag_scheme, document_context, max_length: as there, too.
         epochs: of the BiLSTM, over the training sentences.
         batch_size: sentences in an update, of fine-tuning too.
         learning_rate: of the BiLSTM, its highest value (the first).

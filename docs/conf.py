@@ -1,0 +1,87 @@
+"""The documentation site: Sphinx with furo, MyST and myst-nb. `make docs` builds it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS / "_ext"))
+
+import bertine  # noqa: E402
+
+# What the tutorials run: `bertine` of this environment, plain lines, a width that fits the page.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ.update({"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "92"})
+# The tutorials import the same Bertine as this file, also where it is not installed.
+_SOURCE = str(Path(bertine.__file__).resolve().parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])
+)
+
+project = "Bertine"
+author = "The Bertine developers"
+copyright = "the Bertine developers, Apache-2.0"
+version = release = bertine.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "myst_nb",
+    "bertine_docs",
+]
+source_suffix = {".md": "myst-nb"}
+exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
+
+# Markdown
+myst_enable_extensions = ["colon_fence", "deflist", "fieldlist", "attrs_inline", "attrs_block"]
+myst_heading_anchors = 4
+# The last is that of links to files of the repository: see _ext/repository_links.py.
+myst_url_schemes = ["http", "https", "mailto", "repository"]
+
+# Tutorials are run when their page is built, and must not fail.
+nb_execution_mode = "auto"
+nb_execution_timeout = 900
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+copybutton_prompt_text = "$ "
+copybutton_exclude = ".linenos, .gp, .go"
+
+# Docstrings: Google's sections, with `names` in single backticks
+default_role = "code"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80
+python_use_unqualified_type_names = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+# The look
+html_theme = "furo"
+html_title = f"Bertine {release}"
+html_static_path = ["_static"]
+html_css_files = ["bertine.css"]
+html_show_sourcelink = False
+html_copy_source = False
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#1f6f5c",
+        "color-brand-content": "#1f6f5c",
+        "color-brand-visited": "#1f6f5c",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#6fd0b3",
+        "color-brand-content": "#6fd0b3",
+        "color-brand-visited": "#6fd0b3",
+    },
+}
