@@ -29,9 +29,7 @@ def _add_arguments(parser: Parser) -> None:
         help="for all of it; on a slow machine pre-training is made as short as that asks "
         "(default: 5.2; with --fast: 0.75)",
     )
-    parser.add_argument(
-        "--seed", metavar="N", type=whole(), default=0, help="of all that is random"
-    )
+    parser.add_argument("--seed", metavar="N", type=whole(), default=0, help="random seed")
 
 
 def _run(values: dict[str, Any]) -> None:

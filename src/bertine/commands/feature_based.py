@@ -84,7 +84,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     run = parser.add_argument_group("run")
     add_machine_arguments(run)
-    run.add_argument("--seed", metavar="N", type=whole(), default=0, help="of all that is random")
+    run.add_argument("--seed", metavar="N", type=whole(), default=0, help="random seed")
     run.add_argument(
         "--resume", action=Switch, help="keep the rows that the output folder has already"
     )

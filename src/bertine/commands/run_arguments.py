@@ -48,7 +48,7 @@ def add_run_arguments(
         action=Switch,
         help="under torchrun: divide weights and moments among the processes (FSDP)",
     )
-    group.add_argument("--seed", metavar="N", type=whole(), default=0, help="of all that is random")
+    group.add_argument("--seed", metavar="N", type=whole(), default=0, help="random seed")
     group.add_argument(
         "--checkpoint-every",
         metavar="N",

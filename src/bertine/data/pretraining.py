@@ -52,7 +52,7 @@ class PretrainingData:
         tokenizer: says which ids are special.
         batch_size: B, sequences a batch.
         max_seq_length: most tokens of a sequence with its special tokens; at least 8.
-        seed: of all that is random.
+        seed: random seed.
         masked_lm_prob: share of tokens chosen for prediction.
         max_predictions_per_seq: the most of them in a sequence; None for no limit.
         mask_split: shares of the chosen that become [MASK], become a random token, stay.

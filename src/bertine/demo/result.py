@@ -66,7 +66,7 @@ class DemoResult(Shown):
         out: its folder.
         recipe: what was asked for.
         plan: what the machine's speed allowed.
-        seed: of all that is random.
+        seed: random seed.
         unigram_entropy: of the token store, in nats: the line to beat.
         mlm_loss, mlm_accuracy, nsp_accuracy: at the end of pre-training, means over the last
             lines of its log; on the text it trains on, in maskings it had not seen.

@@ -91,7 +91,7 @@ def run_demo(
         fast: every stage, too short to learn much.
         minutes: for the whole demo; None: the recipe's. Pre-training is made as long as the
             machine's speed allows, up to the recipe's number of steps.
-        seed: of all that is random.
+        seed: random seed.
 
     Raises:
         BertineError: `out` is a file, or holds something other than a demo.

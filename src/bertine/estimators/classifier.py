@@ -41,7 +41,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             does.
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
             is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
             outputs close to fp32; ``predictor_.precision_check`` says what it found.

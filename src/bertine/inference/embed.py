@@ -121,10 +121,10 @@ def embed(
             :meth:`~bertine.inference.embedder.Embedder.load`.
         dtype: ``"fp32"`` or ``"fp16"``, of the numbers in the file.
         text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the input; None: told as :class:`~bertine.text.tables.Table` does.
+        format: of the input; None: detected from its name and first line.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine is fast at it; the report has the cosines with
             fp32), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.

@@ -148,10 +148,10 @@ class Embedder(Shown):
             max_length: pieces of a text; None: as the directory says, else what the model was
                 fine-tuned on, else as many as it has positions for.
             prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
-            device: as PyTorch calls it; None: the GPU if there is one.
+            device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
-            threads: to compute with on a CPU; None: measured.
+            threads: number of threads on a CPU; None: the fastest number, measured.
             loaded: what has been read already of the folder with the weights, `model_dir` or the
                 one that its modules name (its model is taken, not copied).
             engine: made of that model; it is taken where it computes in the same precision.

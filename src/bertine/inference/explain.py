@@ -121,10 +121,10 @@ def explain(
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
         label: to explain in place of the answer; of a tagger the type of the entities.
         text_columns: of `input`: where the texts are; None: where they were in training.
-        format: of `input`; None: told by its name and first line.
+        format: of `input`; None: detected from its name and first line.
         quotes: whether ``"`` quotes cells of `input`; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes of `input` instead of mending and counting them.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``, for
             ``"leave-one-out"``; gradients are computed in fp32. A loaded model keeps its own.
         show_progress: on stderr.

@@ -34,7 +34,7 @@ def unmeasured(
     Args:
         model: a model directory, or a model that is loaded already.
         size: bytes of text; None: not known.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` and others.
     """
     open_choice = isinstance(model, Path | str) and precision == "auto" and not is_exported(model)

@@ -66,7 +66,7 @@ def glue_submission(
             ``--all`` leaves it.
         data: the folder with the tasks' folders, or the folder of the one task.
         out: the zip file; written whole or not at all.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (as each model was trained), ``"fp32"`` or ``"bf16"``.
 
     Raises:

@@ -122,13 +122,13 @@ def predict(
         texts: to answer in place of a file: one or several. For a model of pairs two strings are
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
             its own, and its device. On a CPU ``"auto"`` is fp32 for a page of text or less, as
             trying others would take longer.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
         text_columns: where the texts are; None: where they were in training.
-        format: of the input; None: told as :class:`~bertine.text.tables.Table` does.
+        format: of the input; None: detected from its name and first line.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         word_column: of column files, for a tagger: where the words are, from 1 on; None: as in

@@ -111,12 +111,12 @@ class Predictor(Shown):
 
         Args:
             model_dir: the folder.
-            device: as PyTorch calls it; None: the GPU if there is one.
+            device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
             precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``. There ``"auto"``
                 is the fastest whose outputs a check finds close to those in fp32
                 (:attr:`precision_check`); on a GPU it is bf16 where that is fast. Of an exported
                 model ``"auto"`` is fp32, and ``"int8"`` what was exported in that.
-            threads: to compute with on a CPU; None: measured.
+            threads: number of threads on a CPU; None: the fastest number, measured.
             loaded: what has been read of the folder already (its model is taken, not copied).
 
         Raises:
@@ -269,8 +269,8 @@ class Predictor(Shown):
 
     @property
     def precision_check(self) -> PrecisionCheck | None:
-        """How far outputs are from fp32, and why this precision was chosen; None: it is fp32, or
-        there is no engine."""
+        """How far outputs are from fp32, and why this precision was chosen. None if it is fp32,
+        or if there is no engine."""
         return None if self.engine is None else self.engine.check
 
     @overload
@@ -461,12 +461,12 @@ def evaluate(
     Args:
         model: a model directory or its ONNX export, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (as the model was trained, bf16 or fp32), ``"fp32"``, ``"bf16"`` or,
             on a CPU, ``"int8"``; a loaded model keeps its own, and its device.
         text_columns: where the texts are; None: where they were in training.
         label_column: where the labels are; None: where they were in training.
-        format: csv, tsv or jsonl; None: told as :class:`~bertine.text.tables.Table` does.
+        format: csv, tsv or jsonl; None: detected from its name and first line.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8, NUL bytes and rows without a label, in place of mending,
             leaving out and counting them.

@@ -135,10 +135,10 @@ def similar(
             :meth:`~bertine.inference.embedder.Embedder.load`; the prompt is put before the query
             and the texts.
         text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the table; None: told as :class:`~bertine.text.tables.Table` does.
+        format: of the table; None: detected from its name and first line.
         quotes: whether ``"`` quotes cells; None: as usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
 

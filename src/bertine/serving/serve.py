@@ -84,7 +84,7 @@ def serve(
             requests that name none.
         host: an address of this machine; only loopback is reached from nowhere else.
         port: 0: a free one.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``.
         api_key_file: a file with the key that requests must have as ``Authorization: Bearer KEY``;
             None: what the environment's BERTINE_API_KEY says, else no key.

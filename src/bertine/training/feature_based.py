@@ -104,9 +104,9 @@ def feature_based(
         dropout: on what goes into each layer of it and comes out of the last.
         max_grad_norm: its gradients are scaled down to this global norm; 0 does not clip.
         finetune_epochs, finetune_learning_rate: of the row of fine-tuning.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: of the computation; ``auto`` is bf16 where the machine has it.
-        seed: of all that is random.
+        seed: random seed.
         resume: keep the rows that `out` has already, if they were made with the same settings.
 
     Raises:

@@ -147,7 +147,7 @@ def finetune(
             document (paper, section 5.3).
         choice_columns: of multiple choice: a column for each choice; None: ending0, choice1, ….
         label_columns: of many labels: a column of 0 and 1 for each, under its name.
-        label_separator: of many labels in one column: what stands between them; None: told.
+        label_separator: of many labels in one column: what stands between them; None: detected.
         threshold: of many labels: the probability from which on a label is given.
         class_weights: ``"balanced"``: every class (of many labels, the presence and the absence of
             each) counts the same in the loss, however rare; None: every example does.
@@ -184,17 +184,17 @@ def finetune(
             with `paper` or `focal_gamma`, not in several processes). False: the trained model is
             saved, whatever it is worth.
         weight_decay: of AdamW; none on biases and norms.
-        adam_beta1, adam_beta2, adam_epsilon: of AdamW; epsilon as in the paper's code.
+        adam_beta1, adam_beta2, adam_epsilon: settings of AdamW, as in the paper's code.
         bias_correction: of Adam; the paper's code has none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the
             same result in less memory; None: by the device.
         dropout: on hidden states and attention, in place of the model's own rates.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
-        seed: of all that is random: new weights, the order of the examples, dropout.
+        seed: random seed: for new weights, the order of the examples, dropout.
         split_seed: by which validation examples are held out where the data has none (else it is
             refused); None: `seed`. Runs of several seeds are compared on the same ones.
         checkpoint_every: steps; None: one after each epoch. They are removed when the model

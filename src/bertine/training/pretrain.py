@@ -136,7 +136,7 @@ def pretrain(
         learning_rate: its highest value; it rises over the warm-up and falls linearly to 0.
         warmup_steps: with a rising rate; None: the share `warmup_ratio` of all.
         weight_decay: of AdamW; none on biases and norms.
-        adam_beta1, adam_beta2, adam_epsilon: of AdamW; epsilon as in the paper's code.
+        adam_beta1, adam_beta2, adam_epsilon: settings of AdamW, as in the paper's code.
         bias_correction: of Adam; the paper's code has none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the
@@ -154,11 +154,11 @@ def pretrain(
             the same with any number. None: 0 on a CPU, whose cores training uses itself; on a
             GPU up to four (:func:`bertine.data.loader.default_workers`).
         compile: on a GPU, compile the model's parts with ``torch.compile``; a CPU does without.
-        device: as PyTorch calls it; None: the GPU if there is one.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
         shard: where ``torchrun`` started several processes, divide weights, gradients and
             moments among them in place of keeping all in each.
-        seed: of all that is random.
+        seed: random seed.
         checkpoint_every: steps between checkpoints; None: none but that of the best evaluation.
         keep_checkpoints: older ones are removed, but for that of the best evaluation.
         save_best: the model directory gets the weights of the best evaluation on `held_out` (the
