@@ -1,11 +1,16 @@
 """What the documents tell a reader to type is what the program takes.
 
-Every ``bertine`` line in a ```bash block must parse: a real command, real options, values of the
-right kind. Every ``make`` line must name a target. A benchmark or recipe must be there, with the
-options that are written beside it. ```python blocks must compile. A block marked
-``run`` (```bash run, ```python run) is also run, those of a document one after the other in one
-empty folder. A ```yaml block marked with a command (```yaml pretrain) must be a configuration
-file for it. Relative links must lead somewhere.
+Every ``bertine`` line in a ```bash block, and every ``$`` line in a ```console block, must parse: a
+real command, real options, values of the right kind. Every ``make`` line must name a target. A
+benchmark or recipe must be there, with the options that are written beside it. ```python blocks
+must compile. A ```yaml block marked with a command (```yaml pretrain) must be a configuration file
+for it. Relative links must lead to a file, and to a heading of it.
+
+A block marked ``run`` is also run, those of a document one after the other in one folder that has
+the repository's ``examples``. What its output is shown as must be what is printed
+(:mod:`printed`): in a ```console block the lines after each command, for a ```python block the
+lines of the ```text block marked ``printed`` after it. ``within=20%`` after ``run`` or ``printed``
+says how far numbers may be off.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +31,7 @@ from bertine.cli import parse_arguments
 from bertine.commands import COMMANDS
 from bertine.config_file import apply_config
 from bertine.errors import BertineError
+from printed import difference
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -51,6 +58,26 @@ def blocks(document: str) -> Iterator[Block]:
     for match in fence.finditer(document):
         language, *words = match[1].split()
         yield Block(language, tuple(words), match[2], document.count("\n", 0, match.start()) + 1)
+
+
+def typed(block: Block) -> str:
+    """The shell script in a block; of a ```console block the lines after ``$`` alone."""
+    if block.language != "console":
+        return block.text
+    return "".join(f"{command}\n" for command, _ in shown_commands(block.text))
+
+
+def shown_commands(console: str) -> list[tuple[str, str]]:
+    """The commands of a ```console block, each with the output that is shown below it."""
+    parts = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
+    found = [re.match(r"((?:[^\n]*\\\n)*[^\n]*\n)(.*)", part, re.DOTALL) for part in parts]
+    return [(match[1], match[2]) for match in found if match]
+
+
+def within(block: Block) -> float:
+    """How far the numbers of a block may be off, as a share: ``within=20%`` in its first line."""
+    shares = [word.removeprefix("within=") for word in block.words if word.startswith("within=")]
+    return float(shares[0].rstrip("%")) / 100 if shares else 0.0
 
 
 def commands(script: str, program: str) -> Iterator[list[str]]:
@@ -115,12 +142,12 @@ def test_commands_in_documents_are_real(path: Path) -> None:
         if block.language not in ("bash", "sh", "shell", "console"):
             continue
         where = f"{relative(path)}:{block.line}"
-        for arguments in commands(block.text, "bertine"):
+        for arguments in commands(typed(block), "bertine"):
             try:
                 check_bertine(arguments)
             except BertineError as error:
                 pytest.fail(f"{where}: bertine {shlex.join(arguments)}: {error}")
-        for arguments in commands(block.text, "make"):
+        for arguments in commands(typed(block), "make"):
             named = {word for word in arguments if "=" not in word and not word.startswith("-")}
             assert named <= targets(), where
 
@@ -162,42 +189,86 @@ def test_python_and_configurations_in_documents_are_real(path: Path, tmp_path: P
             apply_config(file, COMMANDS[block.words[0]].parser())
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
-def test_marked_blocks_run(path: Path, tmp_path: Path) -> None:
+def run(command: list[str], folder: Path, where: str) -> str:
+    """What a command prints, on both streams."""
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        # One thread: the same numbers whatever else runs, and no waiting for busy cores.
+        env={**os.environ, "PATH": search, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{where}\n{done.stdout}"
+    return done.stdout
+
+
+def check_printed(shown: str, printed: str, tolerance: float, where: str) -> None:
+    missing = difference(shown, printed, tolerance)
+    assert missing is None, f"{where}: not printed: {missing}\n--- printed:\n{printed}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_marked_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path) -> None:
+    shell = ["bash", "-euo", "pipefail", "-c"]
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    printed = ""
     for block in blocks(path.read_text(encoding="utf-8")):
-        if "run" not in block.words:
+        where = f"{relative(path)}:{block.line}"
+        if "printed" in block.words:
+            check_printed(block.text, printed, within(block), where)
+        elif "run" not in block.words:
             continue
-        assert block.language in ("bash", "python")
-        shell = ["bash", "-euo", "pipefail", "-c"]
-        command = [*shell, block.text] if block.language == "bash" else [sys.executable, "-c"]
-        done = subprocess.run(
-            command if block.language == "bash" else [*command, block.text],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": search},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{relative(path)}:{block.line}\n{done.stderr}"
+        elif block.language == "console":
+            for command, shown in shown_commands(block.text):
+                printed = run([*shell, command], tmp_path, where)
+                check_printed(shown, printed, within(block), f"{where}: {command}")
+        else:
+            assert block.language in ("bash", "python"), where
+            program = shell if block.language == "bash" else [sys.executable, "-c"]
+            printed = run([*program, block.text], tmp_path, where)
+
+
+def anchors(document: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub and MyST make them."""
+    document = re.sub(r"^```.*?^```", "", document, flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", document, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.strip().lower()).replace(" ", "-") for text in headings}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if not re.match(r"[a-z]+:|#", link):
-            target = path.parent / link.partition("#")[0]
-            assert target.exists(), f"{relative(path)}: {link}"
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), f"{relative(path)}: {link}"
+        if anchor and target.suffix == ".md":
+            there = anchors(target.read_text(encoding="utf-8"))
+            assert anchor in there, f"{relative(path)}: {link}"
 
 
 def test_the_readme_shows_the_two_commands_and_the_verbs() -> None:
     found = list(blocks((ROOT / "README.md").read_text(encoding="utf-8")))
-    typed = [arguments for block in found for arguments in commands(block.text, "make")]
-    assert ["demo"] in typed
-    assert ["test"] in typed
-    verbs = {call[0] for block in found for call in commands(block.text, "bertine") if call}
+    made = [arguments for block in found for arguments in commands(typed(block), "make")]
+    assert ["demo"] in made
+    assert ["test"] in made
+    verbs = {call[0] for block in found for call in commands(typed(block), "bertine") if call}
     assert verbs >= {"vocab", "prepare", "pretrain", "finetune", "predict"}
+
+
+def test_the_readme_is_short_and_its_first_steps_are_run() -> None:
+    document = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(document.splitlines()) <= 150
+    ran = [block for block in blocks(document) if "run" in block.words]
+    verbs = {call[0] for block in ran for call in commands(typed(block), "bertine")}
+    assert verbs >= {"finetune", "predict"}
+    assert {"console", "python"} <= {block.language for block in ran}
 
 
 # The checks themselves
@@ -258,3 +329,29 @@ def test_programs_and_their_options_are_found() -> None:
 @pytest.mark.parametrize("line", ["--help", "pretrain --help", "pretrain --config c.yaml"])
 def test_a_right_line_passes(line: str) -> None:
     check_bertine(shlex.split(line))
+
+
+CONSOLE = """
+```console run within=20%
+$ bertine predict m "it's" \\
+    --precision fp32
+don't parse this: bertine nonsense "
+$ make test
+```
+"""
+
+
+def test_console_blocks_are_commands_and_their_output() -> None:
+    (block,) = blocks(CONSOLE)
+    assert list(commands(typed(block), "bertine")) == [
+        ["predict", "m", "it's", "--precision", "fp32"]
+    ]
+    assert list(commands(typed(block), "make")) == [["test"]]
+    outputs = [shown for _, shown in shown_commands(block.text)]
+    assert outputs == ["don't parse this: bertine nonsense \"\n", ""]
+    assert within(block) == pytest.approx(0.2)
+
+
+def test_anchors_are_those_of_github() -> None:
+    document = "# A, b `c`\n\n## Words: 2–3 _d_\n\n```bash\n# no heading\n```\n"
+    assert anchors(document) == {"a-b-c", "words-23-_d_"}
