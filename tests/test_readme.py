@@ -38,7 +38,7 @@ DOCUMENTS = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
         *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / name / "README.md" for name in ("benchmarks", "recipes")),
+        *(ROOT / name / "README.md" for name in ("benchmarks", "examples", "recipes")),
     ]
 )
 
