@@ -108,6 +108,20 @@ def test_pieces_are_joined_and_the_predicted_told_with_what_they_were():
     assert as_text(tokens[2:3]) == "##even"
 
 
+def test_chinese_characters_stand_together():
+    tokens = [
+        MarkedToken("[CLS]", "added", "[CLS]"),
+        MarkedToken("在", "plain", "在"),
+        MarkedToken("2019", "plain", "2019"),
+        MarkedToken("年", "plain", "年"),
+        MarkedToken("[MASK]", "masked", "北"),
+        MarkedToken("京", "kept", "京"),
+        MarkedToken("人", "plain", "人"),
+        MarkedToken("[SEP]", "added", "[SEP]"),
+    ]
+    assert as_text(tokens) == "[CLS] 在 2019 年[MASK→北][=京]人 [SEP]"
+
+
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 @pytest.mark.parametrize("masking", ["dynamic", "static"])
 def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format, masking):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,10 +15,13 @@ from bertine.demo.curves import training_curves
 from bertine.errors import BertineError
 from bertine.intervals import wilson_interval
 from bertine.reports import plots
+from bertine.reports.command_markup import command_markup
 from bertine.reports.html import (
+    Block,
     Candidate,
     Classified,
     ClassifiedTexts,
+    Commands,
     Fact,
     Facts,
     Figure,
@@ -40,6 +47,7 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
+        self.source = html
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
@@ -59,11 +67,22 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self.open[-1:] != ["script"] and self.open[-1:] != ["style"]:
+            self.text.append(data)
 
     @property
     def words(self) -> str:
         return " ".join(" ".join(self.text).split())
+
+    def check_scripts(self) -> None:
+        """The only script is that of the page, by the hash that its policy allows."""
+        scripts = re.findall(r"<script>(.*?)</script>", self.source, flags=re.S)
+        assert len(scripts) == sum(tag == "script" for tag, _ in self.tags) == 1
+        digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+        policies = [a["content"] for tag, a in self.tags if "http-equiv" in a]
+        assert len(policies) == 1
+        assert f"script-src 'sha256-{digest}'" in str(policies[0])
+        assert "default-src 'none'" in str(policies[0])
 
     def ids(self) -> list[str]:
         return [str(a["id"]) for _, a in self.tags if "id" in a]
@@ -77,7 +96,7 @@ def whole_report(text: str = "some text") -> Report:
         text,
         [Fact(text, text, text)],
         [
-            Section(text, [Facts([Fact(text, text, text)]), Note(text, "good")], text),
+            Section(text, [Facts([Fact(text, text, text)]), Note(text, "good", text)], text, True),
             Section(
                 text,
                 [
@@ -88,7 +107,8 @@ def whole_report(text: str = "some text") -> Report:
                     Figures([Figure(text, PNG, text)]),
                 ],
             ),
-            Section(text, [Table([text, text], [[text, text]], [1], text)]),
+            Section(text, [Table([text, text], [[text, text]] * 20, [1], text)]),
+            Section(text, [Commands([(text, text), ("", text)])]),
             Section(text, [FilledMasks([FilledMask(text, text, [Candidate(text, 0.5)], text)])]),
             Section(
                 text,
@@ -111,7 +131,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     render_report(out, whole_report(HOSTILE))
     page = Page(out.read_text(encoding="utf-8"))
-    assert "script" not in {tag for tag, _ in page.tags}
+    page.check_scripts()
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
     assert [a["alt"][:8] for tag, a in page.tags if tag == "img" and a["alt"]] == ["<script>"]
     assert "{{ 7*7 }}" in page.words
@@ -164,7 +184,7 @@ def test_given_numbers_are_shown() -> None:
     words = Page(report_html(report)).words
     for shown in (
         *("71.9%", "of 1,234", "4.25", "12.3%", "unigram entropy 6.32", "43.2%", "70.0%"),
-        *("5,071", "914", "wife ✓", "4.2%", "88% sure", "in truth Wells", "✗ Austen"),
+        *("5,071", "914", "wife ✓", "4.2%", "88% sure", "actual: Wells", "✗ Austen"),
     ):
         assert shown in words, shown
 
@@ -203,3 +223,49 @@ def test_only_svg_and_png_are_let_into_the_page() -> None:
         report_html(
             Report("t", sections=[Section("s", [Figures([Figure("f", b"<script>", "a")])])])
         )
+
+
+COMMAND = "bertine finetune text --model /a/long-path/to-it --data 'my file.csv' --out my-run -v"
+
+
+def test_commands_are_copied_by_a_button_and_break_before_options() -> None:
+    blocks: list[Block] = [
+        Commands([("Do it again:", COMMAND)]),
+        Note("then", command="bertine report a-b"),
+    ]
+    page = report_html(Report("t", sections=[Section("s", blocks)]))
+    codes = re.findall(r"<pre tabindex=\"0\"><code>(.*?)</code></pre>", page, flags=re.S)
+    assert len(codes) == page.count('<button type="button" class="copy" hidden>Copy</button>') == 2
+    # What is selected or copied is the command, to the letter.
+    assert unescape(re.sub("<.*?>", "", codes[0])) == COMMAND
+    # A word is a box of its own, and so is an option with its value.
+    assert "<span><span>--out</span> <span>my-run</span></span>" in codes[0]
+    assert "<span><span>bertine</span> <span>finetune</span> <span>text</span></span>" in codes[0]
+    assert "onclick" not in page
+
+
+@pytest.mark.parametrize(
+    "command", ["", "a", "  a  b ", "a --b\n  --c", "x && y | z", HOSTILE.replace("\ud800", "")]
+)
+def test_a_command_stays_what_it_was(command: str) -> None:
+    markup = str(command_markup(command))
+    assert unescape(re.sub("</?span>", "", markup)) == command
+
+
+def test_long_lists_are_folded_and_nothing_is_left_out() -> None:
+    table = Table(["n"], [[f"row {number}"] for number in range(40)])
+    texts = ClassifiedTexts([Classified(f"text {n}", "a", 0.5) for n in range(9)])
+    page = report_html(Report("t", sections=[Section("s", [table, texts])]))
+    assert "<summary>28 more rows</summary>" in page
+    assert "<summary>3 more texts</summary>" in page
+    shown = Page(page).words
+    assert all(f"row {n}" in shown for n in range(40))
+    assert all(f"text {n}" in shown for n in range(9))
+
+
+def test_tables_with_texts_are_stacked_on_narrow_screens_and_those_of_numbers_are_not() -> None:
+    texts = Table(["place", "text"], [["line 3", "a text that is wider than a phone is"]])
+    numbers = Table(["step", "loss"], [["1", "0.5"]], numeric=[0, 1])
+    page = report_html(Report("t", sections=[Section("s", [texts, numbers])]))
+    assert page.count('<table class="stacked">') == 1
+    assert '<td data-column="text">a text' in page

@@ -36,11 +36,12 @@ def test_a_finished_pretraining_run(tmp_path: Path) -> None:
         *("Pre-training: run", "2 layers of 128", "1.2M tokens", "all 1,000 steps are done"),
         *("nats; unigram entropy 6.25", "25.0%", "62.5%", "61.9", "MLM loss 4.125", "1.0M"),
         *("Nothing stands out", "held-out", "31,000 masked tokens", "61.87", "1 min 40 s"),
-        *("the [MASK] sleeps.", "There stood: cat", "step 100", "step 1,000", "cat 50%"),
-        *("right for 0 of 1", "learning_rate 0.001", "hidden_size 128", "torch 2.13.0"),
-        *("0.8, 0.1, 0.1", "not set", "unigram entropy 6.25", "clipped to 1", "linear, 10 steps"),
+        *("the [MASK] sleeps.", "Original word: cat", "step 100", "step 1,000", "cat 50%"),
+        *("right for 0 of 1", "learning rate 0.001", "hidden size 128", "torch 2.13.0"),
+        *("0.8, 0.1, 0.1", "unigram entropy 6.25", "clipped to 1", "linear, 10 steps"),
     ):
         assert text in shown, text
+    assert "not set" not in shown  # what is not set is left out
     assert titles(run) == [
         *("MLM loss", "MLM accuracy", "NSP loss", "NSP accuracy", "Loss"),
         *("Learning rate", "Gradient norm", "Speed"),
@@ -137,7 +138,7 @@ def test_real_runs(tmp_path: Path) -> None:
     assert "Finished: all 4 steps" in words(tmp_path / "a")
     shown = words(tmp_path / "b")
     assert "Confusion matrix" in shown
-    assert "label precision recall F1 examples found animal" in shown
+    assert "label precision recall F1 examples predicted animal" in shown
     assert "Predicted worst" in shown
     assert {file: file.read_bytes() for file in (tmp_path / "a").glob("*.json*")} == before
     # The page in the folder does not stand in the way of going on.
@@ -151,8 +152,30 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [{**line(10), f"eval_{HOSTILE}": 1.0}], settings)
     write_samples(run, [(1, [sample(0.5, HOSTILE, f"{HOSTILE} [MASK] {HOSTILE}")])])
     page = Page(report(run).path.read_text(encoding="utf-8"))
-    assert not {"script", "img"} & {tag for tag, _ in page.tags}
+    assert "img" not in {tag for tag, _ in page.tags}
+    page.check_scripts()
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
+
+
+def test_chinese_is_written_without_spaces(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [line(10)])
+    text = "在 2019 年 ， [MASK] 京 人 口"
+    write_samples(run, [(1, [sample(0.1, "北", text)]), (2, [sample(0.5, "北", text)])])
+    assert "在 2019 年， [MASK] 京人口 Original word: 北" in words(run)
+    page = report(run).path.read_text(encoding="utf-8")
+    assert "在 2019 年，<mark>[MASK]</mark>京人口" in page
+
+
+def test_pieces_are_explained_where_they_are_guessed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [line(10)])
+    write_samples(run, [(1, [sample(0.5)])])
+    assert "continues the word before it" not in words(run)
+    guesses = [{"token": "##s", "probability": 0.5}]
+    write_samples(run, [(1, [{**sample(0.5), "guesses": guesses}])])
+    shown = words(run)
+    assert "…s 50%" in shown
+    assert "“…s” continues the word before it" in shown
+    assert "##" not in shown
 
 
 def test_only_some_times_of_many_are_shown(tmp_path: Path) -> None:

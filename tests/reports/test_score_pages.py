@@ -56,7 +56,7 @@ def test_the_epoch_is_told_whose_model_was_saved_where_it_is_not_the_last(tmp_pa
     for step, said in ((100, True), (200, False)):
         scores = finetuning(["yes", "no"], [[5, 2], [3, 9]]) | {"step": step}
         (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
-        assert ("after each epoch. The saved model is that after epoch 1." in words(run)) is said
+        assert ("after each epoch. The saved model is the one after epoch 1." in words(run)) is said
 
 
 def test_the_scores_that_a_task_is_judged_by_head_the_page(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_confusion_is_a_table_of_shares(tmp_path: Path) -> None:
     told = ClassificationReport(tuple(labels), {"accuracy": 0.7}, matrix).to_dict()
     run = write_final(tmp_path / "run", told)
     assert cells(run, 0) == [
-        ["true ╲ predicted", *labels],
+        ["actual ╲ predicted", *labels],
         ["yes", "30", "10", "0"],
         ["no", "2", "5", "3"],
         ["never", "0", "0", "0"],
@@ -133,7 +133,7 @@ def test_the_confusion_is_a_table_of_shares(tmp_path: Path) -> None:
     assert [float(share) for _, share in shares] == [75, 25, 0, 20, 50, 30, 0, 0, 0]
     assert [kind for kind, _ in shares][:4] == ["right", "wrong", "wrong", "wrong"]
     assert cells(run, 1) == [
-        ["label", "precision", "recall", "F1", "examples", "found"],
+        ["label", "precision", "recall", "F1", "examples", "predicted"],
         ["yes", "93.75%", "75.00%", "83.33%", "40", "32"],
         ["no", "33.33%", "50.00%", "40.00%", "10", "15"],
         ["never", "0.00%", "0.00%", "0.00%", "0", "3"],
@@ -174,7 +174,7 @@ def test_many_labels_and_types_have_tables(tmp_path: Path) -> None:
     run = write_final(tmp_path / "types", told.to_dict())
     assert "The score F1 is that of the class" not in words(run)
     assert cells(run, 0) == [
-        ["label", "precision", "recall", "F1", "true", "found"],
+        ["label", "precision", "recall", "F1", "actual", "predicted"],
         ["city", "75.00%", "50.00%", "60.00%", "6", "4"],
         ["(no type)", "0.00%", "0.00%", "0.00%", "1", "0"],
     ]
@@ -203,7 +203,7 @@ def test_a_regression_is_drawn(tmp_path: Path) -> None:
     assert 800 <= len(told["points"]) <= 1000
     assert told["points"][0] == [-5.0, -4.5]
     run = write_final(tmp_path / "run", told)
-    assert titles(run)[0] == "Predicted and true scores"
+    assert titles(run)[0] == "Predicted and actual scores"
     assert score_text("mean_squared_error", 24267.3546) == "24,267"
     assert f"{len(told['points'])} of 2,500 examples" in words(run)
     assert b"nothing logged" in scatter([])
@@ -218,7 +218,8 @@ def test_the_worst_predicted_are_on_the_page_as_text(tmp_path: Path) -> None:
     worst = {"num_examples": 1234, "mean_loss": 0.125, "examples": examples}
     run = write_final(tmp_path / "run", {"metrics": {"accuracy": 0.5}}, worst)
     page = Page(report(run).path.read_text(encoding="utf-8"))
-    assert not {"script", "img"} & {tag for tag, _ in page.tags}
+    assert "img" not in {tag for tag, _ in page.tags}
+    page.check_scripts()
     assert "The 2 of 1,234 validation examples with the highest loss" in page.words
     assert "the mean of all is 0.125" in page.words
     assert page.words.index("7.250") < page.words.index("0.500")
@@ -239,21 +240,67 @@ def test_what_was_predicted_rightly_is_not_among_the_worst(tmp_path: Path) -> No
         assert ("of those predicted wrongly" in page) == (len(kept) == 2)
 
 
+def write_worst(folder: Path, example: dict[str, Any], name: str, columns: list[str]) -> str:
+    """The page of a run of task `name` with one bad example."""
+    run = write_final(
+        folder,
+        {"metrics": {"f1": 0.5}},
+        {"num_examples": 9, "mean_loss": 0.5, "examples": [{"index": 3, "loss": 2.5, **example}]},
+    )
+    begun = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    begun["settings"]["labels_and_columns"] = {"name": name, "text_columns": columns}
+    (run / "run.json").write_text(json.dumps(begun), encoding="utf-8")
+    return report(run).path.read_text(encoding="utf-8")
+
+
 def test_the_worst_predicted_show_entities_and_where_they_are(tmp_path: Path) -> None:
     marks = [
         {"text": 0, "begin": 0, "end": 4, "label": "person", "of": "label"},
+        {"text": 0, "begin": 0, "end": 4, "label": "person", "of": "answer"},
         {"text": 0, "begin": 8, "end": 12, "label": "city", "of": "answer"},
     ]
     example = {
-        **{"index": 3, "texts": ["Paul in Rome"], "label": "Paul: person", "answer": "Rome: city"},
-        **{"loss": 2.5, "file": "data/dev.conll", "line": 1170, "marks": marks},
+        **{"texts": ["Paul in Rome"], "label": "Paul: person", "answer": "Rome: city"},
+        **{"file": "data/dev.conll", "line": 1170, "marks": marks},
     }
-    worst = {"num_examples": 9, "mean_loss": 0.5, "examples": [example]}
-    run = write_final(tmp_path / "run", {"metrics": {"f1": 0.5}}, worst)
-    page = report(run).path.read_text(encoding="utf-8")
-    assert '<mark class="true">Paul <small>person</small></mark> in Rome' in page
-    assert 'Paul in <mark class="predicted">Rome <small>city</small></mark>' in page
+    page = write_worst(tmp_path / "run", example, "tagging", ["words"])
+    paul = '<mark class="right">Paul <small>person</small></mark> in '
+    assert f'<span class="side">actual</span> {paul}Rome' in page
+    rome = '<mark class="wrong">Rome <small>city</small></mark>'
+    assert f'<span class="side">predicted</span> {paul}{rome}' in page
+    assert "Paul: person" not in page  # the marks say it
     assert "dev.conll, line 1,170" in page
+
+
+def test_chinese_sentences_are_shown_without_spaces_and_their_marks_move_along(
+    tmp_path: Path,
+) -> None:
+    marks = [{"text": 0, "begin": 2, "end": 5, "label": "地", "of": "label"}]
+    example = {"texts": ["在 北 京 的 IBM 公 司"], "label": "北 京: 地", "answer": "(none)"}
+    page = write_worst(tmp_path / "run", {**example, "marks": marks}, "tagging", ["words"])
+    assert '在<mark class="right">北京 <small>地</small></mark>的 IBM 公司' in page
+    assert '<span class="side">predicted: none</span> 在北京的 IBM 公司' in page
+    # A text of the user's own is left as it is.
+    page = write_worst(tmp_path / "own", example, "text", ["words"])
+    assert "在 北 京 的 IBM 公 司" in page
+
+
+def test_answers_are_marked_in_their_passage(tmp_path: Path) -> None:
+    actual = {"text": 1, "begin": 0, "end": 3, "label": "", "of": "label"}
+    guess = {"text": 1, "begin": 8, "end": 12, "label": "", "of": "answer"}
+    example = {"texts": ["who?", "Ada met Paul"], "label": "Ada", "answer": "Paul"}
+    columns = ["question", "context"]
+    page = write_worst(tmp_path / "apart", {**example, "marks": [actual, guess]}, "spans", columns)
+    assert '<span class="side">question</span> who?' in page
+    assert (
+        '<span class="side">context</span> <mark class="right">Ada <small>actual</small></mark> '
+        'met <mark class="wrong">Paul <small>predicted</small></mark>'
+    ) in page
+    assert '<span>actual <b class="right">Ada</b></span>' in page
+    guess |= {"begin": 0, "end": 7}
+    page = write_worst(tmp_path / "over", {**example, "marks": [actual, guess]}, "spans", columns)
+    assert '<span class="side">actual</span> <mark class="right">Ada</mark> met Paul' in page
+    assert '<span class="side">predicted</span> <mark class="wrong">Ada met</mark> Paul' in page
 
 
 def test_the_counts_of_the_data_are_on_the_page(tmp_path: Path) -> None:
@@ -282,7 +329,7 @@ def test_every_finding_has_its_command_on_the_page(tmp_path: Path) -> None:
     final = finetuning(labels, [[60, 0], [40, 0]])["final"] | {"collapsed": True}
     run = write_final(tmp_path / "run", final)
     page = report(run).path.read_text(encoding="utf-8")
-    assert "<pre><code>bertine finetune" in page
+    assert re.search('<pre tabindex="0"><code><span><span>bertine</span> <span>finetune', page)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_the_page_has_the_baselines_and_the_data(
 ) -> None:
     _finetune(model, labelled, tmp_path / "run", learning_rate=1e-9, frozen=False)
     page = bertine.report(tmp_path / "run").path.read_text(encoding="utf-8")
-    assert "Beside baselines" in page
+    assert "Compared with baselines" in page
     assert "A baseline wins" in page
     assert "frozen vectors" in page
     assert "The data" in page

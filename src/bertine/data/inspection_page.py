@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from bertine.data.marks import Kind, MarkedToken, joined
+from bertine.data.marks import Kind, MarkedToken, gaps, joined
 from bertine.files import write_text
 
 _STYLE = """
@@ -79,7 +79,7 @@ def write_page(
         ]
         for number, (name, tokens) in enumerate(instance.segments):
             odd = " odd" if number % 2 else ""
-            text = "".join(map(_token, tokens, joined(tokens)))
+            text = "".join(map(_token, tokens, joined(tokens), gaps(tokens)))
             body.append(
                 f'<p class="segment{odd}"><span class="name">{escape(name)}</span>{text}</p>'
             )
@@ -94,13 +94,12 @@ def write_page(
     )
 
 
-def _token(token: MarkedToken, goes_on: bool) -> str:
-    space = "" if goes_on else " "
+def _token(token: MarkedToken, goes_on: bool, gap: str) -> str:
     if token.kind == "plain":
-        return space + escape(token.text.removeprefix("##") if goes_on else token.text)
+        return gap + escape(token.text.removeprefix("##") if goes_on else token.text)
     if token.kind == "added":
-        return f'{space}<span class="added">{escape(token.text)}</span>'
-    return space + _ruby(token.kind, token.text, token.was)
+        return f'{gap}<span class="added">{escape(token.text)}</span>'
+    return gap + _ruby(token.kind, token.text, token.was)
 
 
 def _ruby(kind: Kind, seen: str, was: str) -> str:

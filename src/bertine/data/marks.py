@@ -8,6 +8,7 @@ from typing import Literal
 
 from bertine.data.batch import Batch
 from bertine.data.formats import Instance
+from bertine.text.spacing import close_up
 from bertine.text.tokenizer import Tokenizer
 
 Kind = Literal["plain", "added", "masked", "replaced", "kept"]
@@ -104,16 +105,26 @@ def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
     ]
 
 
+def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
+    """Return what stands before each token: a space, or nothing at the beginning, within a word
+    and between Chinese characters."""
+    found = [""]
+    for last, token, goes_on in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
+        meet = f"{last.text[-1:]} {token.text[:1]}"
+        chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
+        found.append("" if goes_on or chinese else " ")
+    return found[: len(tokens)]
+
+
 def as_text(tokens: Sequence[MarkedToken]) -> str:
-    """Marked tokens as a line: a continuing piece is joined to the one before; ``[MASK→word]``
-    is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
+    """Marked tokens as a line: a continuing piece is joined to the one before, and so are Chinese
+    characters; ``[MASK→word]`` is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
     text = ""
-    for token, goes_on in zip(tokens, joined(tokens), strict=True):
+    for token, goes_on, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
         if token.kind in ("plain", "added"):
-            text += token.text.removeprefix("##") if goes_on else f" {token.text}"
-        elif token.kind == "kept":
-            text += f" [={token.was}]"
-        else:
-            shown = "MASK" if token.kind == "masked" else token.text
-            text += f" [{shown}→{token.was}]"
-    return text.strip()
+            text += gap + (token.text.removeprefix("##") if goes_on else token.text)
+            continue
+        shown = "MASK" if token.kind == "masked" else token.text
+        shown = f"={token.was}" if token.kind == "kept" else f"{shown}→{token.was}"
+        text += f"{' ' if goes_on else gap}[{shown}]"
+    return text

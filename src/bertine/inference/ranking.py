@@ -68,10 +68,14 @@ def ranked(
 
 def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
     if isinstance(item, Sentence):
-        if not _mark_entities(item.tags, answer.tags):
-            return ()
-        label = _entity_marks(item.words, item.tags or (), "label")
-        return (*label, *_entity_marks(item.words, answer.tags, "answer"))
+        tags, found = item.tags or (), answer.tags
+        if not _mark_entities(tags, found):
+            return (
+                *_tag_marks(item, tags, found, "label"),
+                *_tag_marks(item, found, tags, "answer"),
+            )
+        label = _entity_marks(item.words, tags, "label")
+        return (*label, *_entity_marks(item.words, found, "answer"))
     if isinstance(answer, SpanPrediction):
         marks = []
         if isinstance(item.label, Gold) and item.label.span is not None:
@@ -87,12 +91,30 @@ def _mark_entities(*sides: Sequence[str] | None) -> bool:
     return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
 
 
-def _entity_marks(
-    words: Sequence[str], tags: Sequence[str], side: Literal["label", "answer"]
-) -> list[Mark]:
+def _begins(words: Sequence[str]) -> list[int]:
+    """Where each word begins in their text, and where another would."""
     begins = [0]
     for word in words:
         begins.append(begins[-1] + len(word) + 1)
+    return begins
+
+
+def _tag_marks(
+    item: Sentence, tags: Sequence[str], others: Sequence[str], side: Literal["label", "answer"]
+) -> list[Mark]:
+    """The words whose tags are others on the other side."""
+    begins = _begins(item.words)
+    return [
+        Mark(0, begins[at], begins[at + 1] - 1, tag, side)
+        for at, (tag, other) in enumerate(zip(tags, others, strict=True))
+        if tag != other
+    ]
+
+
+def _entity_marks(
+    words: Sequence[str], tags: Sequence[str], side: Literal["label", "answer"]
+) -> list[Mark]:
+    begins = _begins(words)
     return [
         Mark(0, begins[one.begin], begins[one.end] - 1, one.type, side) for one in entities(tags)
     ]

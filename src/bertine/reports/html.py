@@ -2,12 +2,14 @@
 
 A :class:`Report` is a list of :class:`Section`, a section a list of blocks. Everything that is
 text is escaped; the only markup let through is the SVG of :mod:`bertine.reports.plots`. The page
-loads nothing: no fonts, no scripts, no pictures from elsewhere.
+loads nothing: no fonts, scripts or pictures from elsewhere. Its one script, which copies commands,
+is allowed by its hash; without scripts everything is still there to read.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bertine.files import atomic_file
+from bertine.reports.command_markup import command_markup
 from bertine.reports.plots import Curve
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+#: A cell of so many characters is a text: on a narrow screen its row is set as a card.
+_LONG_CELL = 25
+#: A longer table begins with so many rows; the others are folded.
+_ROWS, _TOO_MANY_ROWS = 12, 16
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,15 @@ class Note:
     mood: Literal["plain", "good", "warning", "fault"] = "plain"
     command: str = ""
     kind: Literal["note"] = field(default="note", init=False)
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands to run, each with a line above it that says what it does ("" for none), in
+    monospaced letters and with a button that copies it."""
+
+    rows: Sequence[tuple[str, str]]
+    kind: Literal["commands"] = field(default="commands", init=False)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The columns whose numbers are in `numeric` are set right-aligned."""
+    """A table. The columns whose numbers are in `numeric` are set right-aligned.
+
+    Of many rows the first are shown and the rest folded. On a narrow screen a table with texts in
+    it becomes a list: the first cell of a row, and below it the others with their columns' names.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -109,13 +129,28 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"row {number} has {len(row)} of {len(self.columns)} columns")
 
+    @property
+    def stacked(self) -> bool:
+        """Whether a row is set as a card on a narrow screen."""
+        texts = set(range(len(self.columns))) - set(self.numeric)
+        return len(self.columns) > 1 and any(
+            len(row[at]) >= _LONG_CELL for row in self.rows for at in texts
+        )
+
+    @property
+    def parts(self) -> list[Sequence[Sequence[str]]]:
+        """The rows that are shown, and those that are folded, if there are any."""
+        if len(self.rows) <= _TOO_MANY_ROWS:
+            return [self.rows]
+        return [self.rows[:_ROWS], self.rows[_ROWS:]]
+
 
 @dataclass(frozen=True)
 class Heat:
-    """A confusion matrix as a table: a row for each true label, a column for each predicted one,
+    """A confusion matrix as a table: a row for each actual label, a column for each predicted one,
     counts in the cells, and each cell as strong as its share of its row.
 
-    `counts` is ``counts[true][predicted]``, [K][K] for K `labels`.
+    `counts` is ``counts[actual][predicted]``, [K][K] for K `labels`.
     """
 
     labels: Sequence[str]
@@ -140,12 +175,22 @@ class Candidate:
     token: str
     probability: float
 
+    @property
+    def continues(self) -> bool:
+        """Whether it is a piece that continues the word before it, as ``##s``."""
+        return len(self.token) > 2 and self.token.startswith("##")
+
+    @property
+    def shown(self) -> str:
+        """The token for people: ``"…s"`` for ``##s``."""
+        return "…" + self.token[2:] if self.continues else self.token
+
 
 @dataclass(frozen=True)
 class FilledMask:
     """A sentence with one mask between `before` and `after`, and what the model would put there.
 
-    `truth` is what stood there, None when the sentence was made up.
+    `truth` is the original word, None when the sentence was made up.
     """
 
     before: str
@@ -156,18 +201,25 @@ class FilledMask:
 
 @dataclass(frozen=True)
 class FilledMasks:
+    """Sentences with the candidates for their masks."""
+
     examples: Sequence[FilledMask]
     kind: Literal["masks"] = field(default="masks", init=False)
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether a candidate is a piece of a word."""
+        return any(one.continues for each in self.examples for one in each.candidates)
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """What was put for a mask at one time of training.
+    """The guesses for a mask at one time of training.
 
     Attributes:
         when: e.g. "step 1,000".
         candidates: the best, best first.
-        truth_probability: what was given to the token that stood there, 0 to 1.
+        truth_probability: that of the original word, 0 to 1.
     """
 
     when: str
@@ -187,15 +239,23 @@ class MaskHistory:
 
 @dataclass(frozen=True)
 class MaskHistories:
+    """Sentences with the guesses for their masks along the way."""
+
     examples: Sequence[MaskHistory]
     kind: Literal["histories"] = field(default="histories", init=False)
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether a guess is a piece of a word."""
+        rows = (row for each in self.examples for row in each.rows)
+        return any(one.continues for row in rows for one in row.candidates)
 
 
 @dataclass(frozen=True)
 class Classified:
-    """A text with its true label, the predicted one and the probability given to that (0 to 1).
+    """A text with its actual label, the predicted one and the probability of that (0 to 1).
 
-    `source` says where the text is from, e.g. the book; `label` None when the truth is unknown.
+    `source` says where the text is from, e.g. the book; `label` None when it is unknown.
     """
 
     text: str
@@ -207,30 +267,32 @@ class Classified:
 
 @dataclass(frozen=True)
 class ClassifiedTexts:
+    """Texts with their labels and the predicted ones."""
+
     examples: Sequence[Classified]
     kind: Literal["classified"] = field(default="classified", init=False)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text: plain, or marked by the true label or by the prediction."""
+    """A part of a text: plain, or marked as right or wrong, with a word or two beside it."""
 
     text: str
-    side: Literal["", "true", "predicted"] = ""
+    mark: Literal["", "right", "wrong"] = ""
     label: str = ""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An example with its true label and what was predicted.
+    """An example with its actual label and the predicted one.
 
     Attributes:
         lines: its texts, each with a word before it ("" for none) and in segments.
-        label, answer: true and predicted.
+        label, answer: actual and predicted.
         loss: as text.
         place: where it is: file and line.
-        label_probability: what the model gives the true label, 0 to 1; None where not known.
-        marked: whether the texts have marks that show label and answer.
+        label_probability: that of the actual label, 0 to 1; None where not known.
+        marks_tell: whether the marks in the texts say all that label and answer do.
     """
 
     lines: Sequence[tuple[str, Sequence[Segment]]]
@@ -239,11 +301,13 @@ class Judged:
     loss: str
     place: str = ""
     label_probability: float | None = None
-    marked: bool = False
+    marks_tell: bool = False
 
 
 @dataclass(frozen=True)
 class JudgedExamples:
+    """Examples as cards, one below the other."""
+
     examples: Sequence[Judged]
     kind: Literal["judged"] = field(default="judged", init=False)
 
@@ -251,6 +315,7 @@ class JudgedExamples:
 Block = (
     Facts
     | Note
+    | Commands
     | Figures
     | Table
     | Heat
@@ -263,11 +328,13 @@ Block = (
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. `lead` is one paragraph that says what is seen here."""
+    """A part of the report. `lead` is one paragraph that says what is seen here; a `folded` one
+    shows its title alone until it is opened."""
 
     title: str
     blocks: Sequence[Block] = ()
     lead: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -314,7 +381,12 @@ def report_html(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": _percent, "width": _width, "anchor": _anchor}
-    return environment.get_template("report.html.j2").render(report=report)
+    environment.filters["command"] = command_markup
+    script = environment.get_template("report.js.j2").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return environment.get_template("report.html.j2").render(
+        report=report, script=Markup(script), script_hash=digest
+    )
 
 
 def render_report(out: Path, report: Report) -> None:

@@ -259,7 +259,7 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
         axes.set_yticks(range(size), names)
         axes.tick_params(length=0, labelcolor=INK, labelsize=letters)
         axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
+        axes.set_ylabel("actual")
         for spine in axes.spines.values():
             spine.set_visible(False)
         return to_svg(figure, salt=repr((labels, counts.tolist())))
@@ -289,7 +289,7 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
         axes.set_xlim(ends)
         axes.set_ylim(ends)
         axes.set_aspect("equal")
-        axes.set_xlabel("true")
+        axes.set_xlabel("actual")
         axes.set_ylabel("predicted")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -22,6 +23,7 @@ from bertine.reports.plot_style import (
     number_text,
     to_svg,
 )
+from bertine.reports.run_sections import setting_facts
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def rate_plot(test: RateTest) -> bytes:
     """The loss over the rate as SVG: each step faint, the smoothed curve, the bracket shaded, the
     paper's rates as dashed lines."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = blank_axes(7.2, 3.6)
+        figure, axes = blank_axes(8.4, 4.2)
         axes.set_xscale("log")
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
@@ -109,7 +111,7 @@ def write_rate_page(
     notes: Sequence[str],
     how: Sequence[str],
     command: str,
-    settings: Sequence[tuple[str, str]],
+    settings: Mapping[str, Any],
     footer: str,
 ) -> None:
     """Write the page, one file that needs no other.
@@ -161,9 +163,13 @@ def write_rate_page(
                 lead="Devlin et al. 2018, section A.3, tries these rates for every task and takes "
                 "the best on the dev set.",
             ),
-            html.Section("How it is read", [html.Note(line) for line in how]),
-            html.Section("Next", [html.Note(command)], lead="Train with this rate, for this long:"),
-            html.Section("Settings", [html.Facts([html.Fact(*pair) for pair in settings])]),
+            html.Section(
+                "Next",
+                [html.Commands([("", command)])],
+                lead="Train with this rate, for this long:",
+            ),
+            html.Section("How to read the curve", [html.Note(line) for line in how], folded=True),
+            html.Section("Settings", [setting_facts(settings)], folded=True),
         ],
         footer=footer,
     )

@@ -1,4 +1,4 @@
-"""What a run's page says of the data, and of the baselines that the model is put beside."""
+"""The data on a run's page, and the baselines that the model is compared with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bertine.reports.run_files import RunFiles
 from bertine.reports.run_sections import sentence
 from bertine.reports.scores import score_name, score_text
 
-#: More labels than that are told by the most frequent ones.
+#: Of more labels than that the most frequent ones are listed.
 _LABELS = 30
 #: Scores in the table of baselines.
 _SCORES = 4
@@ -59,10 +59,10 @@ def baselines(files: RunFiles) -> list[Section]:
     )
     return [
         Section(
-            "Beside baselines",
+            "Compared with baselines",
             blocks,
             lead="Cheap models, fitted on the same training examples and judged on the same "
-            "validation examples: what this model must beat to be worth its time.",
+            "validation examples. This model must beat them to be worth its time.",
         )
     ]
 
@@ -105,7 +105,7 @@ def data(files: RunFiles) -> list[Section]:
         raise BertineError(
             f"{files.folder / 'data.json'}: damaged ({error!r}); remove it or train again"
         ) from error
-    return [Section("The data", blocks, lead="As they were before training.")]
+    return [Section("The data", blocks, lead="Checked before training.")]
 
 
 def _inner(part: Mapping[str, Any], group: str, key: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import bertine
 from bertine.argument_types import check_types
-from bertine.console import human_count, human_time
+from bertine.console import counted, human_count, human_time
 from bertine.errors import BertineError
 from bertine.reports import html, run_data, run_scores, worst_section
 from bertine.reports import run_sections as sections_of
@@ -97,8 +97,8 @@ def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
         Section(
             "Training",
             training or [Note("Nothing logged yet.")],
-            lead=f"A point for every {files.settings['log_every']:,} steps, their mean; where "
-            "points are many, they are faint, with their running mean over them."
+            lead=f"Each point is the mean of {counted(files.settings['log_every'], 'step')}; many "
+            "points are drawn faint, with their running mean."
             if drawn and "log_every" in files.settings
             else "",
         )
@@ -124,13 +124,11 @@ def _lead(files: RunFiles) -> str:
     if files.task is None:
         what = f"A BERT{_size(settings.get('architecture'))}"
         if settings.get("num_tokens"):
-            what += f" learns from {human_count(settings['num_tokens'])} tokens of text"
-        else:
-            what += " is pre-trained"
+            what += f", pre-trained on {human_count(settings['num_tokens'])} tokens of text"
     else:
         what = f"The task '{files.task}'"
         if settings.get("num_examples"):
-            what += f" is learnt from {settings['num_examples']:,} labelled examples"
+            what += f", trained on {settings['num_examples']:,} labelled examples"
     if total is None:
         return f"{what}: {done:,} steps."
     if files.finished and done < total:
@@ -148,7 +146,7 @@ def _lead(files: RunFiles) -> str:
         return f"{what}. All {total:,} steps are done; the model has not been written yet."
     return (
         f"{what}. Not finished: {done:,} of {total:,} steps were logged when this page was made. "
-        "The run goes on, or was stopped; the same command with --resume goes on with it."
+        "The run is still going on, or was stopped; the same command with --resume resumes it."
     )
 
 

@@ -1,5 +1,4 @@
-"""What a run's page says of the validation examples: scores by epoch and by label, and what was
-taken for what."""
+"""The validation examples on a run's page: scores by epoch and by label, and the confusions."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _WORST = 30
 _MOST_LABELS = 200
 #: The columns of a table of labels: what the report calls them, and what people do.
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
-_LABEL_COUNTS = {"support": "examples", "true": "true", "predicted": "found"}
+_LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicted"}
 
 
 def validation(files: RunFiles) -> list[Section]:
@@ -46,7 +45,7 @@ def validation(files: RunFiles) -> list[Section]:
         blocks.append(scores_table(evaluations, numbers))
         step = files.scores.get("step")
         if isinstance(step, int) and step in numbers and step != evaluations[-1][0]:
-            saved = f" The saved model is that after epoch {numbers[step]}."
+            saved = f" The saved model is the one after epoch {numbers[step]}."
     notes = final.get("notes")
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
@@ -119,7 +118,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
             labels,
             matrix,
             caption=f"Confusion matrix of the saved model: {right:,} of {total:,} examples "
-            "right. A row for each true class, a column for each predicted one; the stronger the "
+            "right. A row for each actual class, a column for each predicted one; the stronger the "
             "colour, the larger the cell's share of its row.",
         )
     wrong = sorted(
@@ -136,10 +135,10 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
         for count, total, true, guess in wrong[:_WORST]
     ]
     return Table(
-        ["true", "predicted", "examples", "of the true class"],
+        ["actual", "predicted", "examples", "of the actual class"],
         rows,
         numeric=[2, 3],
-        caption=f"{len(labels)} classes; what was confused most often.",
+        caption=f"{len(labels)} classes; those confused most often.",
     )
 
 
@@ -170,15 +169,15 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _points(points: Sequence[Sequence[float]], count: int) -> html.Block:
-    """Predicted against true scores."""
+    """Predicted against actual scores."""
     pairs = [(float(true), float(guess)) for true, guess in points]
     part = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
     return Figures(
         [
             Figure(
-                "Predicted and true scores",
+                "Predicted and actual scores",
                 scatter(pairs),
-                f"Predicted against true scores of {part} examples",
+                f"Predicted against actual scores of {part} examples",
                 f"A point for each of {part} examples; on the line the two are equal.",
             )
         ],

@@ -13,11 +13,14 @@ from bertine.reports.log import LogRow
 from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
 from bertine.reports.seen import SHORT_LOG, Finding
+from bertine.text.spacing import close_up
 
 #: Rows of a table of evaluations, about.
 _ROWS = 12
 #: How the names of counts end, which are the same at every evaluation.
 _SIZES = ("_count", "sequences")
+#: Settings that say nothing.
+_NOT_SET: tuple[Any, ...] = (None, {}, [])
 #: Rows of a sentence's history: enough to see it change, few enough to read.
 _TIMES = 6
 _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
@@ -131,7 +134,7 @@ def samples(files: RunFiles) -> list[Section]:
             "Masks filled along the way",
             [html.MaskHistories(histories)],
             lead="The same sentences, each with a word hidden, at several times of training: the "
-            "best guesses, and on the right the probability of what stood there. At the end "
+            "best guesses, and on the right the probability of the original word. At the end "
             f"the best guess is right for {right} of {len(histories)}.",
         )
     ]
@@ -149,12 +152,12 @@ def _histories(samples: Sequence[LogRow]) -> list[html.MaskHistory]:
                 html.Candidate(str(guess["token"]), float(guess["probability"]))
                 for guess in one["guesses"][:3]
             ]
-            rows.setdefault((str(one["text"]), str(one["truth"])), []).append(
+            rows.setdefault((close_up(str(one["text"])), str(one["truth"])), []).append(
                 html.Guesses(
                     f"step {int(line['step']):,}", candidates, float(one["truth_probability"])
                 )
             )
-    current = {(str(one["text"]), str(one["truth"])) for one in samples[-1]["samples"]}
+    current = {(close_up(str(one["text"])), str(one["truth"])) for one in samples[-1]["samples"]}
     found = []
     for (text, truth), guesses in rows.items():
         if (text, truth) in current:
@@ -174,31 +177,43 @@ def _times(steps: Sequence[int]) -> set[int]:
 
 
 def settings(files: RunFiles) -> Section:
-    """Everything that was asked for."""
-    flat = {
-        name: value
-        for name, value in files.settings.items()
-        if not isinstance(value, Mapping)
-        and not name.endswith("_fingerprint")
-        and (files.task is None or value is not None)
-    }
-    blocks: list[html.Block] = [Facts([Fact(name, _value(value)) for name, value in flat.items()])]
+    """Everything that was set, whether given or by default; what is not set is left out."""
+    flat = {k: v for k, v in files.settings.items() if not isinstance(v, Mapping)}
+    blocks: list[html.Block] = [setting_facts(flat)]
     for name, value in files.settings.items():
-        if isinstance(value, Mapping) and value:
-            rows = [
-                [str(key), _value(inner)]
-                for key, inner in value.items()
-                if files.task is None or inner not in (None, {}, [])
-            ]
-            blocks.append(Table([name.replace("_", " "), ""], rows))
-    if files.environment:
-        rows = [[str(key), _value(value)] for key, value in files.environment.items()]
-        blocks.append(Table(["versions and machine", ""], rows))
-    return Section("Settings", blocks, lead="As resolved when the run began; see run.json.")
+        if isinstance(value, Mapping):
+            blocks += _small_table(_words(name), value)
+    blocks += _small_table("versions and machine", files.environment)
+    lead = "As they were when the run began, defaults included; run.json has them all."
+    return Section("Settings", blocks, lead=lead, folded=True)
 
 
-def _value(value: Any) -> str:
-    """A setting for people."""
+def setting_facts(values: Mapping[str, Any]) -> Facts:
+    """Settings by name, for people; those that are not set are left out."""
+    return Facts(
+        [
+            Fact(_words(name), value_text(value))
+            for name, value in values.items()
+            if value not in _NOT_SET and not name.endswith("_fingerprint")
+        ]
+    )
+
+
+def _small_table(title: str, values: Mapping[str, Any]) -> list[Table]:
+    rows = [
+        [_words(str(name)), value_text(value)]
+        for name, value in values.items()
+        if value not in _NOT_SET
+    ]
+    return [Table([title, ""], rows)] if rows else []
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def value_text(value: Any) -> str:
+    """A setting for people: no quotes, brackets or names of Python."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -208,8 +223,8 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        inner = ", ".join(_value(one) for one in value[:30]) or "none"
+        inner = ", ".join(value_text(one) for one in value[:30]) or "none"
         return inner + (f" and {len(value) - 30} more" if len(value) > 30 else "")
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items()) or "none"
+        return ", ".join(f"{key}: {value_text(inner)}" for key, inner in value.items()) or "none"
     return str(value)

@@ -4,15 +4,18 @@ texts."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from bertine.errors import BertineError
 from bertine.reports.html import Judged, JudgedExamples, Section, Segment
 from bertine.reports.run_files import RunFiles
+from bertine.text.spacing import close_up_places
 
-#: What marks a part of a text, and how the page calls that side.
-_SIDES: dict[str, Literal["true", "predicted"]] = {"label": "true", "answer": "predicted"}
+#: What marks a part of a text, and what the page calls that side.
+_SIDES = {"label": "actual", "answer": "predicted"}
 
 
 def worst(files: RunFiles) -> list[Section]:
@@ -27,10 +30,13 @@ def worst(files: RunFiles) -> list[Section]:
         kept = files.worst["examples"]
         # With few validation examples the worst ones reach down to those predicted rightly.
         wrong = [one for one in kept if one["label"] != one["answer"]]
-        examples = [_judged(one) for one in wrong or kept]
+        info = files.settings.get("labels_and_columns") or {}
+        tagging = info.get("name", files.task) == "tagging"
+        columns = [str(name) for name in info.get("text_columns") or ()]
+        examples = [_judged(one, tagging, columns) for one in wrong or kept]
         mean, count = float(files.worst["mean_loss"]), int(files.worst["num_examples"])
         sources = {str(one.get("file", "")) for one in files.worst["examples"]} - {""}
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BertineError(
             f"{files.folder / 'worst.json'}: damaged ({error!r}); remove it or train again"
         ) from error
@@ -41,22 +47,27 @@ def worst(files: RunFiles) -> list[Section]:
             [JudgedExamples(examples)],
             lead=f"The {len(examples)} of {count:,} validation examples{source} with the highest "
             f"loss{' of those predicted wrongly' if wrong else ''} (the mean of all is "
-            f"{mean:.3f}): what was not learned. Wrong labels are often among them.",
+            f"{mean:.3f}): what the model has not learned. Wrong labels are often among them.",
         )
     ]
 
 
-def _judged(one: Mapping[str, Any]) -> Judged:
-    texts = [str(text) for text in one["texts"]]
-    marks = one.get("marks") or []
-    marked = {int(mark["text"]) for mark in marks}
+def _judged(one: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> Judged:
+    texts, marks = [str(text) for text in one["texts"]], _marks(one.get("marks") or [])
+    if tagging:
+        texts, marks = _closed_up(texts, marks)
     lines: list[tuple[str, list[Segment]]] = []
-    for at, text in enumerate(texts):
-        for side, name in _SIDES.items() if at in marked else ():
-            own = [mark for mark in marks if int(mark["text"]) == at and mark["of"] == side]
-            lines.append((name, _segments(text, own, name)))
-        if at not in marked:
-            lines.append(("", [Segment(text)]))
+    names = columns if len(columns) == len(texts) > 1 else [""] * len(texts)
+    for at, (text, name) in enumerate(zip(texts, names, strict=True)):
+        own = [mark for mark in marks if mark.text == at]
+        if not own:
+            lines.append((name, [Segment(text)]))
+        elif _one_line(own):
+            lines.append((name, _segments(text, own, named=True)))
+        else:
+            for side, word in _SIDES.items():
+                marked = [mark for mark in own if mark.side == side]
+                lines.append((word if marked else f"{word}: none", _segments(text, marked)))
     probability = one.get("label_probability")
     return Judged(
         lines,
@@ -65,22 +76,67 @@ def _judged(one: Mapping[str, Any]) -> Judged:
         f"{float(one['loss']):.3f}",
         place=_place(one),
         label_probability=None if probability is None else float(probability),
-        marked=bool(marks),
+        marks_tell=tagging and bool(marks),
     )
 
 
-def _segments(
-    text: str, marks: Sequence[Mapping[str, Any]], side: Literal["true", "predicted"]
-) -> list[Segment]:
-    """`text` in parts, those that are marked among them."""
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A mark of ``worst.json``; `right`: it is the label's, or the same as one of these."""
+
+    text: int
+    begin: int
+    end: int
+    label: str
+    side: str
+    right: bool = True
+
+
+def _marks(given: Sequence[Mapping[str, Any]]) -> list[_Mark]:
+    found = [
+        _Mark(
+            int(mark["text"]),
+            int(mark["begin"]),
+            int(mark["end"]),
+            str(mark.get("label", "")),
+            str(mark["of"]),
+        )
+        for mark in given
+    ]
+    actual = {replace(mark, side="") for mark in found if mark.side == "label"}
+    return [replace(mark, right=replace(mark, side="") in actual) for mark in found]
+
+
+def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str], list[_Mark]]:
+    """Sentences of words, with the spaces between Chinese characters taken out."""
+    shown, places = zip(*map(close_up_places, texts), strict=True)
+    moved = [
+        replace(mark, begin=places[mark.text][mark.begin], end=places[mark.text][mark.end])
+        for mark in marks
+        if mark.text < len(texts) and 0 <= mark.begin < mark.end <= len(texts[mark.text])
+    ]
+    return list(shown), moved
+
+
+def _one_line(marks: Sequence[_Mark]) -> bool:
+    """Whether the marks of both sides, which have no labels, stand in one text without meeting:
+    the answers to a question."""
+    by_place = sorted(marks, key=lambda mark: mark.begin)
+    apart = all(a.end <= b.begin for a, b in pairwise(by_place))
+    return apart and not any(mark.label for mark in marks)
+
+
+def _segments(text: str, marks: Sequence[_Mark], named: bool = False) -> list[Segment]:
+    """`text` in parts, those that are marked among them; `named`: with the side of each mark."""
     parts, at = [], 0
-    for mark in sorted(marks, key=lambda each: int(each["begin"])):
-        begin, end = int(mark["begin"]), int(mark["end"])
-        if not at <= begin < end <= len(text):
+    for mark in sorted(marks, key=lambda each: each.begin):
+        if not at <= mark.begin < mark.end <= len(text):
             continue
-        parts.append(Segment(text[at:begin]))
-        parts.append(Segment(text[begin:end], side, str(mark.get("label", ""))))
-        at = end
+        parts.append(Segment(text[at : mark.begin]))
+        beside = _SIDES.get(mark.side, "") if named else mark.label
+        kind: Literal["right", "wrong"] = "right" if mark.right else "wrong"
+        parts.append(Segment(text[mark.begin : mark.end], kind, beside))
+        at = mark.end
     return [*(part for part in parts if part.text), Segment(text[at:])]
 
 

@@ -19,12 +19,12 @@ _BEFORE = 80
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a text that has a label: an entity, or an answer to a question.
+    """A part of a text that has a label: an entity, a word, or an answer to a question.
 
     Attributes:
         text: which text of the example it is in.
         begin, end: its characters, end exclusive.
-        label: the type of the entity; "" for an answer.
+        label: the type of the entity, or the tag; "" for an answer.
         of: whether the example's label or the model's answer marks it.
     """
 
@@ -51,7 +51,8 @@ class WorstExample(Shown):
             SQuAD's JSON the number of the question; 0 where it is not known.
         label_probability: what the model gives the label, 0 to 1; None for tasks whose answer is
             not one label.
-        marks: the entities, or the answer in its context: those of the label and those predicted.
+        marks: the entities, the words with a wrong tag, or the answer in its context: those of
+            the label and those predicted.
     """
 
     index: int

@@ -197,7 +197,7 @@ class LrFindReport(Shown):
             notes=self.notes,
             how=_HOW,
             command=self.command,
-            settings=[(name, str(value)) for name, value in shown.items()],
+            settings=shown,
             footer=f"Made by bertine {bertine.__version__} with 'bertine lr-find'.",
         )
 

@@ -27,6 +27,7 @@ from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.reports.log import read_log
 from bertine.rng import generator
+from bertine.text.spacing import close_up
 from bertine.text.tokenizer import Tokenizer
 
 SAMPLES = "samples.jsonl"
@@ -195,7 +196,9 @@ class MaskSamples:
         best = probabilities.topk(min(top_k, tokenizer.vocab_size), dim=-1)
         return [
             {
-                "text": tokenizer.decode(sample.input_ids[1:-1], skip_special_tokens=False),
+                "text": close_up(
+                    tokenizer.decode(sample.input_ids[1:-1], skip_special_tokens=False)
+                ),
                 "truth": tokenizer.id_to_token(sample.truth),
                 "truth_probability": float(probabilities[row, sample.truth]),
                 "guesses": [
