@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from bertine.reports.rate_page import RateTest, rate_plot, rate_text
+from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
+from reports.test_html import Page
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
 TEST = RateTest(
@@ -44,6 +46,32 @@ def test_without_a_bracket_none_is_drawn() -> None:
     plot = rate_plot(dataclasses.replace(TEST, bracket=None, lowest=None)).decode()
     assert "bracket" not in plot
     assert "lowest" not in plot
+
+
+def test_the_page_has_the_command_to_copy_and_settings_for_people(tmp_path: Path) -> None:
+    command = "bertine finetune text --data a.csv --learning-rate 2e-5 --out a-model"
+    write_rate_page(
+        tmp_path / "page.html",
+        TEST,
+        rate_plot(TEST),
+        title="Learning rate: text",
+        lead="Train between 1e-5 and 1e-4.",
+        facts=[("Bracket", "1e-5 to 1e-4", "")],
+        notes=["the loss was still falling"],
+        how=["A step each."],
+        command=command,
+        settings={"text_columns": ["text", "title"], "max_rate": 0.01, "glue_task": None},
+        footer="made",
+    )
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = Page(html)
+    page.check_scripts()
+    assert html.count('class="copy"') == 1
+    assert command in " ".join(page.words.split())
+    assert "text columns text, title" in page.words
+    assert "max rate 0.01" in page.words
+    assert "The loss was still falling." in page.words
+    assert not any(name in page.words for name in ("None", "['text'", "glue"))
 
 
 @pytest.mark.parametrize(

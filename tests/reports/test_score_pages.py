@@ -264,9 +264,9 @@ def test_the_worst_predicted_show_entities_and_where_they_are(tmp_path: Path) ->
         **{"file": "data/dev.conll", "line": 1170, "marks": marks},
     }
     page = write_worst(tmp_path / "run", example, "tagging", ["words"])
-    paul = '<mark class="right">Paul <small>person</small></mark> in '
+    paul = '<mark class="right">Paul&nbsp;<small>person</small></mark> in '
     assert f'<span class="side">actual</span> {paul}Rome' in page
-    rome = '<mark class="wrong">Rome <small>city</small></mark>'
+    rome = '<mark class="wrong">Rome&nbsp;<small>city</small></mark>'
     assert f'<span class="side">predicted</span> {paul}{rome}' in page
     assert "Paul: person" not in page  # the marks say it
     assert "dev.conll, line 1,170" in page
@@ -278,7 +278,7 @@ def test_chinese_sentences_are_shown_without_spaces_and_their_marks_move_along(
     marks = [{"text": 0, "begin": 2, "end": 5, "label": "地", "of": "label"}]
     example = {"texts": ["在 北 京 的 IBM 公 司"], "label": "北 京: 地", "answer": "(none)"}
     page = write_worst(tmp_path / "run", {**example, "marks": marks}, "tagging", ["words"])
-    assert '在<mark class="right">北京 <small>地</small></mark>的 IBM 公司' in page
+    assert '在<mark class="right">北京&nbsp;<small>地</small></mark>的 IBM 公司' in page
     assert '<span class="side">predicted: none</span> 在北京的 IBM 公司' in page
     # A text of the user's own is left as it is.
     page = write_worst(tmp_path / "own", example, "text", ["words"])
@@ -292,15 +292,14 @@ def test_answers_are_marked_in_their_passage(tmp_path: Path) -> None:
     columns = ["question", "context"]
     page = write_worst(tmp_path / "apart", {**example, "marks": [actual, guess]}, "spans", columns)
     assert '<span class="side">question</span> who?' in page
-    assert (
-        '<span class="side">context</span> <mark class="right">Ada <small>actual</small></mark> '
-        'met <mark class="wrong">Paul <small>predicted</small></mark>'
-    ) in page
+    ada = '<mark class="right">Ada&nbsp;<small>actual</small></mark>'
+    paul = '<mark class="wrong">Paul&nbsp;<small>predicted</small></mark>'
+    assert f'<span class="side">context</span> {ada} met {paul}' in page
     assert '<span>actual <b class="right">Ada</b></span>' in page
     guess |= {"begin": 0, "end": 7}
     page = write_worst(tmp_path / "over", {**example, "marks": [actual, guess]}, "spans", columns)
-    assert '<span class="side">actual</span> <mark class="right">Ada</mark> met Paul' in page
-    assert '<span class="side">predicted</span> <mark class="wrong">Ada met</mark> Paul' in page
+    both = '<mark class="right">Ada&nbsp;<small>both</small></mark>'
+    assert f'{both}<mark class="wrong"> met&nbsp;<small>predicted</small></mark> Paul' in page
 
 
 def test_the_counts_of_the_data_are_on_the_page(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from bertine.reports.command_markup import command_markup
 from bertine.reports.plots import Curve
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-#: A cell of so many characters is a text: on a narrow screen its row is set as a card.
-_LONG_CELL = 25
+#: With a cell of so many characters a row is a card on a narrow screen; in the first column more
+#: fit, since it may take the height that it likes.
+_LONG_CELL, _LONG_FIRST = 25, 60
 #: A longer table begins with so many rows; the others are folded.
 _ROWS, _TOO_MANY_ROWS = 12, 16
 
@@ -98,10 +99,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Figures:
-    """Pictures side by side where there is room. `columns`: at most so many."""
+    """Pictures side by side where there is room. `columns`: at most so many; `wide`: as wide as
+    the page, and on a narrow screen wider than it, to be read by scrolling."""
 
     figures: Sequence[Figure]
     columns: Literal[1, 2, 3] = 3
+    wide: bool = False
     kind: Literal["figures"] = field(default="figures", init=False)
 
     @classmethod
@@ -134,7 +137,7 @@ class Table:
         """Whether a row is set as a card on a narrow screen."""
         texts = set(range(len(self.columns))) - set(self.numeric)
         return len(self.columns) > 1 and any(
-            len(row[at]) >= _LONG_CELL for row in self.rows for at in texts
+            len(row[at]) >= (_LONG_CELL if at else _LONG_FIRST) for row in self.rows for at in texts
         )
 
     @property

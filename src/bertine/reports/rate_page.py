@@ -23,7 +23,7 @@ from bertine.reports.plot_style import (
     number_text,
     to_svg,
 )
-from bertine.reports.run_sections import setting_facts
+from bertine.reports.run_sections import sentence, setting_facts
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def rate_plot(test: RateTest) -> bytes:
     """The loss over the rate as SVG: each step faint, the smoothed curve, the bracket shaded, the
     paper's rates as dashed lines."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = blank_axes(8.4, 4.2)
+        figure, axes = blank_axes(7.2, 3.7)
         axes.set_xscale("log")
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
@@ -136,7 +136,7 @@ def write_rate_page(
         (rate_text(rate), "" if loss is None else f"{loss:.4f}", said)
         for rate, loss, said in test.grid
     ]
-    blocks: list[html.Block] = [html.Note(note, "warning") for note in notes]
+    blocks: list[html.Block] = [html.Note(sentence(note), "warning") for note in notes]
     blocks.append(
         html.Figures(
             [
@@ -149,6 +149,7 @@ def write_rate_page(
                 )
             ],
             columns=1,
+            wide=True,
         )
     )
     page = html.Report(
@@ -158,15 +159,15 @@ def write_rate_page(
         sections=[
             html.Section("The curve", blocks),
             html.Section(
+                "Next",
+                [html.Commands([("", command)])],
+                lead="Train with this rate, for this long:",
+            ),
+            html.Section(
                 "The paper's grid",
                 [html.Table(("rate", "smoothed loss", "the curve says"), rows, numeric=(0, 1))],
                 lead="Devlin et al. 2018, section A.3, tries these rates for every task and takes "
                 "the best on the dev set.",
-            ),
-            html.Section(
-                "Next",
-                [html.Commands([("", command)])],
-                lead="Train with this rate, for this long:",
             ),
             html.Section("How to read the curve", [html.Note(line) for line in how], folded=True),
             html.Section("Settings", [setting_facts(settings)], folded=True),

@@ -16,6 +16,7 @@ from bertine.reports.scores import score_name, score_text
 _LABELS = 30
 #: Scores in the table of baselines.
 _SCORES = 4
+_LENGTHS = {"median": "median", "p95": "95th percentile", "longest": "longest"}
 _SIZES = {
     "examples": "examples",
     "unlabelled": "rows without a label (left out)",
@@ -82,7 +83,7 @@ def data(files: RunFiles) -> list[Section]:
         ]
         rows += [
             [f"length in pieces: {name}", *(_inner(one, "lengths", key) for one in sets)]
-            for key, name in (("median", "median"), ("p95", "95% are below"), ("longest", "most"))
+            for key, name in _LENGTHS.items()
             if "lengths" in sets[0]
         ]
         rows += [

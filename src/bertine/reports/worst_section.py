@@ -62,8 +62,8 @@ def _judged(one: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> Ju
         own = [mark for mark in marks if mark.text == at]
         if not own:
             lines.append((name, [Segment(text)]))
-        elif _one_line(own):
-            lines.append((name, _segments(text, own, named=True)))
+        elif not any(mark.label for mark in own):
+            lines.append((name, _answers(text, own)))
         else:
             for side, word in _SIDES.items():
                 marked = [mark for mark in own if mark.side == side]
@@ -118,24 +118,27 @@ def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str],
     return list(shown), moved
 
 
-def _one_line(marks: Sequence[_Mark]) -> bool:
-    """Whether the marks of both sides, which have no labels, stand in one text without meeting:
-    the answers to a question."""
-    by_place = sorted(marks, key=lambda mark: mark.begin)
-    apart = all(a.end <= b.begin for a, b in pairwise(by_place))
-    return apart and not any(mark.label for mark in marks)
+def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
+    """A context with the actual answer, the predicted one, and what both have of it."""
+    edges = {0, len(text), *(edge for mark in marks for edge in (mark.begin, mark.end))}
+    parts = []
+    for begin, end in pairwise(sorted(edge for edge in edges if 0 <= edge <= len(text))):
+        sides = {mark.side for mark in marks if mark.begin <= begin and end <= mark.end}
+        beside = "both" if len(sides) > 1 else _SIDES.get("".join(sides), "")
+        kind: Literal["", "right", "wrong"] = "right" if "label" in sides else "wrong"
+        parts.append(Segment(text[begin:end], kind if sides else "", beside))
+    return parts
 
 
-def _segments(text: str, marks: Sequence[_Mark], named: bool = False) -> list[Segment]:
-    """`text` in parts, those that are marked among them; `named`: with the side of each mark."""
+def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
+    """`text` in parts, those that are marked among them."""
     parts, at = [], 0
     for mark in sorted(marks, key=lambda each: each.begin):
         if not at <= mark.begin < mark.end <= len(text):
             continue
         parts.append(Segment(text[at : mark.begin]))
-        beside = _SIDES.get(mark.side, "") if named else mark.label
         kind: Literal["right", "wrong"] = "right" if mark.right else "wrong"
-        parts.append(Segment(text[mark.begin : mark.end], kind, beside))
+        parts.append(Segment(text[mark.begin : mark.end], kind, mark.label))
         at = mark.end
     return [*(part for part in parts if part.text), Segment(text[at:])]
 
