@@ -53,6 +53,10 @@ ANSWERS: list[tuple[Answer, str]] = [
         TaggedText(("in", "Paris", "now"), ("O", "B-place", "O"), (1.0, 0.9, 1.0)),
         "in [Paris: place] now",
     ),
+    (
+        TaggedText(("在", "北", "京"), ("O", "B-place", "I-place"), (1.0, 0.9, 0.9)),
+        "在[北京: place]",
+    ),
     (TaggedText(("we", "go"), ("PRON", "VERB"), (1.0, 1.0)), "we/PRON go/VERB"),
 ]
 

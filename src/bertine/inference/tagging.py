@@ -12,6 +12,7 @@ from bertine.tasks.entities import entities, is_entity_tag
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.tagging import Tags
 from bertine.tasks.words import split_words
+from bertine.text.spacing import close_up
 
 #: Start and end of each word, in characters, the end excluded.
 Offsets = tuple[tuple[int, int], ...]
@@ -23,7 +24,8 @@ class Mention:
 
     Attributes:
         type: what kind of thing it names.
-        text: its words as the text has them; of a list of words, with spaces between.
+        text: its words as the text has them; of a list of words, with spaces between, but not
+            between Chinese characters.
         probability: of its least certain tag (:func:`entity_probability`).
         first_word, end_word: its words, from `first_word` to before `end_word`.
         start, end: its characters in the text, the end excluded; None for a list of words.
@@ -109,7 +111,7 @@ class TaggedText(Answer):
                 parts += [self.text[done:begin], f"[{self.text[begin:end]}: {found.type}]"]
                 done = end
         if self.text is None:
-            return " ".join([*parts, *self.words[done:]])
+            return close_up(" ".join([*parts, *self.words[done:]]))
         return "".join([*parts, self.text[done:]])
 
     def shown_lines(self) -> list[str]:
@@ -120,7 +122,8 @@ class TaggedText(Answer):
     def _mention(self, kind: str, first: int, end_word: int) -> Mention:
         chance = entity_probability(self.probabilities[first:end_word])
         if self.text is None or self.offsets is None:
-            return Mention(kind, " ".join(self.words[first:end_word]), chance, first, end_word)
+            named = close_up(" ".join(self.words[first:end_word]))
+            return Mention(kind, named, chance, first, end_word)
         start, end = self.offsets[first][0], self.offsets[end_word - 1][1]
         return Mention(kind, self.text[start:end], chance, first, end_word, start, end)
 
