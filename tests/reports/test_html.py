@@ -252,6 +252,13 @@ def test_a_command_stays_what_it_was(command: str) -> None:
     assert unescape(re.sub("</?span>", "", markup)) == command
 
 
+def test_an_option_in_a_sentence_is_not_broken() -> None:
+    note = Note("lower --max-rate, or a well-known --text-columns; --out.")
+    page = report_html(Report("t", sections=[Section("s", [note], "as --resume does")]))
+    options = re.findall('<span class="option">(.*?)</span>', page)
+    assert options == ["--resume", "--max-rate", "--text-columns", "--out"]
+
+
 def test_long_lists_are_folded_and_nothing_is_left_out() -> None:
     table = Table(["n"], [[f"row {number}"] for number in range(40)])
     texts = ClassifiedTexts([Classified(f"text {n}", "a", 0.5) for n in range(9)])

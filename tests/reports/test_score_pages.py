@@ -295,7 +295,10 @@ def test_answers_are_marked_in_their_passage(tmp_path: Path) -> None:
     ada = '<mark class="right">Ada&nbsp;<small>actual</small></mark>'
     paul = '<mark class="wrong">Paul&nbsp;<small>predicted</small></mark>'
     assert f'<span class="side">context</span> {ada} met {paul}' in page
-    assert '<span>actual <b class="right">Ada</b></span>' in page
+    assert '<span>actual <b class="right">Ada</b></span>' not in page  # the mark says it
+    none = {**example, "answer": "(none)", "marks": [actual]}
+    page = write_worst(tmp_path / "none", none, "spans", columns)
+    assert '<span>predicted <b class="wrong">(none)</b></span>' in page
     guess |= {"begin": 0, "end": 7}
     page = write_worst(tmp_path / "over", {**example, "marks": [actual, guess]}, "spans", columns)
     both = '<mark class="right">Ada&nbsp;<small>both</small></mark>'

@@ -1,4 +1,4 @@
-"""Set a command into a page: lines break before its options, and not within a word."""
+"""Set commands and options into a page: lines break before an option, and not within it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from markupsafe import Markup
 
 #: What a line of a command may begin with: an option, or the next command.
 _BEGINS = re.compile(r"-|&&$|\|+$|;$")
+#: An option in a sentence.
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])")
 
 
 def command_markup(command: str) -> Markup:
@@ -33,3 +35,12 @@ def _group(parts: list[str]) -> Markup:
         part if part.isspace() else Markup("<span>{}</span>").format(part) for part in parts
     )
     return Markup("<span>{}</span>{}").format(inner, end)
+
+
+def prose_markup(text: str) -> Markup:
+    """Keep the options in a sentence in one piece."""
+    parts = _OPTION.split(text)
+    return Markup("").join(
+        Markup('<span class="option">{}</span>').format(part) if at % 2 else part
+        for at, part in enumerate(parts)
+    )

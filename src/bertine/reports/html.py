@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bertine.files import atomic_file
-from bertine.reports.command_markup import command_markup
+from bertine.reports.command_markup import command_markup, prose_markup
 from bertine.reports.plots import Curve
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -291,11 +291,11 @@ class Judged:
 
     Attributes:
         lines: its texts, each with a word before it ("" for none) and in segments.
-        label, answer: actual and predicted.
+        label, answer: actual and predicted; "" where marks in the texts show it.
         loss: as text.
         place: where it is: file and line.
         label_probability: that of the actual label, 0 to 1; None where not known.
-        marks_tell: whether the marks in the texts say all that label and answer do.
+        right: whether the answer is the label.
     """
 
     lines: Sequence[tuple[str, Sequence[Segment]]]
@@ -304,7 +304,7 @@ class Judged:
     loss: str
     place: str = ""
     label_probability: float | None = None
-    marks_tell: bool = False
+    right: bool = False
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ def report_html(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": _percent, "width": _width, "anchor": _anchor}
-    environment.filters["command"] = command_markup
+    environment.filters |= {"command": command_markup, "prose": prose_markup}
     script = environment.get_template("report.js.j2").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return environment.get_template("report.html.j2").render(

@@ -27,6 +27,8 @@ from bertine.reports.scores import score_name, score_text
 from bertine.reports.seen import Finding
 from bertine.shown import Shown
 
+#: Scores of the questions with an answer and of those without, which have a table of their own.
+_OF_A_PART = ("has_answer_", "no_answer_")
 #: The page's name in the run's folder.
 REPORT = "report.html"
 
@@ -200,7 +202,8 @@ def _finetuning_headline(files: RunFiles) -> list[Fact]:
     # Those by which the task is judged come first: of CoLA Matthews.
     info = files.settings.get("labels_and_columns")
     judged = info.get("metrics") if isinstance(info, Mapping) else None
-    order = sorted(metrics.items(), key=lambda score: score[0] not in (judged or ()))
+    whole = {k: v for k, v in metrics.items() if not k.startswith(_OF_A_PART)}
+    order = sorted(whole.items(), key=lambda score: score[0] not in (judged or ()))
     shown = []
     for name, value in order[:3]:
         note = "on the validation examples"

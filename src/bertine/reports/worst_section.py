@@ -69,14 +69,17 @@ def _judged(one: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> Ju
                 marked = [mark for mark in own if mark.side == side]
                 lines.append((word if marked else f"{word}: none", _segments(text, marked)))
     probability = one.get("label_probability")
+    sides = {mark.side for mark in marks}
+    label, answer = str(one["label"]), str(one["answer"])
+    told = sides | set(_SIDES) if tagging and sides else sides
     return Judged(
         lines,
-        str(one["label"]),
-        str(one["answer"]),
+        "" if "label" in told else label,
+        "" if "answer" in told else answer,
         f"{float(one['loss']):.3f}",
         place=_place(one),
         label_probability=None if probability is None else float(probability),
-        marks_tell=tagging and bool(marks),
+        right=label == answer,
     )
 
 
@@ -121,13 +124,17 @@ def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str],
 def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
     """A context with the actual answer, the predicted one, and what both have of it."""
     edges = {0, len(text), *(edge for mark in marks for edge in (mark.begin, mark.end))}
-    parts = []
-    for begin, end in pairwise(sorted(edge for edge in edges if 0 <= edge <= len(text))):
+    parts, named = [], set()
+    for begin, end in reversed(list(pairwise(sorted(e for e in edges if 0 <= e <= len(text))))):
         sides = {mark.side for mark in marks if mark.begin <= begin and end <= mark.end}
         beside = "both" if len(sides) > 1 else _SIDES.get("".join(sides), "")
         kind: Literal["", "right", "wrong"] = "right" if "label" in sides else "wrong"
-        parts.append(Segment(text[begin:end], kind if sides else "", beside))
-    return parts
+        # A side that the other one divides is named once, at its end.
+        parts.append(
+            Segment(text[begin:end], kind if sides else "", "" if beside in named else beside)
+        )
+        named.add(beside)
+    return parts[::-1]
 
 
 def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
