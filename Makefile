@@ -67,7 +67,7 @@ endif
 
 clean: ## Remove what builds, tests and the demo leave
 	rm -rf build dist bertine-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove .venv as well
 	rm -rf $(VENV)

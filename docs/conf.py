@@ -45,7 +45,6 @@ myst_url_schemes = ["http", "https", "mailto", "repository"]
 nb_execution_mode = "auto"
 nb_execution_timeout = 900
 nb_execution_raise_on_error = True
-nb_execution_in_temp = True
 nb_merge_streams = True
 copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .gp, .go"

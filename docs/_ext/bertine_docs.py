@@ -50,7 +50,7 @@ def read_document(app: Sphinx, page: str, source: list[str]) -> None:
 
 def resolve_links(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Lead links to files of the repository to their pages, and remember these pages."""
-    shown: set[str] = app.bertine_shown  # type: ignore[attr-defined]
+    shown: set[str] = app.bertine_shown
     for reference in doctree.findall(nodes.reference):
         scheme, _, target = reference.get("refuri", "").partition(":")
         if scheme == SCHEME:
@@ -70,7 +70,7 @@ def inline_pictures(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 def stack_tables(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Mark the tables of sentences, whose rows a phone shows as blocks; not those of numbers."""
-    if page.startswith(("explanation/", "reference/")):
+    if page.startswith(("explanation/", "reference/", "index")):
         for table in doctree.findall(nodes.table):
             if len(list(table.findall(nodes.colspec))) > 2:
                 table["classes"].append("stacked")
@@ -78,7 +78,7 @@ def stack_tables(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """A page with the source of every file that was linked to."""
-    shown: set[str] = app.bertine_shown  # type: ignore[attr-defined]
+    shown: set[str] = app.bertine_shown
     for target in sorted(shown):
         try:
             lexer = get_lexer_for_filename(target)
@@ -107,7 +107,7 @@ def resolve_public_name(
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.bertine_shown = set()  # type: ignore[attr-defined]
+    app.bertine_shown = set()
     app.connect("source-read", read_document)
     app.connect("doctree-resolved", resolve_links)
     app.connect("doctree-resolved", inline_pictures)

@@ -55,8 +55,11 @@ def prepared_process() -> Iterator[None]:
     - What is printed to a terminal has its control characters shown; to a file or a pipe it goes
       as it is.
     - SIGTERM and SIGHUP raise :class:`Terminated`, unless they are ignored (``nohup``) or handled.
+    - Matplotlib is not asked for the backend of a notebook from which the command was started: it
+      may be a package that this Python has not, and a command only writes its plots to files.
     """
     before = sys.stdin, sys.stdout, sys.stderr
+    backend = os.environ.pop("MPLBACKEND", None)
     _fill_closed_numbers()
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
@@ -76,6 +79,8 @@ def prepared_process() -> Iterator[None]:
         for number, handler in handled.items():
             signal.signal(number, handler)
         sys.stdin, sys.stdout, sys.stderr = before
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
 
 
 def check_address_space() -> None:
