@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -48,3 +52,19 @@ def test_progress_shows_the_time_left_and_every_fact_in_a_terminal_of_any_width(
     assert "left 2:03:04" in written.getvalue()
     assert all(any(fact in line for line in lines) for fact in facts)
     assert "…" not in written.getvalue()
+
+
+def test_a_command_in_a_notebooks_cell_prints_lines(tmp_path: Path) -> None:
+    """The kernel asks the programs of its cells for colours, which is no terminal yet."""
+    (tmp_path / "text.txt").write_text("One word after another.\n\n" * 40)
+    kernel = {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "JPY_PARENT_PID": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bertine", "vocab", "text.txt", "--vocab-size", "60", "--out", "v"],
+        cwd=tmp_path,
+        env={**os.environ, **kernel},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "counting characters" in done.stderr
+    assert "\x1b" not in done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,12 +35,15 @@ from bertine.terminal_text import printable, shortened, visible
 #: In a notebook they are plain lines below the cell: a frontend shows stderr as an alarm, and of
 #: each thing that Rich prints there it makes an output of its own.
 _NOTEBOOK = in_notebook()
+#: A program that a cell has started (``%%bash``) prints into a pipe. The kernel asks it for colours
+#: (``FORCE_COLOR``), from which Rich concludes that it may move the cursor, too.
+_FROM_A_CELL = "JPY_PARENT_PID" in os.environ and sys.stderr is not None and not sys.stderr.isatty()
 console = Console(
     stderr=not _NOTEBOOK,
     highlight=False,
     quiet=not launch.is_main(),
     force_jupyter=False,
-    force_terminal=False if _NOTEBOOK else None,
+    force_terminal=False if _NOTEBOOK or _FROM_A_CELL else None,
 )
 
 
