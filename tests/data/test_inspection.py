@@ -115,11 +115,12 @@ def test_chinese_characters_stand_together():
         MarkedToken("2019", "plain", "2019"),
         MarkedToken("年", "plain", "年"),
         MarkedToken("[MASK]", "masked", "北"),
-        MarkedToken("京", "kept", "京"),
-        MarkedToken("人", "plain", "人"),
+        MarkedToken("[MASK]", "masked", "京"),
+        MarkedToken("人", "kept", "人"),
+        MarkedToken("the", "replaced", "口"),
         MarkedToken("[SEP]", "added", "[SEP]"),
     ]
-    assert as_text(tokens) == "[CLS] 在 2019 年[MASK→北][=京]人 [SEP]"
+    assert as_text(tokens) == "[CLS] 在 2019 年[MASK→北][MASK→京][=人][the→口] [SEP]"
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import tagged
 import toys
 from bertine.inference.losses import example_losses, worst_examples, write_worst
+from bertine.inference.ranking import ranked
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
@@ -28,7 +29,7 @@ from bertine.tasks.regression import TextRegression
 from bertine.tasks.sentences import Sentence, Sentences
 from bertine.tasks.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.tagging import Tagging, Tags
 from bertine.tasks.worst import Mark, WorstExample, worst_lines
 
 TOPICS = list(toys.TOPICS)
@@ -269,6 +270,15 @@ def test_entities_and_answers_are_marked_in_their_texts(tmp_path: Path) -> None:
         texts = {mark.of: each.texts[1][mark.begin : mark.end] for mark in each.marks}
         assert texts.get("label", "(none)") == each.label
         assert texts.get("answer", "(none)") == each.answer
+
+
+def test_words_with_a_wrong_tag_are_marked_where_tags_are_plain() -> None:
+    words, tags = ("we", "run", "a", "run"), ("PRON", "VERB", "DET", "NOUN")
+    answer = Tags(("PRON", "NOUN", "DET", "NOUN"), (1.0,) * 4)
+    examples = Sentences("dev.conll", ("words",), None, [Sentence(words, tags, 7)])
+    (worst,), _ = ranked("tagging", examples, [2.5], [answer], [answer.tags], 1)
+    assert worst.texts == ("we run a run",)
+    assert worst.marks == (Mark(0, 3, 6, "VERB", "label"), Mark(0, 3, 6, "NOUN", "answer"))
 
 
 def test_a_long_text_is_cut_around_its_marks() -> None:

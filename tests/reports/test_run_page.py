@@ -12,6 +12,7 @@ import toys
 from bertine import finetune, pretrain, report
 from bertine.errors import BertineError
 from bertine.reports.plots import curve
+from bertine.reports.run_sections import sentence
 from reports.run_pages import (
     SETTINGS,
     line,
@@ -164,6 +165,13 @@ def test_chinese_is_written_without_spaces(tmp_path: Path) -> None:
     assert "在 2019 年， [MASK] 京人口 Original word: 北" in words(run)
     page = report(run).path.read_text(encoding="utf-8")
     assert "在 2019 年，<mark>[MASK]</mark>京人口" in page
+
+
+def test_a_sentence_that_begins_with_a_file_keeps_its_name() -> None:
+    assert sentence("labels are uneven") == "Labels are uneven."
+    assert sentence("don't.") == "Don't."
+    for text in ("data/dev.csv: odd", "dev.csv: odd", "--out is a file", "3 texts"):
+        assert sentence(text) == f"{text}."
 
 
 def test_pieces_are_explained_where_they_are_guessed(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
     and between Chinese characters."""
     found = [""]
     for last, token, goes_on in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
-        meet = f"{last.text[-1:]} {token.text[:1]}"
+        meet = f"{last.was[-1:]} {token.was[:1]}"
         chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
         found.append("" if goes_on or chinese else " ")
     return found[: len(tokens)]

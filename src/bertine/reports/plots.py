@@ -119,7 +119,7 @@ def curve(
             if log_scale:
                 low, high = min(low, reference / (1 + 4 * room[0])), max(high, reference * 1.5)
             else:
-                span = high - low
+                span = max(high, reference) - min(low, reference)
                 low = min(low, reference - room[0] * span)
                 high = max(high, reference + room[1] * span)
         axes.set_ylim(low, high)

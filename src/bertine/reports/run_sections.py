@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from bertine.text.spacing import close_up
 _ROWS = 12
 #: How the names of counts end, which are the same at every evaluation.
 _SIZES = ("_count", "sequences")
+#: A word at the beginning of a sentence, and no path, file or option.
+_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*[.,;:]?(?:\s|$)")
 #: Settings that say nothing.
 _NOT_SET: tuple[Any, ...] = (None, {}, [])
 #: Rows of a sentence's history: enough to see it change, few enough to read.
@@ -50,8 +53,9 @@ def nothing_found(lines: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital and a full stop."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    """`text` with a capital and a full stop. What begins with a file's name keeps it."""
+    begin = text[:1].upper() if _WORD.match(text) else text[:1]
+    return begin + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def evaluations_of(log: Iterable[LogRow]) -> list[tuple[int, dict[str, float]]]:
