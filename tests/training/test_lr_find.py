@@ -123,7 +123,7 @@ def test_the_files_hold_what_was_found(report: LrFindReport, folder: Path) -> No
         assert text.replace("&#x27;", "'") in plot.replace("&#x27;", "'")
     assert "3e-5" in page
     assert found["advice"] == report.advice
-    assert f"--epochs {report.advice['epochs']}" in page
+    assert f"<span>--epochs</span> <span>{report.advice['epochs']}</span>" in page
 
 
 def test_few_examples_are_passed_over_again_and_that_is_said(report: LrFindReport) -> None:
