@@ -30,6 +30,19 @@ def test_letters_that_matplotlib_has_no_font_for_are_no_reason_to_warn() -> None
     assert "日本" in text_of(plots.comparison([plots.Bar("日本", 0.5)]))
 
 
+@pytest.mark.parametrize(
+    ("longest", "last"),
+    [(0.0, "20%"), (0.2, "20%"), (0.47, "60%"), (0.6, "60%"), (0.601, "80%"), (1.0, "100%")],
+)
+def test_the_axis_of_a_comparison_ends_a_little_above_its_bars(longest: float, last: str) -> None:
+    ticks = [
+        part for part in text_of(plots.comparison([plots.Bar("a", longest)])) if "." not in part
+    ]
+    assert last in ticks
+    assert ("100%" in ticks) == (last == "100%")
+    assert "0%" in ticks
+
+
 def test_a_long_label_is_wrapped_and_cut_visibly() -> None:
     svg = plots.comparison([plots.Bar("without any pre-training on any text whatsoever", 0.5)])
     shown = " ".join(text_of(svg))

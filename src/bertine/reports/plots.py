@@ -7,6 +7,7 @@ of reading size.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,7 +171,8 @@ def curve(
 
 
 def comparison(bars: Sequence[Bar]) -> bytes:
-    """Accuracies side by side as horizontal bars with their 95% intervals, as SVG."""
+    """Accuracies side by side as horizontal bars with their 95% intervals, as SVG. The axis begins
+    at 0 and ends at 20, 40, 60, 80 or 100%."""
     with matplotlib.rc_context(STYLE):
         figure, axes = blank_axes(WIDE, 0.75 + 0.62 * max(1, len(bars)))
         if not bars:
@@ -200,8 +202,10 @@ def comparison(bars: Sequence[Bar]) -> bytes:
         axes.set_yticks(rows, [_wrapped(bar.name, 20) for bar in bars])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.invert_yaxis()
-        axes.set_xlim(0, 1.12)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        longest = max(max(bar.value, bar.high or 0.0) for bar in bars)
+        end = min(max(1, math.ceil(5 * longest - 1e-9)), 5) / 5
+        axes.set_xlim(0, 1.12 * end)
+        axes.set_xticks(np.linspace(0, end, 4 if end == 0.6 else 5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, True)))
         axes.grid(axis="x", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
