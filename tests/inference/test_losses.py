@@ -281,6 +281,17 @@ def test_words_with_a_wrong_tag_are_marked_where_tags_are_plain() -> None:
     assert worst.marks == (Mark(0, 3, 6, "VERB", "label"), Mark(0, 3, 6, "NOUN", "answer"))
 
 
+def test_chinese_words_stand_together_and_are_marked_there() -> None:
+    words = ("在", "北京", "的", "IBM", "公司")
+    answer = Tags(("O", "O", "O", "B-org", "I-org"), (1.0,) * 5)
+    item = Sentence(words, ("O", "B-place", "O", "O", "O"), 7)
+    examples = Sentences("dev.conll", ("words",), None, [item])
+    (worst,), _ = ranked("tagging", examples, [2.5], [answer], [answer.tags], 1)
+    assert worst.texts == ("在北京的 IBM 公司",)
+    assert (worst.label, worst.answer) == ("北京: place", "IBM 公司: org")
+    assert worst.marks == (Mark(0, 1, 3, "place", "label"), Mark(0, 5, 11, "org", "answer"))
+
+
 def test_a_long_text_is_cut_around_its_marks() -> None:
     text = "word " * 400 + "Paris " + "word " * 400
     at = text.index("Paris")

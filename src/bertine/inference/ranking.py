@@ -13,6 +13,7 @@ from bertine.tasks.sentences import Sentence
 from bertine.tasks.span_decoding import SpanPrediction
 from bertine.tasks.span_examples import Gold
 from bertine.tasks.worst import Mark, WorstExample
+from bertine.text.spacing import close_up_places
 
 #: Decimals of a loss. Examples with equal losses stay in the order of the file.
 _DIGITS = 5
@@ -49,13 +50,14 @@ def ranked(
     for index in order[:n]:
         item = examples.items[index]
         marks = _marks(item, answers[index])
+        texts = (_shown(item.words)[0],) if isinstance(item, Sentence) else tuple(item.texts)
         tagged = isinstance(item, Sentence) and _mark_entities(item.tags, answers[index].tags)
         worst.append(
             WorstExample(
                 index,
-                tuple(item.texts),
-                _entities(item, marks, "label") if tagged else _text(item.label),
-                _entities(item, marks, "answer") if tagged else _text(values[index]),
+                texts,
+                _entities(texts[0], marks, "label") if tagged else _text(item.label),
+                _entities(texts[0], marks, "answer") if tagged else _text(values[index]),
                 rounded[index],
                 examples.source.removesuffix(_HELD_OUT),
                 item.line,
@@ -91,22 +93,24 @@ def _mark_entities(*sides: Sequence[str] | None) -> bool:
     return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
 
 
-def _begins(words: Sequence[str]) -> list[int]:
-    """Where each word begins in their text, and where another would."""
-    begins = [0]
+def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Words as a text, Chinese ones without spaces between them, and where each word stands."""
+    text, places = close_up_places(" ".join(words))
+    found, begin = [], 0
     for word in words:
-        begins.append(begins[-1] + len(word) + 1)
-    return begins
+        found.append((places[begin], places[begin + len(word)]))
+        begin += len(word) + 1
+    return text, found
 
 
 def _tag_marks(
     item: Sentence, tags: Sequence[str], others: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
     """The words whose tags are others on the other side."""
-    begins = _begins(item.words)
+    places = _shown(item.words)[1]
     return [
-        Mark(0, begins[at], begins[at + 1] - 1, tag, side)
-        for at, (tag, other) in enumerate(zip(tags, others, strict=True))
+        Mark(0, *place, tag, side)
+        for place, tag, other in zip(places, tags, others, strict=True)
         if tag != other
     ]
 
@@ -114,15 +118,15 @@ def _tag_marks(
 def _entity_marks(
     words: Sequence[str], tags: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
-    begins = _begins(words)
+    places = _shown(words)[1]
     return [
-        Mark(0, begins[one.begin], begins[one.end] - 1, one.type, side) for one in entities(tags)
+        Mark(0, places[one.begin][0], places[one.end - 1][1], one.type, side)
+        for one in entities(tags)
     ]
 
 
-def _entities(item: Any, marks: Sequence[Mark], side: str) -> str:
+def _entities(text: str, marks: Sequence[Mark], side: str) -> str:
     """The entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
-    text = item.texts[0]
     named = [f"{text[m.begin : m.end]}: {m.label}" for m in marks if m.of == side]
     return "; ".join(named) or "(none)"
 

@@ -41,7 +41,8 @@ class WorstExample(Shown):
 
     Attributes:
         index: among the examples, from 0 on.
-        texts: of the example; for tagging its words with spaces between them.
+        texts: of the example; for tagging its words with spaces between them, but not between
+            Chinese characters.
         label: the true one as text: a class, a number, entities with their types, labels or
             answers with a bar between them, "(none)" where there is no label or no answer.
         answer: the model's, as text.
