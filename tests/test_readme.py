@@ -36,7 +36,7 @@ from printed import difference
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / name / "README.md" for name in ("benchmarks", "examples", "recipes")),
     ]
@@ -269,6 +269,22 @@ def test_the_readme_is_short_and_its_first_steps_are_run() -> None:
     verbs = {call[0] for block in ran for call in commands(typed(block), "bertine")}
     assert verbs >= {"finetune", "predict"}
     assert {"console", "python"} <= {block.language for block in ran}
+
+
+def test_the_chinese_readme_shows_the_same_commands_and_output() -> None:
+    """Only the blocks of README.md are run; only comments of its ```bash blocks are translated."""
+
+    def shown(name: str) -> list[tuple[str, str]]:
+        found = blocks((ROOT / name).read_text(encoding="utf-8"))
+        return [
+            (
+                block.language,
+                re.sub(r"#.*", "", block.text) if block.language == "bash" else block.text,
+            )
+            for block in found
+        ]
+
+    assert shown("README.zh.md") == shown("README.md")
 
 
 # The checks themselves
