@@ -57,6 +57,12 @@ def test_what_others_did_in_a_pause_does_not_count(machine: dict[str, float]) ->
     assert watched.cores_used() is None
 
 
+def test_a_step_that_others_make_long_is_no_pause(machine: dict[str, float]) -> None:
+    watched = OtherPrograms(0.5, 1.0)
+    pass_time(machine, 5.0, ours=1.0, others=3.0)
+    assert watched.cores_used() == pytest.approx(3.0)
+
+
 def test_where_the_system_does_not_count_nothing_is_said(
     machine: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

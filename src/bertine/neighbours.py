@@ -14,6 +14,8 @@ from bertine.launch import cores
 
 #: Cores that others must take from this process, at least, to matter.
 _WORTH = 0.3
+#: A process that uses a smaller share of one core rests.
+_RESTED = 0.1
 #: Seconds that are looked at together, at least; the system counts in hundredths.
 _LEAST = 1.0
 
@@ -23,8 +25,9 @@ class OtherPrograms:
 
     Args:
         least: seconds between two looks, at least; in between the last answer stays.
-        most: seconds between two looks, at most; after a longer pause the last answer stays, too,
-            since what others did while this process rested is no longer of interest.
+        most: seconds between two looks, at most, if this process rested in between: after a longer
+            rest the last answer stays, too, since what others did meanwhile is no longer of
+            interest. A step that takes as long because others slow it down is no rest.
     """
 
     def __init__(self, least: float = _LEAST, most: float = math.inf) -> None:
@@ -43,9 +46,10 @@ class OtherPrograms:
         everything, ours = busy_seconds(), time.process_time()
         if everything is None or self._all is None:
             return None
-        others = (everything - self._all - (ours - self._ours)) / seconds
+        worked = (ours - self._ours) / seconds
+        others = (everything - self._all) / seconds - worked
         self._all, self._ours = everything, ours
-        if seconds > self._most:
+        if seconds > self._most and worked < _RESTED:
             return self._used
         spare = max(0, cores() - torch.get_num_threads())
         self._used = others if others - spare > _WORTH else None
