@@ -271,20 +271,21 @@ def test_the_readme_is_short_and_its_first_steps_are_run() -> None:
     assert {"console", "python"} <= {block.language for block in ran}
 
 
-def test_the_chinese_readme_shows_the_same_commands_and_output() -> None:
-    """Only the blocks of README.md are run; only comments of its ```bash blocks are translated."""
+def shown_blocks(name: str) -> list[tuple[str, str]]:
+    """The language and text of a document's blocks, those in ```bash without their comments."""
+    return [
+        (block.language, re.sub("#.*", "", block.text) if block.language == "bash" else block.text)
+        for block in blocks((ROOT / name).read_text(encoding="utf-8"))
+    ]
 
-    def shown(name: str) -> list[tuple[str, str]]:
-        found = blocks((ROOT / name).read_text(encoding="utf-8"))
-        return [
-            (
-                block.language,
-                re.sub(r"#.*", "", block.text) if block.language == "bash" else block.text,
-            )
-            for block in found
-        ]
 
-    assert shown("README.zh.md") == shown("README.md")
+def test_the_chinese_documents_show_the_commands_and_output_of_the_readme() -> None:
+    """Only those of README.md are run."""
+    readme = shown_blocks("README.md")
+    assert shown_blocks("README.zh.md") == readme
+    quickstart = shown_blocks("docs/zh/quickstart.md")
+    assert [block for block in quickstart if block[0] in ("console", "python")] == readme[1:3]
+    assert readme[3] in quickstart
 
 
 # The checks themselves
