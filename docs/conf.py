@@ -13,11 +13,11 @@ import bertine  # noqa: E402
 
 # What the tutorials run: `bertine` of this environment, plain lines, a width that fits the page.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-os.environ.update({"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "92"})
-# The tutorials import the same Bertine as this file, also where it is not installed.
-_SOURCE = str(Path(bertine.__file__).resolve().parents[1])
+os.environ.update({"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "82"})
+# They import the same Bertine as this file, also where it is not installed, and tutorial_cells.
+_FOLDERS = [str(Path(bertine.__file__).resolve().parents[1]), str(DOCS / "_ext")]
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])
+    [*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
 project = "Bertine"
