@@ -14,11 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Documents outside ``docs/`` that have a page in the site, by their path in the repository.
 PAGES = {
     "README.md": "index",
+    "README.zh.md": "zh/index",
     "CONTRIBUTING.md": "project/contributing",
     "CHANGELOG.md": "project/changelog",
     "benchmarks/README.md": "project/benchmarks",
     "recipes/README.md": "project/recipes",
 }
+#: Those whose page is another text: links to their headings lead to its beginning.
+_FRONT = ("README.md", "README.zh.md")
 #: The scheme of a link to a file's page, until the page that has the link is written.
 SCHEME = "repository"
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
@@ -27,7 +30,7 @@ _FENCED = re.compile(r"(^(`{3,}).*?^\2[ ]*$)", re.MULTILINE | re.DOTALL)
 
 def document_of(page: str) -> str:
     """The file, by its path in the repository, whose text is shown on `page` of the site."""
-    shown = {name: document for document, name in PAGES.items() if name != "index"}
+    shown = {name: document for document, name in PAGES.items() if document not in _FRONT}
     return shown.get(page, f"docs/{page}.md")
 
 
@@ -45,8 +48,7 @@ def redirected(document: str, text: str) -> str:
         if (ROOT / target / "README.md").exists():
             target = os.path.normpath(f"{target}/README.md")
         if target in PAGES:
-            # The front page is not the README: it has other headings.
-            return f"/{PAGES[target]}.md{'' if target == 'README.md' else anchor}"
+            return f"/{PAGES[target]}.md{'' if target in _FRONT else anchor}"
         if target.startswith("docs/"):
             inside = document.startswith("docs/")
             return match[0] if inside else f"/{target.removeprefix('docs/')}{anchor}"
