@@ -43,8 +43,10 @@ class Outcome:
 
 
 def found(run: Run, world: World, *, save_best: bool) -> Outcome:
-    """What a run that is finished already ended with; its checkpoints are removed. `save_best` is
-    what is asked for now."""
+    """Read what a run that had finished before ended with, and remove its checkpoints.
+
+    `save_best`: as given in this call; a warning says so if the run saved other weights.
+    """
 
     def look() -> tuple[list[dict[str, Any]], float, dict[str, float], str]:
         run.say_finished(save_best)
