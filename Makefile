@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: setup ## From raw text to a model that answers, on the bundled books (under 6 minutes)
+demo: setup ## See what pre-training is worth, on bundled texts (about 5 minutes)
 	$(BIN)/bertine demo --out $(OUT)
 
 test: setup ## Run the tests

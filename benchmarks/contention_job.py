@@ -27,7 +27,7 @@ LEARNING_RATE = 1e-5
 
 
 def prepare(folder: Path) -> None:
-    """A classifier over all-MiniLM-L6-v2 with a random head, and texts of the demo's books."""
+    """A classifier over all-MiniLM-L6-v2 with a random head, and the demo's passages."""
     import bertine  # noqa: I001  before PyTorch
     from common import minilm
 

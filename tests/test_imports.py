@@ -24,12 +24,13 @@ BASE = {
     *("neighbours", "short_waits"),
     *("terminal_text", "notebook", "console", "shown", "intervals"),
     *("memory", "process", "taskinfo", "workers"),
-    *("names", "argument_types", "option_names", "packages"),
+    *("names", "argument_types", "option_names", "packages", "bundled"),
 }
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "names": set(),
+    "bundled": set(),
     "packages": {"errors"},
     "option_names": set(),
     "strict_json": {"errors", "terminal_text"},

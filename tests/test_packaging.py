@@ -168,7 +168,7 @@ def test_continuous_integration_runs_everything() -> None:
     assert "set -euo pipefail" in text
     targets = re.search(r"for target in (.*); do", text)
     assert targets is not None
-    assert targets[1].split() == ["check", "test", "demo"]
+    assert targets[1].split() == ["check", "test", "demo", "docs"]
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.argument_types import check_types
+from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.names import InputFormat, Masking
 from bertine.shown import Shown
@@ -50,7 +51,7 @@ def inspect(
     Raises:
         BertineError: `path` is neither, or is damaged; `html` is given for a model.
     """
-    path = Path(path)
+    path = locate(path)
     if (path / "manifest.json").is_file():
         from bertine.data.inspection import inspect_store
 

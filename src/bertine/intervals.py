@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
+
+#: Of the normal distribution, for 95%.
+_Z = 1.959963984540054
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
@@ -12,10 +17,17 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
         raise ValueError(f"{correct} of {total} is no share")
     if total == 0:
         return 0.0, 1.0
-    z = 1.959963984540054
+    z = _Z
     share = correct / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = (z / (1 + z * z / total)) * math.sqrt(
         share * (1 - share) / total + z * z / (4 * total * total)
     )
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Compute the 95% interval of the mean of 30 or more independent values (as if normal)."""
+    mean = statistics.fmean(values)
+    half = _Z * statistics.stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.interop.bert_hf import (
@@ -250,19 +251,19 @@ def how_to_get(name: str) -> str | None:
 
 
 def model_folder(path: str | Path) -> Path:
-    """The model directory that `path` is, or that the run's folder `path` holds.
+    """The model directory that `path` is or names, or that the run's folder `path` holds.
 
     Raises:
         BertineError: neither, or the run has not finished.
     """
-    folder = Path(path)
+    folder = locate(path)
     if not folder.is_dir():
         if not folder.exists() and (hint := how_to_get(str(path))):
             raise BertineError(hint)
         kind = "is a file" if folder.exists() else "does not exist"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
-            "(models are not downloaded)"
+            f"(no model is downloaded; {' and '.join(BUNDLED)} comes with Bertine)"
         )
     if not (folder / CONFIG).exists():
         # The folder of a run holds its model directory.

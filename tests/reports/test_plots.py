@@ -110,9 +110,9 @@ def test_the_last_value_is_lettered(value: float, percent: bool, expected: str) 
 
 
 def test_values_that_are_not_numbers_leave_a_gap_not_an_error() -> None:
-    log = [{"step": 1, "mlm_loss": float("nan")}, {"step": 2, "mlm_loss": 3.5}, {"step": 3}]
+    log = [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 3.5}, {"step": 3}]
     curves = training_curves(log, unigram_entropy=6.0)
-    assert [c.title for c in curves] == ["MLM loss"]
+    assert [c.title for c in curves] == ["Loss"]
     assert "3.5" in text_of(curves[0].svg)
 
 

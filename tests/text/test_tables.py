@@ -251,6 +251,54 @@ def test_invalid_utf8_and_nul_bytes_are_counted_or_refused(tmp_path: Path) -> No
     assert "b.txt:2: NUL byte" in error_of(nul, strict=True)
 
 
+CHINESE = "物流太慢了，等了一个星期才收到，客服也不回复。"
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "gb2312"])
+def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path: Path, encoding: str) -> None:
+    """As Excel writes it in China: read with replaced characters, nothing of it would be left."""
+    path = write(tmp_path / "a.csv", f"text,label\n{CHINESE},bad\n".encode(encoding))
+    message = error_of(path)
+    assert "a.csv:2: is not UTF-8 but looks like GB18030 (GBK)" in message
+    assert message.endswith(f"iconv -f GB18030 -t UTF-8 {path} > NEW")
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert error_of(packed).endswith("convert it to UTF-8")
+
+
+def test_a_header_that_is_not_utf8_is_said_to_be_that(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "正文,类别\n短,好\n".encode("gbk"))
+    with (
+        Table(path) as table,
+        pytest.raises(MissingColumn, match=r"the header is not UTF-8 .*iconv -f GB18030"),
+    ):
+        require_columns(str(path), table.columns, ["正文"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Ça a été très décevant, le café était froid".encode("latin-1"),
+        "Доставка была очень долгой, никто не отвечает".encode("cp1251"),
+        "お届けが遅すぎました。二度と使いません".encode("cp932"),
+        "配達が遅すぎて残念でした。商品の品質も良くありません。".encode("euc-jp"),
+        "배송이 너무 늦어서 실망했습니다. 제품 품질도 좋지 않습니다".encode("euc-kr"),
+        "這個產品的品質很好，我們都很喜歡，下次還會再買".encode("big5"),
+        "Доставка была быстрой, спасибо продавцу".encode("koi8-r"),
+        "ДОСТАВКА БЫЛА ОЧЕНЬ ДОЛГОЙ".encode("cp1251"),
+        CHINESE.encode()[1:],
+        CHINESE.encode()[:-1] + b"x" + CHINESE.encode(),
+        b"\xff" + b"plain text",
+    ],
+)
+def test_other_bytes_that_are_not_utf8_are_still_replaced_and_counted(
+    tmp_path: Path, line: bytes
+) -> None:
+    with Table(write(tmp_path / "a.csv", b'text,label\n"' + line + b'",bad\n')) as table:
+        assert len(list(table)) == 1
+        assert table.stats.invalid_utf8 > 0
+
+
 def test_half_a_character_in_json_is_mended_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a\\ud800b"}\n')
     with Table(path) as table:

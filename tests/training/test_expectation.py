@@ -9,7 +9,6 @@ import pytest
 
 import bertine
 import toys
-from bertine.demo.recipe import FULL
 from bertine.presets import preset
 from bertine.recipes import read_recipe
 from bertine.training import expectation
@@ -59,16 +58,6 @@ def test_pretrain_says_it_before_the_first_step(
     # A model that goes on from weights is not new.
     bertine.pretrain(store, model=tmp_path / "run", out=tmp_path / "more", steps=2, **how)  # type: ignore[arg-type]
     assert "begin to use context" not in capsys.readouterr().err
-
-
-def test_the_quick_recipe_is_the_demos() -> None:
-    quick = read_recipe("quick")
-    first, second = FULL.phases
-    assert (FULL.model, FULL.steps, FULL.dropout) == ("bert-tiny", 10_000, 0.0)
-    assert quick["initializer_range"] == FULL.initializer_range == 0.06
-    assert (first.max_seq_length, first.batch_size, first.share) == (32, 64, 0.5)
-    assert (first.learning_rate, second.max_seq_length) == (3e-3, 64)
-    assert quick["adam_beta2"] == FULL.adam_beta2
 
 
 def test_the_quick_recipe_trains(tmp_path: Path) -> None:

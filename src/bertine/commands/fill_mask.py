@@ -10,7 +10,12 @@ from bertine.commands.command import Command
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a pre-trained model directory")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a pre-trained model directory, or bertine-en, the one in the package",
+    )
     parser.add_argument("text", metavar="TEXT", help="a text with [MASK] in it")
     parser.add_argument(
         "--top-k", metavar="K", type=whole(1), default=5, help="candidates for each [MASK]"

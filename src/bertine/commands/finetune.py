@@ -32,7 +32,12 @@ def _add_arguments(parser: Parser) -> None:
         "swag: SWAG",
     )
     parser.add_argument(
-        "--model", metavar="DIR", type=Path, required=True, help="model directory to start from"
+        "--model",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="model directory to start from, or bertine-en, a small English model that is in the "
+        "package",
     )
     parser.add_argument(
         "--data",

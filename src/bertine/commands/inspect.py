@@ -12,7 +12,7 @@ from bertine.names import InputFormat, Masking
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "path", metavar="PATH", type=Path, help="a token store or a model directory"
+        "path", metavar="PATH", type=Path, help="a token store, a model directory or bertine-en"
     )
     group = parser.add_argument_group("of a store")
     group.add_argument(

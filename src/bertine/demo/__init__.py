@@ -1,1 +1,1 @@
-"""``bertine demo``: from raw text to answers in a few minutes, on the bundled books."""
+"""``bertine demo``: what pre-training is worth, in a few minutes, on bundled texts."""

@@ -1,4 +1,4 @@
-"""What the demo's models say: masks filled in sentences, passages with their guessed authors."""
+"""What the demo's models say: masks filled in sentences, passages with their guessed subjects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 
 from bertine.demo import texts
 from bertine.inference.fill_mask import MASK, fill_mask
-from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
+from bertine.reports.html import Candidate
 from bertine.rng import generator
+from bertine.tasks.classification import Prediction
 from bertine.text.tokenizer import Tokenizer
 
-#: Sentences of the books with so many words are short enough to read, long enough to guess from.
+#: Sentences of the articles with so many words are short enough to read, long enough to guess
+#: from.
 _FEWEST_WORDS, _MOST_WORDS = 8, 18
 
 
@@ -28,21 +30,21 @@ class Masked:
 
 @dataclass(frozen=True)
 class Filled:
-    """A masked sentence and the model's candidates: (piece, probability), best first."""
+    """A masked sentence and a model's candidates: (piece, probability), best first."""
 
     masked: Masked
     candidates: tuple[tuple[str, float], ...]
 
-    def line(self) -> str:
-        """For the terminal."""
-        guesses = ", ".join(f"{token} {share:.0%}" for token, share in self.candidates)
-        truth = "" if self.masked.truth is None else f"   (in the book: {self.masked.truth})"
-        return f"{self.masked.text}\n    {guesses}{truth}"
+    def guesses(self) -> str:
+        """Format the candidates in one line."""
+        return ", ".join(
+            f"{Candidate(token, share).shown} {share:.0%}" for token, share in self.candidates
+        )
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A passage, and the author that the model names for it."""
+    """A test passage, and a model's answer to it."""
 
     passage: texts.Passage
     predicted: str
@@ -50,20 +52,22 @@ class Answered:
 
     @property
     def right(self) -> bool:
-        """Whether it is the true author."""
-        return self.predicted == self.passage.author
+        """Whether it is the true subject."""
+        return self.predicted == self.passage.subject
 
     def line(self) -> str:
-        """For the terminal."""
-        truth = "right" if self.right else f"wrong, it is {self.passage.author}"
+        """Format the answer for the terminal."""
+        truth = "right" if self.right else f"wrong, it is {self.passage.subject}"
         words = " ".join(self.passage.text.split()[:11])
-        return f'"{words} ..."\n    {self.predicted}, {self.probability:.0%} sure: {truth}'
+        return f'"{words} ..."\n    {self.predicted} ({self.probability:.0%}): {truth}'
 
 
-def masked_from_books(tokenizer: Tokenizer, number: int, seed: int) -> list[Masked]:
-    """The first fitting sentences of the test passages, of which the authors take turns, with
-    one word masked: drawn at random, but whole in the vocabulary and of at least four letters."""
+def masked_from_articles(tokenizers: Sequence[Tokenizer], number: int, seed: int) -> list[Masked]:
+    """Find the first fitting sentences of the test passages, one an article, of which the subjects
+    take turns, with one word masked: drawn at random, but whole in all vocabularies and of at least
+    four letters."""
     found: list[Masked] = []
+    seen: set[str] = set()
     draw = generator(seed, "demo masks")
     for passage in texts.passages("test"):
         sentences = [
@@ -71,17 +75,18 @@ def masked_from_books(tokenizer: Tokenizer, number: int, seed: int) -> list[Mask
             for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", passage.text)
             if _FEWEST_WORDS <= len(sentence.split()) <= _MOST_WORDS and '"' not in sentence
         ]
-        if not sentences:
+        if not sentences or passage.article in seen:
             continue
         sentence = sentences[0]
         words = [
             match
             for match in re.finditer(r"(?<![\w'-])[a-z]{4,}(?![\w'-])", sentence)
-            if tokenizer.token_to_id(match[0]) is not None
+            if all(tokenizer.token_to_id(match[0]) is not None for tokenizer in tokenizers)
         ]
         if not words:
             continue
         word = words[int(draw.integers(len(words)))]
+        seen.add(passage.article)
         text = sentence[: word.start()] + MASK + sentence[word.end() :]
         found.append(Masked(text, word[0]))
         if len(found) == number:
@@ -89,8 +94,8 @@ def masked_from_books(tokenizer: Tokenizer, number: int, seed: int) -> list[Mask
     return found
 
 
-def fill(model: Path, masked: Sequence[Masked], top_k: int = 5) -> list[Filled]:
-    """What the model at `model` would put in each sentence."""
+def fill(model: Path | str, masked: Sequence[Masked], top_k: int = 4) -> list[Filled]:
+    """Ask `model` what it would put in each sentence."""
     loaded = load_model(model)
     filled = []
     for one in masked:
@@ -99,11 +104,14 @@ def fill(model: Path, masked: Sequence[Masked], top_k: int = 5) -> list[Filled]:
     return filled
 
 
-def answer(model: Path, per_author: int) -> list[Answered]:
-    """What the model at `model` says of the first test passages of each author."""
-    chosen = texts.passages("test", per_author=per_author)
-    predictions = Predictor.load(model).predict([passage.text for passage in chosen])
-    return [
-        Answered(passage, prediction.label, prediction.probability)
-        for passage, prediction in zip(chosen, predictions, strict=True)
-    ]
+def first_answers(answers: Sequence[Prediction], per_subject: int) -> list[Answered]:
+    """Pick the answers to the first test passages of each subject, which take turns, one an
+    article; `answers` are those to all."""
+    chosen: list[Answered] = []
+    seen: dict[str, set[str]] = {}
+    for passage, answer in zip(texts.passages("test"), answers, strict=True):
+        articles = seen.setdefault(passage.subject, set())
+        if passage.article not in articles and len(articles) < per_subject:
+            articles.add(passage.article)
+            chosen.append(Answered(passage, answer.label, answer.probability))
+    return chosen

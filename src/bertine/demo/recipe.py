@@ -1,38 +1,13 @@
-"""The demo's recipe, as data: every size and rate of ``bertine demo`` in one place.
-
-The rates were chosen on the validation passages. The length of the passages and the number of
-labels were not: trials, test scores in sight, showed that pre-training helps where labels are few
-and texts short. With 300 passages of 60 to 100 words an author, and less pre-training, a model
-this small did as well without it (52.6% and 52.3%). The gain grows with pre-training: four points
-after 14 million tokens, most of them in sequences of 32; ten after 20 million, half of them in
-sequences of 64.
-"""
+"""The demo's recipe, as data: every size and rate of ``bertine demo`` in one place."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from bertine.recipes import read_recipe
-
-#: What ``bertine pretrain --config quick`` uses: one set of numbers for both.
-QUICK = read_recipe("quick")
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of pre-training, with its own schedule.
-
-    Attributes:
-        max_seq_length: tokens of a sequence.
-        batch_size: sequences in a step.
-        learning_rate: the highest of the phase.
-        share: of all steps.
-    """
-
-    max_seq_length: int
-    batch_size: int
-    learning_rate: float
-    share: float
+#: The model in the package that is shown beside the new one, and how long it has read.
+BUNDLED_MODEL = "bertine-en"
+BUNDLED_TIME = "an hour"
 
 
 @dataclass(frozen=True)
@@ -41,78 +16,58 @@ class Recipe:
 
     Attributes:
         budget_seconds: for the whole demo. Pre-training gets what the other stages leave of it.
+        least_seconds: of pre-training, whatever the budget: with less there is nothing to see.
+        labels: labelled passages of each subject that a model is shown.
+        draws: times that this is done, each with other passages; scores are means over them.
         vocab_size: pieces of the vocabulary.
-        model: preset.
-        initializer_range: of the random weights a run begins with. The paper's 0.02 suits 768
-            hidden units; attention over so much fewer would begin all but uniform.
-        dropout: of pre-training. So short a run of so small a model does not overfit.
-        phases: of pre-training, one after the other. Short sequences first, as in the paper
-            (appendix A.2), which has a reason of its own here: what stands where is learnt for
-            each position by itself, and the fewer there are, the sooner the loss leaves the
-            plateau of the unigram entropy.
-        steps: of pre-training, all phases, where the budget suffices for them.
-        least_steps: of pre-training, whatever the budget: with fewer there is nothing to see.
-        warmup_ratio: share of the steps of a phase with a rising rate.
-        adam_beta2: of pre-training. 0.98 forgets the large gradients of the first steps sooner
-            than 0.999, which is what a run of a few thousand steps needs.
-        train_per_author: labelled passages of each author.
-        max_length: tokens of a passage; longer ones are cut, and counted.
-        epochs: of fine-tuning.
-        finetune_batch_size: passages in a step of fine-tuning.
-        finetune_dropout: of both, for passages are seen as often as there are epochs.
-        finetune_learning_rate: the highest, for the pre-trained model.
-        scratch_learning_rate: the same for the model without pre-training, which has its own best.
-        repeats: fine-tuning runs of each kind, with different seeds.
+        initializer_range: of the random weights that pre-training begins with; its attention is
+            arranged as in trained models (:mod:`bertine.models.mimetic`).
+        pretraining: options of ``bertine.pretrain``.
     """
 
-    budget_seconds: float = 310.0
-    vocab_size: int = 4000
-    model: str = QUICK["model"]
-    initializer_range: float = QUICK["initializer_range"]
-    dropout: float = QUICK["dropout"]
-    phases: tuple[Phase, ...] = (
-        Phase(
-            QUICK["max_seq_length"],
-            QUICK["batch_size"],
-            QUICK["learning_rate"],
-            1 - QUICK["long_share"],
-        ),
-        Phase(QUICK["long_seq_length"], 32, 2e-3, QUICK["long_share"]),
-    )
-    steps: int = QUICK["steps"]
-    least_steps: int = 300
-    warmup_ratio: float = QUICK["warmup_ratio"]
-    adam_beta2: float = QUICK["adam_beta2"]
-    train_per_author: int = 20
-    max_length: int = 64
-    epochs: int = 15
-    finetune_batch_size: int = 16
-    finetune_dropout: float = 0.1
-    finetune_learning_rate: float = 5e-4
-    scratch_learning_rate: float = 1e-3
-    repeats: int = 3
+    budget_seconds: float
+    least_seconds: float
+    labels: int
+    draws: int
+    vocab_size: int
+    initializer_range: float
+    pretraining: dict[str, Any]
 
+
+#: In so short a time what counts is how many words are guessed, so 40% are hidden and not 15%, and
+#: no time goes to other tasks (docs/results.md, "The demo").
+_PRETRAINING: dict[str, Any] = {
+    "objective": "mlm",
+    "input_format": "doc-sentences",
+    "masked_lm_prob": 0.4,
+    "max_seq_length": 64,
+    "batch_size": 32,
+    "learning_rate": 1.5e-3,
+    "warmup_ratio": 0.05,
+    "weight_decay": 0.1,
+    "adam_beta2": 0.98,
+}
 
 #: What ``bertine demo`` does.
-FULL = Recipe()
-
-#: What ``bertine demo --fast`` does: every stage, too short to learn much.
-FAST = Recipe(
-    budget_seconds=45.0,
-    vocab_size=2000,
-    steps=120,
-    least_steps=60,
-    train_per_author=20,
-    epochs=2,
-    repeats=1,
+FULL = Recipe(
+    budget_seconds=270.0,
+    least_seconds=60.0,
+    labels=5,
+    draws=4,
+    vocab_size=4000,
+    initializer_range=0.06,
+    pretraining=_PRETRAINING,
 )
 
-#: Sentences that the pre-trained model is asked to complete.
+#: What ``bertine demo --fast`` does: every stage, too short to learn much.
+FAST = replace(FULL, budget_seconds=45.0, least_seconds=8.0, draws=2, vocab_size=2000)
+
+#: Sentences that the pre-trained models are asked to complete.
 MASKED = (
     "He opened the [MASK] and went out.",
-    "She looked at him with tears in her [MASK].",
-    "I do not know what you [MASK].",
-    "It was the first [MASK] he had ever seen her.",
-    "They had been married for many [MASK].",
-    "The old [MASK] shook his head.",
+    "She was born in New [MASK].",
+    "The band released its first [MASK] in 1994.",
+    "They were married and had three [MASK].",
+    "The town has a [MASK] of about 5,000 people.",
+    "Paris is the capital of [MASK].",
 )

@@ -1,61 +1,22 @@
-"""What the demo found: accuracies with their intervals, and the figures of every stage."""
+"""What the demo came to: the four scores, and the figures of every stage."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_time
-from bertine.demo.budget import Plan
-from bertine.demo.recipe import Recipe
-from bertine.intervals import wilson_interval
+from bertine.console import human_count, human_time
+from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, Recipe
+from bertine.demo.scores import Scores
 from bertine.shown import Shown
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Fine-tuning runs of one kind that differ in their seeds only.
-
-    Attributes:
-        name: which kind, for people.
-        validation: accuracy of each run on the validation passages.
-        test: accuracy of each run on the test passages.
-        num_test: test passages.
-    """
-
-    name: str
-    validation: Sequence[float]
-    test: Sequence[float]
-    num_test: int
-
-    @property
-    def best(self) -> int:
-        """The run that did best on the validation passages, the first of equals."""
-        return max(range(len(self.validation)), key=lambda run: self.validation[run])
-
-    @property
-    def accuracy(self) -> float:
-        """On the test passages, the mean of the runs."""
-        return statistics.fmean(self.test)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of `accuracy` (Wilson): what another draw of as many passages might
-        give. All runs answer the same passages, so more runs do not make it narrower."""
-        return wilson_interval(round(self.accuracy * self.num_test), self.num_test)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "validation": list(self.validation),
-            "test": list(self.test),
-            "num_test": self.num_test,
-            "test_mean": self.accuracy,
-            "test_interval_95": list(self.interval),
-        }
+def spoken_time(seconds: float) -> str:
+    """Round a time for a sentence: "4 minutes", "2.5 minutes", "100 seconds"."""
+    if seconds < 119.5:
+        return f"{round(seconds)} seconds"
+    return f"{round(seconds / 30) / 2:g} minutes"
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,32 +26,34 @@ class DemoResult(Shown):
     Attributes:
         out: its folder.
         recipe: what was asked for.
-        plan: what the machine's speed allowed.
         seed: random seed.
-        unigram_entropy: of the token store, in nats: the line to beat.
-        mlm_loss, mlm_accuracy, nsp_accuracy: at the end of pre-training, means over the last
-            lines of its log; on the text it trains on, in maskings it had not seen.
+        subjects: that a passage may be about.
+        bundled: the scores of ``bertine-en``.
+        pretrained: of the model that the demo pre-trained.
+        untrained: of that model's random weights, before pre-training.
+        tf_idf: of logistic regression on tf-idf.
+        unigram_entropy: of the token store, in nats: the MLM loss of a model that knows how
+            frequent each piece is and nothing else.
+        mlm_loss, mlm_accuracy: at the end of pre-training, means over the last lines of its log;
+            on the text it trains on, in maskings it had not seen.
         tokens: seen in pre-training.
-        tokens_per_second: of pre-training.
-        majority: accuracy of always naming the most frequent author of the test passages.
-        pretrained: fine-tuned after pre-training.
-        untrained: fine-tuned without it.
+        reading_seconds: of pre-training.
         seconds: stage -> time taken.
     """
 
     out: Path
     recipe: Recipe
-    plan: Plan
     seed: int
+    subjects: tuple[str, ...]
+    bundled: Scores
+    pretrained: Scores
+    untrained: Scores
+    tf_idf: Scores
     unigram_entropy: float
     mlm_loss: float
     mlm_accuracy: float
-    nsp_accuracy: float
     tokens: int
-    tokens_per_second: float
-    majority: float
-    pretrained: Scores
-    untrained: Scores
+    reading_seconds: float
     seconds: dict[str, float]
 
     @property
@@ -100,24 +63,29 @@ class DemoResult(Shown):
 
     @property
     def model(self) -> Path:
-        """The model directory that answers."""
+        """The model directory that answers: ``bertine-en``, which has learned the subjects."""
         return self.out / "model"
 
     @property
     def pretrained_model(self) -> Path:
-        """The model directory that fills masks."""
-        length = self.recipe.phases[-1].max_seq_length
-        return self.out / "pretraining" / f"length-{length}" / "model"
+        """The model directory of the model that the demo pre-trained."""
+        return self.out / "pretraining" / "model"
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / len(self.subjects)
+
+    @property
+    def kinds(self) -> list[Scores]:
+        """The scores of the three models, by how much they have read."""
+        return [self.untrained, self.pretrained, self.bundled]
 
     @property
     def helped(self) -> bool:
-        """Whether pre-training raised the accuracy beyond the 95% intervals."""
-        return self.pretrained.interval[0] > self.untrained.interval[1]
-
-    @property
-    def gain(self) -> float:
-        """How much accuracy pre-training added."""
-        return self.pretrained.accuracy - self.untrained.accuracy
+        """Whether the model of these minutes is ahead of random weights by more than the choice of
+        articles explains (95% interval; the draws of the labels are the same for both)."""
+        return self.pretrained.ahead_of(self.untrained)[1] > 0
 
     @property
     def total_seconds(self) -> float:
@@ -125,68 +93,66 @@ class DemoResult(Shown):
         return sum(self.seconds.values())
 
     def verdict(self) -> str:
-        """Whether pre-training helped, in one sentence."""
-        points = 100 * self.gain
-        if self.helped:
-            return (
-                f"Pre-training helped: {points:+.1f} points of accuracy on books that no stage "
-                "had seen, more than the 95% intervals can explain."
+        """Say what pre-training gained."""
+        gain, low, _ = self.pretrained.ahead_of(self.untrained)
+        whole = self.bundled.ahead_of(self.untrained)[0]
+        time = spoken_time(self.reading_seconds)
+        if low > 0:
+            first = (
+                f"After {time} of pre-training a model gives {100 * gain:.0f} more right answers "
+                "in 100 than one with random weights"
             )
-        why = (
-            f"; it was cut short to {self.plan.steps:,} of {self.plan.wanted_steps:,} steps"
-            if self.plan.steps < self.plan.wanted_steps
-            else ""
-        )
-        return (
-            f"No clear gain from pre-training this time: {points:+.1f} points, within the 95% "
-            f"intervals{why}."
-        )
+        else:
+            first = (
+                f"After {time} of pre-training a model is not clearly better than one with random "
+                f"weights ({100 * gain:+.1f} points)"
+            )
+        return f"{first}; {BUNDLED_MODEL}, after {BUNDLED_TIME}, gives {100 * whole:.0f} more."
 
     def next_steps(self) -> list[tuple[str, str]]:
         """(What one may do next, the command for it)."""
-        mask = "She looked at him with tears in her [MASK]."
+        test = self.out / "passages" / "test.csv"
         return [
-            ("fill a mask", f'bertine fill-mask {self.pretrained_model} "{mask}"'),
             (
-                "score the model on the test passages",
-                f"bertine evaluate {self.model} --data {self.out / 'passages' / 'test.csv'}",
-            ),
-            (
-                "label texts of your own, one a line",
+                "Say what texts of your own are about, one a line",
                 f"bertine predict {self.model} --input my-texts.txt",
             ),
-            ("what a model is", f"bertine inspect {self.model}"),
-            ("a vocabulary of your own text", "bertine vocab my-texts/ --out my-tokenizer"),
+            (
+                "Score the model on the test passages",
+                f"bertine evaluate {self.model} --data {test}",
+            ),
+            (
+                "Teach it labels of your own: a csv with the columns text and label",
+                f"bertine finetune text --model {BUNDLED_MODEL} --data my.csv --out my-model",
+            ),
+            (
+                "Fill a mask",
+                f'bertine fill-mask {BUNDLED_MODEL} "He opened the [MASK] and went out."',
+            ),
+            ("See how the pre-training went", f"bertine report {self.out / 'pretraining'}"),
         ]
 
     def lines(self) -> list[str]:
         """What the command prints at the end."""
+        width = max(len(scores.name) for scores in [*self.kinds, self.tf_idf]) + 2
 
-        def row(name: str, share: float, interval: tuple[float, float] | None, note: str) -> str:
-            bounds = "" if interval is None else f"{interval[0]:6.1%} to {interval[1]:5.1%}"
-            return f"  {name:<24}{share:6.1%}   {bounds:<17}  {note}".rstrip()
+        def row(name: str, share: float, interval: tuple[float, float] | None) -> str:
+            bounds = "" if interval is None else f"   {interval[0]:.1%} to {interval[1]:.1%}"
+            return f"  {name:<{width}}{share:6.1%}{bounds}"
 
-        runs = len(self.pretrained.test)
-        means = "mean of their runs" if runs > 1 else "one run"
+        count = len(self.tf_idf.articles)
         return [
-            f"accuracy on {self.pretrained.num_test:,} test passages of other books "
-            f"({means}; 95% interval)",
-            row("most frequent author", self.majority, None, ""),
-            *(
-                row(
-                    scores.name,
-                    scores.accuracy,
-                    scores.interval,
-                    "runs " + ", ".join(f"{share:.1%}" for share in scores.test)
-                    if runs > 1
-                    else "",
-                )
-                for scores in (self.untrained, self.pretrained)
-            ),
+            f"What is a passage about? Right answers to {count:,} passages of articles that no "
+            "model had seen,",
+            f"after {self.recipe.labels} labelled passages of each subject (mean of "
+            f"{self.recipe.draws} draws of the labels; 95% interval over articles):",
+            row("guessing", self.chance, None),
+            *(row(scores.name, scores.accuracy, scores.interval) for scores in self.kinds),
+            row(self.tf_idf.name, self.tf_idf.accuracy, self.tf_idf.interval),
             self.verdict(),
+            "",
             f"all of it took {human_time(self.total_seconds)}: "
             + ", ".join(f"{name} {human_time(time)}" for name, time in self.seconds.items()),
-            "",
             f"report: {self.report}",
             f"model:  {self.model}",
             "",
@@ -194,18 +160,24 @@ class DemoResult(Shown):
             *(f"  {command}" for _, command in self.next_steps()),
         ]
 
+    def reading(self) -> str:
+        """Say how much the demo's model has read."""
+        return f"{human_count(self.tokens)} tokens in {human_time(self.reading_seconds)}"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {
+            "subjects": list(self.subjects),
+            "chance": self.chance,
+            "bundled": self.bundled.to_dict(),
+            "pretrained": self.pretrained.to_dict(),
+            "untrained": self.untrained.to_dict(),
+            "tf_idf": self.tf_idf.to_dict(),
+            "helped": self.helped,
             "unigram_entropy": self.unigram_entropy,
             "mlm_loss": self.mlm_loss,
             "mlm_accuracy": self.mlm_accuracy,
-            "nsp_accuracy": self.nsp_accuracy,
             "tokens": self.tokens,
-            "tokens_per_second": self.tokens_per_second,
-            "majority": self.majority,
-            "pretrained": self.pretrained.to_dict(),
-            "untrained": self.untrained.to_dict(),
-            "helped": self.helped,
+            "reading_seconds": self.reading_seconds,
             "seconds": self.seconds,
         }

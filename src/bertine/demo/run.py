@@ -1,14 +1,14 @@
-"""``bertine demo``: from raw text to a model that answers, by the verbs that a user would call.
+"""Run ``bertine demo``: show what pre-training is worth, and how it is done.
 
 OUT/
   demo.json              what was done, and every figure
   report.html            the same for people
-  model/                 the fine-tuned model that did best on the validation passages
+  model/                 bertine-en, which has learned the subjects
+  passages/              test.csv; draw-N/train.csv and validation.csv
   tokenizer/  store/     vocabulary; token store
-  untrained/             the model before any training
-  pretraining/           the runs of ``pretrain``, one for each sequence length
-  passages/              train.csv, validation.csv, test.csv
-  finetuning/            the runs of ``finetune``, with and without pre-training
+  untrained/             the model before pre-training
+  pretraining/           the run of ``pretrain``
+  finetuning/            the runs of ``finetune``: bundled, pretrained, untrained
 """
 
 from __future__ import annotations
@@ -23,20 +23,31 @@ from pathlib import Path
 
 import bertine
 from bertine.argument_types import check_types
-from bertine.console import console, say
+from bertine.bundled import bundled_folder
+from bertine.console import console, human_time, say
 from bertine.data.prepare import prepare
 from bertine.demo import texts
-from bertine.demo.examples import Answered, Filled, Masked, answer, fill, masked_from_books
-from bertine.demo.page import demo_page
-from bertine.demo.recipe import FAST, FULL, MASKED
-from bertine.demo.result import DemoResult
-from bertine.demo.runs import (
-    end_of,
-    finetune_repeatedly,
-    plan_pretraining,
-    pretrain_phases,
-    say_lines,
+from bertine.demo.examples import (
+    Filled,
+    Masked,
+    fill,
+    first_answers,
+    masked_from_articles,
 )
+from bertine.demo.page import demo_page
+from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, FAST, FULL, MASKED
+from bertine.demo.result import DemoResult, spoken_time
+from bertine.demo.runs import (
+    count_words,
+    end_of,
+    learn_subjects,
+    pretrain_for,
+    pretraining_log,
+    quiet,
+    untrained_model,
+    write_labelled,
+)
+from bertine.demo.scores import Scores
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.option_names import option
@@ -45,13 +56,16 @@ from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 
 MARK = "demo.json"
-#: What a demo makes, and so may replace.
+#: What a demo makes, and so may replace; and what one of earlier versions made.
 _MADE = (
     *("report.html", "model", "tokenizer", "store", "untrained", "trial"),
     *("pretraining", "passages", "finetuning"),
 )
 #: Examples of each kind that the terminal shows; the report has all.
-_SHOWN = 5
+_SHOWN = 6
+#: Set aside for what comes after pre-training: so many seconds, and so many times what the first
+#: stage took, since two more models learn the subjects then.
+_AFTER, _AFTER_EACH = 14.0, 2.0
 
 
 @dataclass
@@ -84,13 +98,13 @@ def run_demo(
     minutes: float | None = None,
     seed: int = 0,
 ) -> DemoResult:
-    """Vocabulary, token store, pre-training, fine-tuning, answers and a report, on bundled books.
+    """Show the bundled model a few labels, pre-train another one, compare, and write a report.
 
     Args:
         out: folder for all of it. What an earlier demo left there is replaced.
         fast: every stage, too short to learn much.
-        minutes: for the whole demo; None: the recipe's. Pre-training is made as long as the
-            machine's speed allows, up to the recipe's number of steps.
+        minutes: for the whole demo; None: the recipe's. Pre-training gets what the other stages
+            leave of it, and at least the recipe's `least_seconds`.
         seed: random seed.
 
     Raises:
@@ -102,73 +116,95 @@ def run_demo(
     out = Path(out)
     _clear(out)
     write_json(out / MARK, {"bertine": bertine.__version__, "finished": False})
-    stages, facts = _Stages(5), texts.facts()
-    with texts.pretraining_corpus() as corpus:
-        with stages.stage("vocabulary", "Vocabulary: the pieces that the text is made of"):
-            say(
-                f"{facts.documents} documents of {len(facts.titles('pre-training'))} "
-                f"public-domain books, {facts.words:,} words, no labels"
-            )
-            vocabulary = train_vocab(corpus, out / "tokenizer", vocab_size=recipe.vocab_size)
-            say_lines(vocabulary.lines())
-        with stages.stage("store", "Token store: the text as numbers, ready for training"):
-            store = prepare(corpus, tokenizer=out / "tokenizer", out=out / "store")
-            say_lines(store.lines())
-    tokenizer = Tokenizer.load(out / "tokenizer")
-    with stages.stage("pre-training", "Pre-training: guess hidden words; does B follow A?"):
-        texts.write_labelled(out / "passages", train_per_author=recipe.train_per_author)
-        planned = plan_pretraining(out, recipe, tokenizer, stages.spent, seed)
-        say_lines(planned.lines())
-        say(f"the line to beat is the unigram entropy, {store.unigram_entropy:.3f} nats")
-        pretrained, log = pretrain_phases(out, recipe, tokenizer, planned.steps, seed)
-    with stages.stage("fine-tuning", "Fine-tuning: who wrote a passage?"):
+    stages, facts, known = _Stages(5), texts.facts(), bundled_folder(BUNDLED_MODEL)
+    with stages.stage(
+        "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
+    ):
+        count = recipe.labels * len(facts.subjects)
         say(
-            f"{len(facts.authors)} authors, {recipe.train_per_author} labelled passages of each; "
-            f"{facts.passages['validation']:,} validation and {facts.passages['test']:,} test "
-            "passages, all from different books"
+            f"what is a passage about? {count} labelled passages are all it is shown, "
+            f"{recipe.labels} of each subject: {'; '.join(facts.subjects)}"
         )
-        with_it = finetune_repeatedly(
-            out, pretrained.model, recipe, tokenizer, planned.repeats, seed
-        )
-        without = finetune_repeatedly(out, None, recipe, tokenizer, planned.repeats, seed)
-        kept = with_it.scores.best
-        tested = with_it.reports[kept]
+        write_labelled(out / "passages", recipe)
+        name = f"{BUNDLED_MODEL}, {BUNDLED_TIME}"
+        bundled = learn_subjects(out, name, known, recipe, seed, kind="bundled")
         with atomic_dir(out / "model") as folder:
-            shutil.copytree(with_it.models[kept], folder, dirs_exist_ok=True)
-    with stages.stage("answers", "Answers: masks filled, passages judged, and the report"):
+            shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
+        answered = first_answers(bundled.answers, 2)
+        for one in answered[:_SHOWN]:
+            say("  " + one.line().replace("\n", "\n  "))
+        say(_right(bundled.scores, len(facts.subjects)))
+    with (
+        texts.articles_corpus() as corpus,
+        stages.stage("text", "Text for a new model: a vocabulary, and the text as numbers"),
+    ):
+        say(f"{facts.articles:,} articles of Wikipedia, {facts.words:,} words, no labels")
+        vocabulary = train_vocab(corpus, out / "tokenizer", vocab_size=recipe.vocab_size)
+        with quiet():
+            store = prepare(corpus, tokenizer=out / "tokenizer", out=out / "store")
+        say(
+            f"{vocabulary.size:,} pieces of words; the text is "
+            f"{store.manifest['num_tokens']:,} of them"
+        )
+    tokenizer = Tokenizer.load(out / "tokenizer")
+    after = _AFTER + _AFTER_EACH * stages.seconds["labels"]
+    left = max(recipe.least_seconds, recipe.budget_seconds - stages.spent - after)
+    with stages.stage("pre-training", "Pre-training: a new model guesses hidden words"):
+        say(
+            f"two layers of 256, as {BUNDLED_MODEL} has; it begins with random weights and reads "
+            f"for {human_time(left)}"
+        )
+        start = untrained_model(out, recipe, tokenizer, seed)
+        pretrained = pretrain_for(out, start, recipe, left, seed)
+        log = pretraining_log(out)
+        end, means = log[-1], end_of(log)
+        say(f"by now it guesses {means['accuracy']:.0%} of the hidden words right")
+    with stages.stage("comparison", "The same labels for each: how much does pre-training help?"):
+        untrained = learn_subjects(out, "random weights", start, recipe, seed, kind="untrained")
+        say(_right(untrained.scores, len(facts.subjects)))
+        new = learn_subjects(
+            out,
+            f"new model, {spoken_time(end['elapsed'])}",
+            pretrained.model,
+            recipe,
+            seed,
+            kind="pretrained",
+        )
+        say(_right(new.scores, len(facts.subjects)))
+        tf_idf = count_words(recipe)
+        say(_right(tf_idf, len(facts.subjects)))
+    with stages.stage("answers", "Hidden words, and the report"):
+        tokenizers = [tokenizer, Tokenizer.load(known)]
         masked = [
             *(Masked(text) for text in MASKED),
-            *masked_from_books(tokenizer, len(MASKED), seed),
+            *masked_from_articles(tokenizers, len(MASKED), seed),
         ]
-        filled = fill(pretrained.model, masked)
-        answered = answer(out / "model", per_author=2)
-        _say_examples(filled, answered)
-    end, means = log[-1], end_of(pretrained)
-    result = DemoResult(
-        out=out,
-        recipe=recipe,
-        plan=planned,
-        seed=seed,
-        unigram_entropy=pretrained.unigram_entropy,
-        mlm_loss=means["mlm_loss"],
-        mlm_accuracy=means["mlm_accuracy"],
-        nsp_accuracy=means["nsp_accuracy"],
-        tokens=end["tokens"],
-        tokens_per_second=end["tokens"] / max(end["elapsed"], 1e-9),
-        majority=tested.majority_share,
-        pretrained=with_it.scores,
-        untrained=without.scores,
-        seconds=stages.seconds,
-    )
+        filled = fill(known, masked), fill(pretrained.model, masked)
+        _say_masks(*filled)
+        result = DemoResult(
+            out=out,
+            recipe=recipe,
+            seed=seed,
+            subjects=facts.subjects,
+            bundled=bundled.scores,
+            pretrained=new.scores,
+            untrained=untrained.scores,
+            tf_idf=tf_idf,
+            unigram_entropy=pretrained.unigram_entropy,
+            mlm_loss=means["loss"],
+            mlm_accuracy=means["accuracy"],
+            tokens=end["tokens"],
+            reading_seconds=end["elapsed"],
+            seconds=stages.seconds,
+        )
     page = demo_page(
         result,
         facts=facts,
         vocabulary=vocabulary,
         store=store,
         log=log,
-        tested=tested,
+        answers=[first_answers(each.answers, 2) for each in (untrained, new, bundled)],
         filled=filled,
-        answered=answered,
     )
     render_report(result.report, page)
     write_json(
@@ -178,7 +214,6 @@ def run_demo(
             "finished": True,
             "seed": seed,
             "recipe": dataclasses.asdict(recipe),
-            "plan": dataclasses.asdict(planned),
             **result.to_dict(),
         },
     )
@@ -203,10 +238,15 @@ def _clear(out: Path) -> None:
             made.unlink(missing_ok=True)
 
 
-def _say_examples(filled: Sequence[Filled], answered: Sequence[Answered]) -> None:
-    say("masks, filled by the pre-trained model:")
-    for sentence in filled[:_SHOWN]:
-        say("  " + sentence.line().replace("\n", "\n  "))
-    say("test passages, judged by the fine-tuned model:")
-    for passage in answered[:_SHOWN]:
-        say("  " + passage.line().replace("\n", "\n  "))
+def _right(scores: Scores, subjects: int) -> str:
+    return (
+        f"{scores.name}: {scores.accuracy:.1%} of {len(scores.articles):,} test passages right "
+        f"(guessing: {1 / subjects:.1%})"
+    )
+
+
+def _say_masks(bundled: Sequence[Filled], new: Sequence[Filled]) -> None:
+    for one, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
+        say(one.masked.text)
+        say(f"    {BUNDLED_MODEL}: {one.guesses()}")
+        say(f"    new model: {other.guesses()}")

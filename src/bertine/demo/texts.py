@@ -1,7 +1,7 @@
-"""The bundled books of the demo: the pre-training corpus, the labelled passages, the facts.
+"""The bundled texts: articles and novels to pre-train on, and passages labelled with their subject.
 
-The files lie in ``bertine/demo/data`` and are found through :mod:`importlib.resources`, so they
-are there in a checkout and in an installed wheel alike. ``data/LICENSE.md`` names every book.
+The files lie in ``bertine/demo/data``, in a checkout and in an installed wheel alike.
+``data/LICENSE-articles.md`` names every article, ``data/LICENSE.md`` every book.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import importlib.resources
 import io
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,59 +30,32 @@ _DATA = importlib.resources.files("bertine.demo") / "data"
 
 @dataclass(frozen=True)
 class Passage:
-    """25 to 40 words of one book, whole sentences. `author` is the label."""
+    """25 to 45 words of one article, whole sentences. `subject` is the label."""
 
     split: Split
-    author: str
-    title: str
-    year: int
+    subject: str
+    article: str
     text: str
 
 
 @dataclass(frozen=True)
-class BookFacts:
-    """What of one book is bundled. `part` is ``"pre-training"`` or a split."""
-
-    part: str
-    author: str
-    title: str
-    year: int
-    pieces: int
-    """Documents (pre-training) or passages (labelled)."""
-    characters: int
-    words: int
-
-
-@dataclass(frozen=True)
 class Facts:
-    """The bundled texts in numbers, for the report."""
+    """The articles and passages of the demo in numbers.
 
-    books: tuple[BookFacts, ...]
-    documents: int
-    """Pre-training documents."""
+    Attributes:
+        articles: to pre-train on.
+        words, characters: of these articles; words are what blanks separate.
+        subjects: the labels, in alphabetical order.
+        passages: of all subjects, by split.
+        labelled_articles: that the passages are from, by split.
+    """
+
+    articles: int
     words: int
-    """Pre-training words (separated by blanks)."""
     characters: int
-    """Pre-training characters."""
-    authors: tuple[str, ...]
-    """The labels, in alphabetical order."""
+    subjects: tuple[str, ...]
     passages: dict[Split, int]
-    """Passages of all authors in each split."""
-
-    def titles(self, part: str) -> list[str]:
-        """``"Title (Author, year)"`` of the books of one part."""
-        return [f"{b.title} ({b.author}, {b.year})" for b in self.books if b.part == part]
-
-
-@dataclass(frozen=True)
-class LabelledFiles:
-    """Where :func:`write_labelled` wrote; the columns are ``text`` and ``author``."""
-
-    train: Path
-    validation: Path
-    test: Path
-    text_column: str = "text"
-    label_column: str = "author"
+    labelled_articles: dict[Split, int]
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
@@ -93,9 +65,20 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
+def articles_corpus() -> Iterator[Path]:
+    """The articles that the demo pre-trains on, as a file that the corpus readers open: JSON
+    lines, zstd, a document a line in the field ``text`` (beside ``title``).
+
+    A context manager because a package inside a zip file is unpacked for the time of the block.
+    """
+    with importlib.resources.as_file(_DATA / "articles.jsonl.zst") as path:
+        yield path
+
+
+@contextlib.contextmanager
 def pretraining_corpus() -> Iterator[Path]:
-    """The pre-training corpus as a file that the corpus readers open: JSON lines, zstd, a
-    document a line in the field ``text`` (beside ``author``, ``title``, ``year``).
+    """The old novels of the README and the tutorials, as a file that the corpus readers open: JSON
+    lines, zstd, a document a line in the field ``text`` (beside ``author``, ``title``, ``year``).
 
     A context manager because a package inside a zip file is unpacked for the time of the block.
     """
@@ -104,93 +87,69 @@ def pretraining_corpus() -> Iterator[Path]:
 
 
 def licence() -> str:
-    """The text of ``LICENSE.md``: what the texts are, where from, what was changed."""
-    return (_DATA / "LICENSE.md").read_text(encoding="utf-8")
+    """Read what the articles are, where they are from, and what was changed."""
+    return (_DATA / "LICENSE-articles.md").read_text(encoding="utf-8")
 
 
 @functools.cache
 def _passages() -> tuple[Passage, ...]:
-    return tuple(Passage(**row) for row in _rows("passages.jsonl.zst"))
+    return tuple(Passage(**row) for row in _rows("subjects.jsonl.zst"))
 
 
-def passages(split: Split, *, per_author: int | None = None) -> list[Passage]:
-    """The labelled passages of one split, authors taking turns, always in the same order.
+def passages(split: Split) -> list[Passage]:
+    """List the labelled passages of one split, subjects taking turns, always in the same order. No
+    two splits, and no split and the articles to pre-train on, share an article."""
+    of: dict[str, list[Passage]] = {}
+    for passage in _passages():
+        if passage.split == split:
+            of.setdefault(passage.subject, []).append(passage)
+    return [
+        passage
+        for turn in zip(*(of[subject] for subject in sorted(of)), strict=True)
+        for passage in turn
+    ]
 
-    With `per_author` only that many of each author, spread evenly over its books and along each
-    book. No two splits, and no split and the pre-training corpus, share a book.
+
+def draw(number: int, per_subject: int) -> list[Passage]:
+    """Take the draw `number` (from 0) of training passages: `per_subject` of each subject. No two
+    draws of as many share a passage.
 
     Raises:
-        BertineError: `per_author` is below 1 or above what is bundled.
+        BertineError: there are not so many passages.
     """
-    mine = [passage for passage in _passages() if passage.split == split]
-    available = min(Counter(passage.author for passage in mine).values())
-    number = available if per_author is None else per_author
-    if not 1 <= number <= available:
+    available = passages("train")
+    subjects = len({passage.subject for passage in available})
+    chosen = available[number * per_subject * subjects : (number + 1) * per_subject * subjects]
+    if number < 0 or per_subject < 1 or len(chosen) < per_subject * subjects:
         raise BertineError(
-            f"demo texts: {number} {split} passages per author were asked for; "
-            f"choose between 1 and {available}"
+            f"demo texts: draw {number} of {per_subject} passages a subject was asked for, but "
+            f"there are {len(available) // subjects} of each"
         )
-    of: dict[str, list[Passage]] = {}
-    for passage in mine:
-        of.setdefault(passage.author, []).append(passage)
-    return [of[author][turn] for turn in range(number) for author in sorted(of)]
+    return chosen
 
 
 def write_csv(path: Path, rows: Sequence[Passage]) -> None:
-    """Write passages as UTF-8 csv with a header line and the columns ``text`` and ``author``."""
+    """Write passages as UTF-8 csv with a header line and the columns ``text`` and ``subject``."""
     with (
         atomic_file(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="") as handle,
     ):
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(("text", "author"))
-        writer.writerows((passage.text, passage.author) for passage in rows)
-
-
-def write_labelled(folder: Path, *, train_per_author: int | None = None) -> LabelledFiles:
-    """Write ``train.csv``, ``validation.csv`` and ``test.csv`` into `folder`.
-
-    Args:
-        folder: made when it is missing.
-        train_per_author: labelled training passages of each author; all that are bundled when
-            None. Validation and test passages are always all written.
-
-    Raises:
-        BertineError: `train_per_author` is out of range; the folder cannot be written.
-    """
-    files = LabelledFiles(folder / "train.csv", folder / "validation.csv", folder / "test.csv")
-    write_csv(files.train, passages("train", per_author=train_per_author))
-    write_csv(files.validation, passages("validation"))
-    write_csv(files.test, passages("test"))
-    return files
+        writer.writerow(("text", "subject"))
+        writer.writerows((passage.text, passage.subject) for passage in rows)
 
 
 def facts() -> Facts:
-    """Count what is bundled (decompresses both files; about 0.1 s)."""
-    pretraining = [row | {"split": "pre-training"} for row in _rows("pretraining.jsonl.zst")]
-    labelled = _rows("passages.jsonl.zst")
-    pieces: dict[tuple[str, str, str, int], list[str]] = {}
-    for row in [*pretraining, *labelled]:
-        name = (row["split"], row["author"], row["title"], row["year"])
-        pieces.setdefault(name, []).append(row["text"])
-    books = tuple(
-        BookFacts(
-            part,
-            author,
-            title,
-            year,
-            len(texts),
-            sum(map(len, texts)),
-            sum(len(text.split()) for text in texts),
-        )
-        for (part, author, title, year), texts in pieces.items()
-    )
-    corpus = [book for book in books if book.part == "pre-training"]
+    """Count what is bundled for the demo (about 0.1 s)."""
+    articles = [row["text"] for row in _rows("articles.jsonl.zst")]
+    labelled = {split: passages(split) for split in SPLITS}
     return Facts(
-        books=books,
-        documents=len(pretraining),
-        words=sum(book.words for book in corpus),
-        characters=sum(book.characters for book in corpus),
-        authors=tuple(sorted({row["author"] for row in labelled})),
-        passages={split: sum(row["split"] == split for row in labelled) for split in SPLITS},
+        articles=len(articles),
+        words=sum(len(text.split()) for text in articles),
+        characters=sum(map(len, articles)),
+        subjects=tuple(sorted({passage.subject for passage in _passages()})),
+        passages={split: len(rows) for split, rows in labelled.items()},
+        labelled_articles={
+            split: len({passage.article for passage in rows}) for split, rows in labelled.items()
+        },
     )

@@ -1,4 +1,4 @@
-"""Configurations of ``bertine pretrain`` by name: the paper's, and the quick one of the demo."""
+"""Configurations of ``bertine pretrain`` by name: the paper's, and a quick one."""
 
 from __future__ import annotations
 

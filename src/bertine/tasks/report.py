@@ -153,9 +153,10 @@ class ClassificationReport(Shown):
                 for count, true, guess in wrong[:_WORST]
             ]
         names = [visible(label) for label in self.labels]
-        rows = [["true \\ predicted", *names]]
+        rows = [["actual label", *names]]
         rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
-        return aligned(rows, head=True)
+        title = "how often each label (a row) was predicted as which (the columns):"
+        return [title, *aligned(rows, head=True)]
 
     def to_dict(self) -> dict[str, Any]:
         return {

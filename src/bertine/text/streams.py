@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+import shlex
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -189,6 +190,7 @@ def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
                 f"{option('strict', True)} "
                 "to have such bytes replaced"
             ) from error
+        refuse_gb18030(raw, place, place.path)
         text = raw.decode("utf-8", "replace")
         # Characters that already were U+FFFD in the file are not ours to count.
         genuine = raw.count(_REPLACEMENT.encode())
@@ -296,6 +298,49 @@ def _last_cut(raw: bytes, limit: int) -> int:
 def looks_like_utf16(raw: bytes) -> bool:
     """Whether so many bytes are NUL as in UTF-16 without a byte order mark."""
     return len(raw) > 3 and 3 * raw.count(b"\0") > len(raw)
+
+
+#: Very frequent characters of Chinese. Many characters of a text are among them; few are of those
+#: that text in other encodings gives when it is read as GB18030.
+_FREQUENT_CHINESE = frozenset(
+    "的一是不了在有人我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过后作里"
+    "用道行所然家种事成方多经去法学如都同现当没动面起看定天分还进好小部其些主样心前已从无物"
+)
+#: In a line that is taken for Chinese at least so many Chinese characters, so many frequent ones,
+#: and that share of frequent ones.
+_FEWEST_CHINESE, _FEWEST_FREQUENT, _FREQUENT_SHARE = 8, 2, 0.12
+_PLAIN_FILES = (".csv", ".tsv", ".txt", ".jsonl")
+
+
+def looks_like_gb18030(raw: bytes) -> bool:
+    """Tell whether bytes that are not UTF-8 seem to be Chinese in GB18030 or its parts GBK and
+    GB 2312, as Excel writes csv files in China."""
+    try:
+        chinese = [c for c in raw.decode("gb18030") if "\u4e00" <= c <= "\u9fff"]
+    except UnicodeDecodeError:
+        return False
+    frequent = sum(c in _FREQUENT_CHINESE for c in chinese)
+    return (
+        len(chinese) >= _FEWEST_CHINESE
+        and frequent >= _FEWEST_FREQUENT
+        and frequent >= _FREQUENT_SHARE * len(chinese)
+    )
+
+
+def refuse_gb18030(raw: bytes, where: object, file: Path) -> None:
+    """Refuse a line that is not UTF-8 but Chinese in GB18030: replaced characters would leave
+    nothing of it.
+
+    Raises:
+        BertineError: it is.
+    """
+    if looks_like_gb18030(raw):
+        how = ""
+        if file.name.endswith(_PLAIN_FILES):
+            how = f": iconv -f GB18030 -t UTF-8 {shlex.quote(str(file))} > NEW"
+        raise BertineError(
+            f"{where}: is not UTF-8 but looks like GB18030 (GBK); convert it to UTF-8{how}"
+        )
 
 
 def without_bom(raw: bytes, path: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from bertine.console import counted
 from bertine.errors import BertineError
-from bertine.text.streams import looks_like_utf16, reading
+from bertine.text.streams import looks_like_utf16, reading, refuse_gb18030
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
@@ -120,6 +120,7 @@ class TableLines:
                 raise BertineError(
                     f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
                 ) from error
+            refuse_gb18030(raw, where, self._path)
             text = raw.decode("utf-8", errors="replace")
             self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
             return text

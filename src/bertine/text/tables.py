@@ -488,6 +488,11 @@ def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) ->
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
     """The message for a column that is not there: names the nearest one and all there are."""
+    if any("\ufffd" in each for each in columns[:_MOST_COLUMNS]):
+        return (
+            f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
+            f"convert the file (GBK, as of Excel in China: iconv -f GB18030 -t UTF-8 {name} > NEW)"
+        )
     near = difflib.get_close_matches(column[:_NAME], columns[:_MOST_COLUMNS], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"

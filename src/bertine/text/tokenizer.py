@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import write_json, write_text
 from bertine.text import wordpiece
@@ -135,7 +136,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a folder with tokenizer.json or vocab.txt, or a vocab.txt itself.
+        """Read a folder with tokenizer.json or vocab.txt, a vocab.txt itself, or a bundled model's.
 
         What tokenizer_config.json says of lower case, accents and Chinese characters goes before
         what tokenizer.json says, as in `transformers`. Where there is only a vocabulary, it is
@@ -145,7 +146,7 @@ class Tokenizer:
             BertineError: nothing there to read, not a WordPiece tokenizer of BERT's kind, a token
                 twice, or a special token missing.
         """
-        return cls(*wordpiece.read(Path(path)))
+        return cls(*wordpiece.read(locate(path)))
 
     def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
         """Write vocab.txt, tokenizer.json and tokenizer_config.json into the existing `folder`.

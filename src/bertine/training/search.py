@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertine.bundled import locate
 from bertine.console import human_time, progress, say, warn
 from bertine.errors import BertineError
 from bertine.launch import launched
@@ -140,7 +141,7 @@ def search(
         if not isinstance(found, str | Path):
             # Each run reads them again, perhaps in another process.
             found = write_given(found, folder.path / "data")
-        arguments = {"task": task, "model": place(model), "data": place(found), **changed}
+        arguments = {"task": task, "model": place(locate(model)), "data": place(found), **changed}
         under_way = _Search(folder, grid, arguments, place, keep_models)
 
         def do(jobs: list[Trial], told: Told) -> None:

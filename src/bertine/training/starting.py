@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from bertine.bundled import locate
 from bertine.console import say
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -41,8 +42,8 @@ def _architecture(model: Path | str) -> BertConfig:
 
 
 def has_weights(model: Path | str) -> bool:
-    """Whether `model` is a model directory, and not a preset or a configuration file."""
-    return str(model) not in PRESETS and Path(model).is_dir()
+    """Whether `model` is or names a model directory, and not a preset or a configuration file."""
+    return str(model) not in PRESETS and locate(model).is_dir()
 
 
 def starting_model(

@@ -1,19 +1,17 @@
-"""Rebuild the texts bundled with ``bertine demo`` from the collection of public-domain books.
+"""Rebuild the old novels bundled for the README and the tutorials from a collection of books.
 
-    python tools/make_demo_data.py BOOKS.jsonl.zst [--out src/bertine/demo/data]
+    python tools/make_novels.py BOOKS.jsonl.zst [--out src/bertine/demo/data]
 
 BOOKS.jsonl.zst holds one book a line: ``author``, ``title``, ``year``, ``text`` (paragraphs
-separated by blank lines). Written are ``pretraining.jsonl.zst`` (a document a line, no labels),
-``passages.jsonl.zst`` (labelled passages: train, validation, test) and ``LICENSE.md``, which
-names every book and counts everything that was left out. The same input gives the same bytes.
+separated by blank lines). Written are ``pretraining.jsonl.zst`` (a document a line) and
+``LICENSE.md``, which names every book and counts everything that was left out. The same input
+gives the same bytes.
 
 The rules, and why:
 
-* Every book is in one part only. A passage of the test set comes from a book of which nothing
-  else is in the package, so the names of characters do not help to recognize its author.
 * English originals only: a translation has a second author, whose rights may last longer.
-* Typography (dashes, quotation marks, emphasis, spacing) differs between editions and would give
-  the author away by the typesetter, so it is made the same everywhere.
+* Typography (dashes, quotation marks, emphasis, spacing) differs between editions, so it is made
+  the same everywhere.
 """
 
 from __future__ import annotations
@@ -27,46 +25,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
-from sentencex import segment
 
 from bertine.files import atomic_file, write_text
-
-#: author -> split -> titles. Two books a split where there are enough; one for validation.
-LABELLED: dict[str, dict[str, tuple[str, ...]]] = {
-    "Edith Wharton": {
-        "train": ("The House of Mirth", "Ethan Frome"),
-        "validation": ("Tales of Men and Ghosts",),
-        "test": ("The Reef", "Summer"),
-    },
-    "H.G. Wells": {
-        "train": ("War of the Worlds", "The History of Mr Polly"),
-        "validation": ("Tales of Space and Time",),
-        "test": ("The Invisible Man", "The Sleeper Awakes"),
-    },
-    "Jack London": {
-        "train": ("Martin Eden", "The Sea Wolf"),
-        "validation": ("Lost Face",),
-        "test": ("White Fang", "The Iron Heel"),
-    },
-    "Jane Austen": {
-        "train": ("Pride and Prejudice", "Sense and Sensibility"),
-        "validation": ("Northanger Abbey",),
-        "test": ("Persuasion", "Mansfield Park"),
-    },
-    "Nathaniel Hawthorne": {
-        "train": ("The Scarlet Letter", "Fanshawe"),
-        "validation": ("Young Goodman Brown",),
-        "test": ("The House of the Seven Gables", "Twice-Told Tales"),
-    },
-}
-
-#: Passages of each author in each split, drawn evenly from its books and along each book.
-PASSAGES = {"train": 300, "validation": 60, "test": 500}
 
 #: Pre-training: at most this many characters of each book, one unbroken stretch.
 EXCERPT = 220_000
 
-#: (author, title) of the pre-training books: further books of the labelled authors first.
+#: (author, title).
 PRETRAINING: tuple[tuple[str, str], ...] = (
     ("Edith Wharton", "Xingu"),
     ("H.G. Wells", "Men Like Gods"),
@@ -100,7 +65,6 @@ PRETRAINING: tuple[tuple[str, str], ...] = (
     ("Wilkie Collins", "The Moonstone"),
 )
 
-MIN_WORDS, MAX_WORDS = 25, 40
 DOCUMENT_CHARACTERS = 10_000
 
 #: The texts are of their time; a demonstration need not repeat these words.
@@ -226,47 +190,6 @@ def documents(book: Book) -> list[str]:
     return result
 
 
-def passages(book: Book, number: int) -> list[str]:
-    """`number` passages of MIN_WORDS to MAX_WORDS words, whole sentences, evenly spread along
-    the book."""
-    found: list[str] = []
-    current: list[str] = []
-    words = 0
-    surname = book.author.split()[-1]
-
-    def close() -> None:
-        nonlocal words
-        if words >= MIN_WORDS:
-            text = " ".join(current)
-            if surname in text:
-                book.counts["passages that name the author left out"] += 1
-            else:
-                found.append(text)
-        current.clear()
-        words = 0
-
-    for paragraph in book.paragraphs:
-        if not paragraph:
-            close()
-            continue
-        for sentence in segment("en", paragraph):
-            sentence = sentence.strip()
-            size = len(sentence.split())
-            if words + size > MAX_WORDS:
-                close()
-            if size <= MAX_WORDS:
-                current.append(sentence)
-                words += size
-            else:
-                book.counts[f"sentences over {MAX_WORDS} words left out of passages"] += 1
-            if words >= MIN_WORDS:
-                close()
-    close()
-    if len(found) < number:
-        raise SystemExit(f"{book.title}: only {len(found)} passages, {number} are needed")
-    return [found[i * len(found) // number] for i in range(number)]
-
-
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     packed = zstandard.ZstdCompressor(level=22).compress(lines.encode())
@@ -274,48 +197,21 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
         temporary.write_bytes(packed)
 
 
-def build_passages(
-    books: dict[tuple[str, str], Book],
-) -> list[dict[str, object]]:
-    """All labelled rows. Any first n rows of an author and split take equally from its books."""
-    rows: list[dict[str, object]] = []
-    for author, splits in LABELLED.items():
-        for split, titles in splits.items():
-            each = PASSAGES[split] // len(titles)
-            columns = [scattered(passages(books[author, title], each)) for title in titles]
-            for texts in zip(*columns, strict=True):
-                for title, text in zip(titles, texts, strict=True):
-                    year = books[author, title].year
-                    rows.append(
-                        {"split": split, "author": author, "title": title, "year": year}
-                        | {"text": text}
-                    )
-    return rows
-
-
-def scattered(items: list[str]) -> list[str]:
-    """The items in an order of which every beginning is spread along the whole (golden ratio)."""
-    return [items[i] for i in sorted(range(len(items)), key=lambda i: (i * 0.6180339887) % 1)]
-
-
 LICENSE_HEAD = """\
-# The texts of `bertine demo`
+# The old novels
 
-All texts in this folder are **in the public domain in the United States**: every book was first
-published before 1926. Every author has been dead for more than 70 years (the latest, H.G. Wells,
-died in 1946), so they are free in countries with that term too. All are English originals; there
-are no translations. The files may be used, changed and passed on without conditions. The
+The texts in `pretraining.jsonl.zst` are **in the public domain in the United States**: every book
+was first published before 1926. Every author has been dead for more than 70 years (the latest, H.G.
+Wells, died in 1946), so they are free in countries with that term too. All are English originals;
+there are no translations. The files may be used, changed and passed on without conditions. The
 selection and `LICENSE.md` itself come under the licence of the package (Apache-2.0).
 
-They were made by `tools/make_demo_data.py` from a collection of 212 public-domain books, one a
+They were made by `tools/make_novels.py` from a collection of 212 public-domain books, one a
 line with author, title, year and text; titles and years are that collection's.
 
-* `pretraining.jsonl.zst`: {documents} documents without labels, {pre_mb:.1f} MB of text. One
+* `pretraining.jsonl.zst`: {documents} documents without labels, {megabytes:.1f} MB of text. One
   stretch of at most {excerpt:,} characters (line ends not counted) from each book, from 3% into the
   book where it is longer. A document ends with a chapter or after about {document:,} characters.
-* `passages.jsonl.zst`: {number} passages of {low} to {high} words, {pass_mb:.1f} MB of text, spread
-  evenly along each book; whole sentences, labelled with the author. **No book is in two parts**:
-  pre-training, train, validation and test share no book.
 
 What was changed, in all texts: curly quotation marks to straight ones, dashes to `—`, `…` and
 `. . .` to `...`, emphasis marks (`_`, `*`) and note marks removed, runs of spaces made one, speech
@@ -326,48 +222,33 @@ were not.
 
 ## Books
 
-| part | author | title | year | in the package |
-|---|---|---|---|---|
+| author | title | year | in the package |
+|---|---|---|---|
 """
 
 
 def write_licence(
-    path: Path,
-    books: dict[tuple[str, str], Book],
-    labelled: list[dict[str, object]],
-    unlabelled: list[dict[str, object]],
+    path: Path, books: dict[tuple[str, str], Book], rows: list[dict[str, object]]
 ) -> None:
     lines = []
     for author, title in PRETRAINING:
-        mine = [r for r in unlabelled if (r["author"], r["title"]) == (author, title)]
-        size = sum(len(str(r["text"])) for r in mine)
+        mine = [row for row in rows if (row["author"], row["title"]) == (author, title)]
+        size = sum(len(str(row["text"])) for row in mine)
         whole = sum(map(len, books[author, title].paragraphs))
         share = "all of it" if size >= 0.97 * whole else f"{size / whole:.0%} of it"
         lines.append(
-            f"| pre-training | {author} | {title} | {books[author, title].year} "
+            f"| {author} | {title} | {books[author, title].year} "
             f"| {size / 1000:.0f},000 characters, {share} |"
         )
-    for author, splits in LABELLED.items():
-        for split, titles in splits.items():
-            for title in titles:
-                mine = [r for r in labelled if (r["author"], r["title"]) == (author, title)]
-                lines.append(
-                    f"| {split} | {author} | {title} | {books[author, title].year} "
-                    f"| {len(mine)} passages |"
-                )
     total: Counter[str] = Counter()
     for book in books.values():
         total.update(book.counts)
     changes = "\n".join(f"| {what} | {number:,} |" for what, number in sorted(total.items()))
     head = LICENSE_HEAD.format(
-        documents=len(unlabelled),
-        pre_mb=sum(len(str(r["text"]).encode()) for r in unlabelled) / 1e6,
-        pass_mb=sum(len(str(r["text"]).encode()) for r in labelled) / 1e6,
-        number=f"{len(labelled):,}",
+        documents=len(rows),
+        megabytes=sum(len(str(row["text"]).encode()) for row in rows) / 1e6,
         excerpt=EXCERPT,
         document=DOCUMENT_CHARACTERS,
-        low=MIN_WORDS,
-        high=MAX_WORDS,
     )
     write_text(
         path,
@@ -382,22 +263,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("src/bertine/demo/data"))
     options = parser.parse_args()
     collection = read_books(options.books)
-    wanted = list(PRETRAINING)
-    for author, splits in LABELLED.items():
-        wanted += [(author, title) for titles in splits.values() for title in titles]
-    if len(set(wanted)) != len(wanted):
-        raise SystemExit("a book is in two parts")
-    books = {name: clean(collection[name]) for name in wanted}
-    unlabelled: list[dict[str, object]] = [
+    books = {name: clean(collection[name]) for name in PRETRAINING}
+    rows: list[dict[str, object]] = [
         {"author": author, "title": title, "year": books[author, title].year, "text": text}
         for author, title in PRETRAINING
         for text in documents(books[author, title])
     ]
-    labelled = build_passages(books)
-    write_rows(options.out / "pretraining.jsonl.zst", unlabelled)
-    write_rows(options.out / "passages.jsonl.zst", labelled)
-    write_licence(options.out / "LICENSE.md", books, labelled, unlabelled)
-    for name in ("pretraining.jsonl.zst", "passages.jsonl.zst", "LICENSE.md"):
+    write_rows(options.out / "pretraining.jsonl.zst", rows)
+    write_licence(options.out / "LICENSE.md", books, rows)
+    for name in ("pretraining.jsonl.zst", "LICENSE.md"):
         print(f"{options.out / name}: {(options.out / name).stat().st_size:,} bytes")
 
 

@@ -1,0 +1,67 @@
+"""Count the test passages that a model gets right, and say how sure that is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertine.intervals import mean_interval
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One kind of model on the test passages, trained several times with other labelled passages.
+
+    Attributes:
+        name: which kind, for people.
+        articles: the article of each test passage.
+        right: for each training, whether each test passage was answered rightly.
+    """
+
+    name: str
+    articles: Sequence[str]
+    right: Sequence[Sequence[bool]]
+
+    @property
+    def each(self) -> list[float]:
+        """The accuracy of each training."""
+        return [statistics.fmean(run) for run in self.right]
+
+    @property
+    def accuracy(self) -> float:
+        """The mean of all trainings."""
+        return statistics.fmean(self.each)
+
+    @property
+    def by_article(self) -> dict[str, float]:
+        """The share of right answers to the passages of each article. Passages of one article
+        resemble each other; articles are independent."""
+        shares: dict[str, list[bool]] = {}
+        for run in self.right:
+            for article, right in zip(self.articles, run, strict=True):
+                shares.setdefault(article, []).append(right)
+        return {article: statistics.fmean(answers) for article, answers in shares.items()}
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of `accuracy`: what other articles might give."""
+        low, high = mean_interval(list(self.by_article.values()))
+        return max(0.0, low), min(1.0, high)
+
+    def ahead_of(self, other: Scores) -> tuple[float, float, float]:
+        """Compute how much more accurate this is than `other`, with the 95% interval. Both answer
+        the same passages, so it is narrower than the intervals of the two would say."""
+        mine, others = self.by_article, other.by_article
+        low, high = mean_interval([mine[article] - others[article] for article in mine])
+        return self.accuracy - other.accuracy, low, high
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "accuracy": self.accuracy,
+            "interval_95": list(self.interval),
+            "accuracy_of_each": self.each,
+            "test_passages": len(self.articles),
+        }
