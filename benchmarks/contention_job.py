@@ -33,7 +33,7 @@ def prepare(folder: Path) -> None:
 
     from bertine.demo import texts
     from bertine.modeldir import load_model, save_model
-    from bertine.tasks.classification import TextClassification
+    from bertine.tasks.texts.classification import TextClassification
 
     config = bertine.load_model(minilm()).config
     task = TextClassification(LABELS, ("text",), "label", 128)
@@ -74,8 +74,8 @@ def bertine_pretrain(folder: Path) -> Piece:
 
 def bertine_finetune(folder: Path) -> Piece:
     from bertine.modeldir import load_model
-    from bertine.tasks.classification import TextClassification
-    from bertine.tasks.examples import Example, Examples
+    from bertine.records.examples import Example, Examples
+    from bertine.tasks.texts.classification import TextClassification
 
     loaded = load_model(folder / "model")
     task = TextClassification(LABELS, ("text",), "label", 128)
@@ -96,8 +96,8 @@ def _bertine_step(model: Any, objective: Any, batches: list[Any], units: int) ->
 
     from bertine.data.micro import split
     from bertine.models.memory import keep_freed_memory
-    from bertine.training.optim import AdamW, row_gradients
-    from bertine.training.step import CPU_MICRO_BATCH, accumulate
+    from bertine.training.loop.optim import AdamW, row_gradients
+    from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
 
     keep_freed_memory()
     model.train()

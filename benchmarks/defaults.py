@@ -29,22 +29,22 @@ from sides.results import Results
 from sides.settings import TASKS, Task
 
 import bertine
-from bertine.console import quietly
+from bertine.datasets.labelled import read_labelled
+from bertine.datasets.reading import Labelled, Reading
 from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.evaluate import evaluate_examples
 from bertine.modeldir import load_config, load_model
 from bertine.models.precision import resolve_precision
 from bertine.names import TaskName
+from bertine.records.examples import Examples
 from bertine.rng import generator
 from bertine.tasks.encoding import HeadOfTexts
-from bertine.tasks.examples import Examples
-from bertine.tasks.labelled import read_labelled
 from bertine.tasks.metrics import official_score
-from bertine.tasks.reading import Labelled, Reading
-from bertine.training.head_alone import alone_is_better, score_of_head
-from bertine.training.learner import Learner
-from bertine.training.plan import Wishes
+from bertine.terminal.console import quietly
+from bertine.training.finetuning.head_alone import alone_is_better, score_of_head
+from bertine.training.finetuning.learner import Learner
+from bertine.training.finetuning.plan import Wishes
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")

@@ -27,11 +27,11 @@ import torch
 from common import describe_machine, machine, print_table, save_json
 
 from bertine.errors import BertineError
-from bertine.inference.attribution import METHODS
-from bertine.inference.explanation import WordContribution
+from bertine.inference.explaining.attribution import METHODS
+from bertine.inference.explaining.explanation import WordContribution
+from bertine.inference.files.rows import open_texts
 from bertine.inference.predictor import Predictor
-from bertine.inference.rows import open_texts
-from bertine.tasks.classification import TextClassification
+from bertine.tasks.texts.classification import TextClassification
 
 #: The numbers of words that are taken out, or left, together.
 TOGETHER = (1, 2, 3)

@@ -39,11 +39,11 @@ from common import (
     save_json,
 )
 
-from bertine.console import console
 from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
-from bertine.reports.log import read_log
-from bertine.tasks.examples import Examples, find_splits, read_examples
+from bertine.records.examples import Examples, find_splits, read_examples
+from bertine.runs.log import read_log
+from bertine.terminal.console import console
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +77,8 @@ def read(data: Path) -> tuple[Examples, Examples]:
 
 def bertine_job(turn: Turn, setting: Setting, out: Path) -> None:
     """Our side. The evaluation after an epoch, which the clock does not see, ends the turn."""
-    import bertine.training.finetune as finetuning
-    import bertine.training.finetune_run as running
+    import bertine.training.finetuning.finetune as finetuning
+    import bertine.training.finetuning.run as running
 
     console.quiet = True
     evaluate = running.evaluate_examples

@@ -19,10 +19,10 @@ from bertine.data.micro import split
 from bertine.models.compiled import compile_parts
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
-from bertine.training.ceiling import matrix_rate, useful_operations
-from bertine.training.device import wait_for
-from bertine.training.optim import AdamW, row_gradients
-from bertine.training.step import GPU_MICRO_BATCH, accumulate
+from bertine.training.loop.ceiling import matrix_rate, useful_operations
+from bertine.training.loop.device import wait_for
+from bertine.training.loop.optim import AdamW, row_gradients
+from bertine.training.loop.step import GPU_MICRO_BATCH, accumulate
 
 #: Tokens of a step.
 TOKENS = 65536

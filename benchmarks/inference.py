@@ -47,8 +47,8 @@ from common import (
 )
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
-from bertine.inference.cosines import Cosines
-from bertine.inference.rows import open_texts
+from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.files.rows import open_texts
 from bertine.modeldir import load_model, save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model

@@ -53,7 +53,7 @@ def take(corpus: list[Path], size: int, out: Path) -> int:
 
 def bertine_job(turn: Turn, text: Path, tokenizer: Path, out: Path) -> None:
     import bertine
-    from bertine.console import console
+    from bertine.terminal.console import console
 
     console.quiet = True
     turn.end({})

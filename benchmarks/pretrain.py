@@ -44,9 +44,9 @@ from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
-from bertine.training.ceiling import step_products, time_products
-from bertine.training.optim import AdamW, row_gradients
-from bertine.training.step import CPU_MICRO_BATCH, accumulate
+from bertine.training.loop.ceiling import step_products, time_products
+from bertine.training.loop.optim import AdamW, row_gradients
+from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
 
 SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4
@@ -55,7 +55,7 @@ WARM_UP = 2
 
 
 def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
-    """Our side: what :func:`bertine.training.fit.fit` does at every step."""
+    """Our side: what :func:`bertine.training.loop.fit.fit` does at every step."""
     objective, batch = MlmNsp(), make_batch(shape)
     model = make_model(shape.config)
 

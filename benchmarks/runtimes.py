@@ -48,8 +48,8 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
-    from bertine.inference.engine import Engine
-    from bertine.inference.samples import sample_inputs
+    from bertine.inference.compute.engine import Engine
+    from bertine.inference.compute.samples import sample_inputs
 
     loaded = load_model(folder)
     engine = Engine(

@@ -42,7 +42,7 @@ from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.presets import PRESETS, preset
-from bertine.tasks.classification import TextClassification
+from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: Of the vocabulary that texts are made of.

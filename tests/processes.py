@@ -47,7 +47,7 @@ def _work(
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": "2",  # what the user has set
     }
-    from bertine.console import console
+    from bertine.terminal.console import console
 
     torch.set_num_threads(1)
     # Forked by a server that reads its signals from a pipe, and to be as if started by a shell.
@@ -111,5 +111,5 @@ import torch._refs  # noqa: E402
 import torch.distributed.fsdp  # noqa: E402
 import torch.nn.parallel  # noqa: E402
 
-import bertine.training.finetune  # noqa: E402
-import bertine.training.pretrain  # noqa: E402, F401
+import bertine.training.finetuning.finetune  # noqa: E402
+import bertine.training.pretraining.pretrain  # noqa: E402, F401

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import bertine
-from bertine.training.search_table import SearchResult
+from bertine.training.search.table import SearchResult
 
 QUICK: dict[str, Any] = {"max_length": 24, "precision": "fp32"}
 #: Four runs: two settings, two seeds.

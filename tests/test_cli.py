@@ -19,7 +19,7 @@ import pytest
 import bertine
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
-from bertine.commands.arguments import Switch, real, whole
+from bertine.commands.options.arguments import Switch, real, whole
 from bertine.errors import BertineError
 from cli_calls import ENOUGH, VERBS, error_line
 

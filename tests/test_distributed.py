@@ -21,10 +21,10 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.models.dropout import stream
-from bertine.training.finetune import finetune
-from bertine.training.parallel import Team
-from bertine.training.pretrain import pretrain
-from bertine.training.sharding import local
+from bertine.training.distributed.parallel import Team
+from bertine.training.distributed.sharding import local
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.pretraining.pretrain import pretrain
 
 #: Rows do not divide by 2 nor 4, and processes have different numbers of micro-batches.
 SETTINGS: dict[str, Any] = {
@@ -349,7 +349,7 @@ def test_a_full_disk_ends_all(store: Path, model: Path, tmp_path: Path) -> None:
 def full(rank: int, arguments: list[str]) -> int:
     import errno
 
-    from bertine.training import checkpoint
+    from bertine.training.loop import checkpoint
 
     def refuse(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,20 +7,21 @@ from typing import Any, get_args
 import pytest
 
 from bertine import names
-from bertine.data.formats import INPUT_FORMATS
-from bertine.data.prepare import NEAR_DUPLICATES
-from bertine.data.pretraining import MASKINGS
-from bertine.inference import choosing, export
-from bertine.inference.attribution import METHODS
-from bertine.inference.vector_files import DTYPES
+from bertine.data.instances.formats import INPUT_FORMATS
+from bertine.data.instances.pretraining import MASKINGS
+from bertine.data.preparation.prepare import NEAR_DUPLICATES
+from bertine.inference import export
+from bertine.inference.compute import choosing
+from bertine.inference.embedding.vector_files import DTYPES
+from bertine.inference.explaining.attribution import METHODS
 from bertine.models.pooling import POOLINGS
 from bertine.models.precision import PRECISIONS
 from bertine.objectives import OBJECTIVES
+from bertine.records.entities import SCHEMES
 from bertine.tasks import DATA_SETS, TASKS
-from bertine.tasks.entities import SCHEMES
 from bertine.tasks.long_text import LONG_TEXT
-from bertine.training.schedule import SCHEDULES
-from bertine.training.starting import INITIALIZATIONS
+from bertine.training.loop.schedule import SCHEDULES
+from bertine.training.pretraining.initial_weights import INITIALIZATIONS
 
 
 @pytest.mark.parametrize(

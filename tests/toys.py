@@ -16,15 +16,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertine.data.pretraining import PretrainingData
+from bertine.data.instances.pretraining import PretrainingData
+from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
-from bertine.data.writer import StoreWriter
 from bertine.modeldir import save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.rng import generator
-from bertine.tasks.classification import TextClassification
+from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: For each topic: who, does what, where.

@@ -8,9 +8,9 @@ from typing import Any
 from common import Turn, peak_memory, reset_peak_memory
 
 import bertine
-from bertine.console import console
-from bertine.reports.log import read_log
-from bertine.training.learner import Learner
+from bertine.runs.log import read_log
+from bertine.terminal.console import console
+from bertine.training.finetuning.learner import Learner
 from sides.scores import judge
 from sides.settings import Setting, read_file
 
@@ -77,7 +77,7 @@ def whole_run(turn: Turn, setting: Setting, out: Path) -> None:
 def epochs_by_turns(turn: Turn, setting: Setting, out: Path) -> None:
     """A turn an epoch. The evaluation after it, which the clock does not see, ends the turn; that
     of the first epoch begins with loading and tokenizing, unseen too."""
-    import bertine.training.finetune_run as running
+    import bertine.training.finetuning.run as running
 
     console.quiet = True
     evaluate = running.evaluate_examples

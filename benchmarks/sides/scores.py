@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bertine.tasks.entities import entity_counts
-from bertine.tasks.glue import glue_task
+from bertine.datasets.glue import glue_task
+from bertine.records.entities import entity_counts
 from bertine.tasks.metrics import classification_scores, regression_scores
-from bertine.tasks.tagging_report import TaggingReport
+from bertine.tasks.tagging.report import TaggingReport
 from sides.settings import Setting, read_file
 
 #: Of a question: the text of its best span, and how far the score of no answer is above that

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bertine.datasets.choice_data import read_choices
+from bertine.datasets.glue import glue_task
+from bertine.datasets.glue_data import read_glue_file
 from bertine.names import TaskName
-from bertine.tasks.choice_data import read_choices
-from bertine.tasks.conll import read_sentences
-from bertine.tasks.examples import Examples, read_examples
-from bertine.tasks.glue import glue_task
-from bertine.tasks.glue_data import read_glue_file
-from bertine.tasks.squad_files import read_squad
+from bertine.records.conll import read_sentences
+from bertine.records.examples import Examples, read_examples
+from bertine.records.squad_files import read_squad
 
 Kind = Literal["text", "regression", "spans", "choice", "tagging"]
 

@@ -28,7 +28,7 @@ from sphinx.environment import BuildEnvironment
 
 import bertine
 from bertine.commands import COMMANDS
-from bertine.commands.command import Command
+from bertine.commands.options.command import Command
 
 _COMMAND = re.compile(r"^```\{bertine-command\} (\S+)\n```$", re.MULTILINE)
 
@@ -93,8 +93,8 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def resolve_public_name(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """Find ``bertine.training.finetune.finetune``, as docstrings call it, at ``bertine.finetune``,
-    where it is documented."""
+    """Find ``bertine.training.finetuning.finetune.finetune``, as docstrings call it, at
+    ``bertine.finetune``, where it is documented."""
     if node.get("refdomain") != "py":
         return None
     words = node["reftarget"].split(".")

@@ -10,8 +10,8 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from bertine.commands.arguments import Switch
-from bertine.commands.command import Command
+from bertine.commands.options.arguments import Switch
+from bertine.commands.options.command import Command
 
 #: Functions that are not called as their command is.
 _FUNCTIONS = {"demo": "run_demo", "vocab": "train_vocab"}

@@ -26,9 +26,9 @@ from finetuning import WAYS, Finetuning, finetune_all
 from recipe import FINETUNE, PHASES, TASKS, VOCAB, Phase
 
 import bertine
-from bertine.commands.arguments import Parser, real, whole
-from bertine.console import human_time, say
+from bertine.commands.options.arguments import Parser, real, whole
 from bertine.files import read_json, write_json
+from bertine.terminal.console import human_time, say
 
 CONFIG = Path(__file__).with_name("config.json")
 #: What the results in a folder depend on, as JSON has it.
@@ -166,8 +166,8 @@ def check(
     Raises:
         BertineError: `out` is a file; the corpus or a file of GLUE is missing or cannot be read.
     """
-    from bertine.tasks.glue import glue_task
-    from bertine.tasks.glue_data import read_glue
+    from bertine.datasets.glue import glue_task
+    from bertine.datasets.glue_data import read_glue
     from bertine.text.corpus import Corpus
 
     if out.exists() and not out.is_dir():

@@ -14,24 +14,24 @@ import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertine import openmp
+from bertine.cores import openmp
 from bertine.errors import BertineError
 
 if TYPE_CHECKING:
-    from bertine.data.prepare import prepare
+    from bertine.data.preparation.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
     from bertine.estimators.classifier import BertClassifier
     from bertine.estimators.regressor import BertRegressor
-    from bertine.inference.embed import embed
-    from bertine.inference.embedder import Embedder
-    from bertine.inference.explain import explain
+    from bertine.inference.embedding.embed import embed
+    from bertine.inference.embedding.embedder import Embedder
+    from bertine.inference.embedding.similar import similar
+    from bertine.inference.explaining.explain import explain
     from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor, evaluate
-    from bertine.inference.similar import similar
     from bertine.inspection import inspect
     from bertine.modeldir import load_model, save_model
     from bertine.models.config import BertConfig
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from bertine.serving.serve import serve
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
-    from bertine.training.feature_based import feature_based
-    from bertine.training.finetune import finetune
-    from bertine.training.lr_find import lr_find
-    from bertine.training.pretrain import pretrain
-    from bertine.training.search import search
+    from bertine.training.feature_based.feature_based import feature_based
+    from bertine.training.finetuning.finetune import finetune
+    from bertine.training.pretraining.pretrain import pretrain
+    from bertine.training.rate.lr_find import lr_find
+    from bertine.training.search.search import search
 
 __version__ = "0.1.0"
 
@@ -53,31 +53,31 @@ _HOME = {
     "BertClassifier": "bertine.estimators.classifier",
     "BertConfig": "bertine.models.config",
     "BertRegressor": "bertine.estimators.regressor",
-    "Embedder": "bertine.inference.embedder",
+    "Embedder": "bertine.inference.embedding.embedder",
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
-    "embed": "bertine.inference.embed",
+    "embed": "bertine.inference.embedding.embed",
     "evaluate": "bertine.inference.predictor",
-    "explain": "bertine.inference.explain",
+    "explain": "bertine.inference.explaining.explain",
     "export": "bertine.inference.export",
-    "feature_based": "bertine.training.feature_based",
+    "feature_based": "bertine.training.feature_based.feature_based",
     "fill_mask": "bertine.inference.fill_mask",
-    "finetune": "bertine.training.finetune",
+    "finetune": "bertine.training.finetuning.finetune",
     "glue_submission": "bertine.inference.glue",
     "inspect": "bertine.inspection",
     "load_model": "bertine.modeldir",
-    "lr_find": "bertine.training.lr_find",
+    "lr_find": "bertine.training.rate.lr_find",
     "predict": "bertine.inference.predict",
-    "prepare": "bertine.data.prepare",
+    "prepare": "bertine.data.preparation.prepare",
     "preset": "bertine.presets",
-    "pretrain": "bertine.training.pretrain",
+    "pretrain": "bertine.training.pretraining.pretrain",
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
     "save_model": "bertine.modeldir",
-    "search": "bertine.training.search",
+    "search": "bertine.training.search.search",
     "serve": "bertine.serving.serve",
-    "similar": "bertine.inference.similar",
+    "similar": "bertine.inference.embedding.similar",
     "train_vocab": "bertine.text.vocab",
 }
 

@@ -18,20 +18,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine import __version__, launch
+from bertine import __version__
 from bertine.commands import COMMANDS
-from bertine.commands.arguments import Parser, line_width, nearest
-from bertine.commands.command import Command
+from bertine.commands.options.arguments import Parser, line_width, nearest
+from bertine.commands.options.command import Command
 from bertine.config_file import apply_config
+from bertine.cores import launch
 from bertine.errors import BertineError
-from bertine.option_names import on_the_command_line
-from bertine.process import (
+from bertine.options.names import on_the_command_line
+from bertine.system.process import (
     Terminated,
     check_address_space,
     out_of_memory,
     prepared_process,
 )
-from bertine.terminal_text import one_line, printable
+from bertine.terminal.text import one_line, printable
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count

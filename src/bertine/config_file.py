@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from bertine.commands.arguments import Parser, Switch, nearest
+from bertine.commands.options.arguments import Parser, Switch, nearest
 from bertine.errors import BertineError
 from bertine.files import read_bounded
-from bertine.terminal_text import briefly
+from bertine.terminal.text import briefly
 
 #: Configurations that come with the package.
 _RECIPES = Path(__file__).parent / "recipes"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.argument_types import check_types
 from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.names import InputFormat, Masking
-from bertine.shown import Shown
+from bertine.options.types import check_types
+from bertine.terminal.shown import Shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +53,7 @@ def inspect(
     """
     path = locate(path)
     if (path / "manifest.json").is_file():
-        from bertine.data.inspection import inspect_store
+        from bertine.data.inspection.store import inspect_store
 
         found = inspect_store(
             path,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.console import counted, visible_list
 from bertine.interop.bert_hf import HEAD_PARTS, part_of
 from bertine.interop.bert_hf_config import ConfigFile, read_config
 from bertine.interop.weights import read_facts, weight_files
 from bertine.modeldir import CONFIG, TASK, TaskInfo, model_folder
 from bertine.models.config import BertConfig
 from bertine.presets import PRESETS
+from bertine.terminal.console import counted, visible_list
 from bertine.text.tokenizer import Tokenizer
 
 # Copies and constants that a file may hold besides the parameters.

@@ -36,10 +36,10 @@ from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead, PairHead, SpanHead
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.option_names import option
+from bertine.options.names import option
 from bertine.presets import PRESETS
-from bertine.shown import Shown
 from bertine.taskinfo import TaskInfo
+from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
 TASK = "bertine.json"

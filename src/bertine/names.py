@@ -21,7 +21,7 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
-#: How the learning rate changes (:mod:`bertine.training.schedule`).
+#: How the learning rate changes (:mod:`bertine.training.loop.schedule`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 #: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.
 Precision = Literal["auto", "bf16", "fp32"]
@@ -39,7 +39,7 @@ ClassWeights = Literal["balanced"]
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
 ObjectiveName = Literal["mlm-nsp", "mlm"]
-#: What a pre-training sequence is made of (:mod:`bertine.data.formats`).
+#: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 #: Whether masks are chosen anew at every step.
 Masking = Literal["dynamic", "static"]
@@ -53,11 +53,11 @@ TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: The format of tagged sentences.
 TaggedFormat = Literal["jsonl", "columns"]
-#: How tags mark entities (:mod:`bertine.tasks.entities`).
+#: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
-#: How an explanation is computed (:mod:`bertine.inference.attribution`).
+#: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).
 ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.terminal_text import briefly
+from bertine.terminal.text import briefly
 
 #: Bytes of a file. The largest that Bertine reads are tokenizers: 30 MB with a million pieces.
 MAX_BYTES = 64 * 2**20

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object
-from bertine.terminal_text import briefly
+from bertine.terminal.text import briefly
 
 #: Version of the layout of ``bertine.json``; a reader refuses another one.
 TASK_FORMAT = 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
-from bertine.data.writer import StoreWriter
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: Ids of ordinary tokens begin here.

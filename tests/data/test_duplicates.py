@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import toys
 from bertine import prepare
-from bertine.data import duplicates
-from bertine.data.duplicates import Seen, fingerprint
+from bertine.data.preparation import duplicates
+from bertine.data.preparation.duplicates import Seen, fingerprint
 from bertine.data.store import TokenStore
 from bertine.text.sentences import iter_sentences
 

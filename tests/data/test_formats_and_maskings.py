@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from bertine.data.batch import Batch
-from bertine.data.formats import INPUT_FORMATS, PAIR_FORMATS
-from bertine.data.pretraining import MASKINGS, PretrainingData
+from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
+from bertine.data.instances.pretraining import MASKINGS, PretrainingData
+from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
-from bertine.data.writer import StoreWriter
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

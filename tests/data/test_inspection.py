@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import bertine
-from bertine.data.formats import INPUT_FORMATS
-from bertine.data.inspection import inspect_store
-from bertine.data.marks import MarkedToken, as_text, marked_segments
-from bertine.data.phases import predictions
-from bertine.data.pretraining import PretrainingData
+from bertine.data.inspection.marks import MarkedToken, as_text, marked_segments
+from bertine.data.inspection.store import inspect_store
+from bertine.data.instances.formats import INPUT_FORMATS
+from bertine.data.instances.phases import predictions
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
 
@@ -214,7 +214,7 @@ def test_the_page_shows_the_same_and_loads_nothing(make_store: MakeStore, tmp_pa
 
 
 def test_tokens_are_text_on_the_page(tmp_path: Path):
-    from bertine.data.inspection_page import ShownInstance, write_page
+    from bertine.data.inspection.page import ShownInstance, write_page
 
     tokens = [MarkedToken("<b>", "plain", "<b>"), MarkedToken("&", "replaced", "<script>")]
     write_page(tmp_path / "p.html", "a<b", ["1 < 2"], [ShownInstance("i", "h", [("A", tokens)])])

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from bertine import prepare
-from bertine.data import near_duplicates
-from bertine.data.near_duplicates import (
+from bertine.data.preparation import near_duplicates
+from bertine.data.preparation.near_duplicates import (
     BY_ROW,
     SIGNATURES,
     SignatureFile,
@@ -20,7 +20,7 @@ from bertine.data.near_duplicates import (
     find_near_duplicates,
     signatures,
 )
-from bertine.data.parts import make_part
+from bertine.data.preparation.parts import make_part
 from bertine.data.store import TokenStore
 from bertine.rng import generator
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -187,7 +187,7 @@ def test_pairs_are_found_at_the_rate_promised(tmp_path: Path) -> None:
 
 def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
     """512 bytes for each document that is stored, twice."""
-    from bertine.data.parts import PartSettings, plan_parts
+    from bertine.data.preparation.parts import PartSettings, plan_parts
 
     (folder / "a.txt").write_text("\n\n".join(text(n) for n in range(30)), encoding="utf-8")
     (part,) = plan_parts(

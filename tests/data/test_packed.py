@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from bertine.data.packed import DocSentences, FullSentences, PackedInstance
+from bertine.data.instances.full_sequences import DocSentences, FullSentences, PackedInstance
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertine.data.batch import Batch
-from bertine.data.packing import packing
+from bertine.data.unpadded import packing
 
 
 @pytest.mark.parametrize(

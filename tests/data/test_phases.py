@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import toys
-from bertine.data.phases import PhasedData, predictions, steps_for_tokens
-from bertine.data.pretraining import PretrainingData
+from bertine.data.instances.phases import PhasedData, predictions, steps_for_tokens
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bertine.data import parts as module
-from bertine.data.parts import cut_sentence
-from bertine.data.prepare import prepare
-from bertine.data.pretraining import PretrainingData
+from bertine.data.instances.pretraining import PretrainingData
+from bertine.data.preparation import parts as module
+from bertine.data.preparation.parts import cut_sentence
+from bertine.data.preparation.prepare import prepare
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.text.sentences import split_sentences

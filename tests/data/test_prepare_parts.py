@@ -16,15 +16,16 @@ import pytest
 
 import bertine
 import toys
-from bertine import prepare, workers
-from bertine.data import part_runners
-from bertine.data import prepare as preparation
-from bertine.data.duplicates import Seen
-from bertine.data.parts import Part, PartSettings, make_part, plan_parts
-from bertine.data.prepare_report import PrepareReport
+from bertine import prepare
+from bertine.data.preparation import part_runners
+from bertine.data.preparation import prepare as preparation
+from bertine.data.preparation.duplicates import Seen
+from bertine.data.preparation.parts import Part, PartSettings, make_part, plan_parts
+from bertine.data.preparation.report import PrepareReport
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.rng import generator
+from bertine.system import workers
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
 
@@ -251,7 +252,12 @@ def test_a_mistake_in_one_file_keeps_the_others(
 
 def test_workers_end_with_the_process_that_asked(folder: Path) -> None:
     """Killed by force, it cannot tell them."""
-    worker = [sys.executable, "-m", "bertine.data.part_worker", str(folder / "tokenizer")]
+    worker = [
+        sys.executable,
+        "-m",
+        "bertine.data.preparation.part_worker",
+        str(folder / "tokenizer"),
+    ]
     program = (
         "import subprocess, sys, time\n"
         f"p = subprocess.Popen({worker!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"

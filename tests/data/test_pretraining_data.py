@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertine.data.batch import Batch
-from bertine.data.pretraining import PretrainingData
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer

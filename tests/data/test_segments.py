@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from bertine.data.segments import NspInstance, NspSegments, kept_lengths
+from bertine.data.instances.segments import NspInstance, NspSegments, kept_lengths
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from bertine.data.segments import NspInstance
-from bertine.data.sentence_pairs import SentencePairs
+from bertine.data.instances.segments import NspInstance
+from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import MANIFEST, TokenStore, token_dtype
-from bertine.data.writer import MAX_SENTENCE, StoreWriter
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from bertine.modeldir import save_model
 from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.model import Model
-from bertine.tasks.classification import TextClassification
+from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "ran", "good", "bad"]

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from bertine.inference import choosing
 from bertine.inference.agreement import answer_agreement
+from bertine.inference.compute import choosing
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.models import precision as precision_module
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 from bertine.text.tokenizer import Tokenizer
 
 TASKS: list[tuple[Task[Any], str]] = [

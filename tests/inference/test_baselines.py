@@ -24,17 +24,17 @@ from bertine.inference.baselines.linear import (
 )
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.ngrams import NgramFeatures
+from bertine.records.examples import Example, Examples
+from bertine.records.sentences import Sentence, Sentences
+from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.rng import generator
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines, winner
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.span_examples import Gold, Question, SpanExamples
-from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 
 
 def _matrix(rows: int, features: int, *, sparsely: bool = False) -> Matrix:
@@ -136,7 +136,7 @@ def test_tf_idf_learns_what_a_word_says_and_the_majority_does_not() -> None:
 
 
 def _always(task: TextClassification, held: Examples[Example]) -> list[object]:
-    from bertine.tasks.classification import Prediction
+    from bertine.tasks.texts.classification import Prediction
 
     return [Prediction("up", {"up": 1.0, "down": 0.0}) for _ in held.items]
 

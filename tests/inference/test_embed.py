@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import bertine.inference.embed as embed_module
+import bertine.inference.embedding.embed as embed_module
 from bertine.errors import BertineError
-from bertine.inference.embed import embed
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embed import embed
+from bertine.inference.embedding.embedder import Embedder
 
 from .test_predictor import random_texts
 

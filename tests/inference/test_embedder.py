@@ -14,8 +14,8 @@ import torch
 import transformers
 
 from bertine.errors import BertineError
-from bertine.inference.choosing import why_not_int8
-from bertine.inference.embedder import Embedder
+from bertine.inference.compute.choosing import why_not_int8
+from bertine.inference.embedding.embedder import Embedder
 
 from .test_predictor import random_texts
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-import bertine.inference.choosing as choosing
+import bertine.inference.compute.choosing as choosing
 from bertine.errors import BertineError
-from bertine.inference.engine import Engine
+from bertine.inference.compute.engine import Engine
 from bertine.inference.predictor import Predictor
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed_rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
 
 from .test_predictor import random_texts
 

@@ -17,18 +17,18 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.inference.attribution import METHODS, TOLERANCE, TOLERANCE_SHARE
-from bertine.inference.explainer import Explainer
-from bertine.inference.explanation import Explanation, WordContribution
+from bertine.inference.explaining.attribution import METHODS, TOLERANCE, TOLERANCE_SHARE
+from bertine.inference.explaining.explainer import Explainer
+from bertine.inference.explaining.explanation import Explanation, WordContribution
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.regression import TextRegression
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 

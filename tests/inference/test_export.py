@@ -25,7 +25,7 @@ import transformers
 import bertine.inference.export_graph as writing_module
 import bertine.interop.export as graph_module
 from bertine.errors import BertineError
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import ExportReport, export
 from bertine.inference.predictor import Predictor
 from bertine.interop.export import INPUTS
@@ -34,9 +34,9 @@ from bertine.modeldir import save_model
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead, SpanHead
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS

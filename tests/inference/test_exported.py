@@ -12,20 +12,20 @@ import pytest
 import torch
 
 from bertine.errors import BertineError
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.similar import similar
 from bertine.inference.export import export
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
-from bertine.inference.similar import similar
 from bertine.modeldir import load_model, save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 from bertine.text.tokenizer import Tokenizer
 
 from .test_predictor import random_texts

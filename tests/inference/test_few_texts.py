@@ -12,7 +12,7 @@ import torch
 
 import bertine
 import toys
-from bertine.inference.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 
 
 @pytest.fixture(scope="module")

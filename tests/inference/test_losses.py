@@ -19,17 +19,17 @@ import toys
 from bertine.inference.losses import example_losses, worst_examples, write_worst
 from bertine.inference.ranking import ranked
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples, read_examples
+from bertine.records.label_sets import joined
+from bertine.records.sentences import Sentence, Sentences
+from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples, read_examples
-from bertine.tasks.label_sets import joined
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.span_examples import Gold, Question, SpanExamples
-from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging, Tags
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 from bertine.tasks.worst import Mark, WorstExample, worst_lines
 
 TOPICS = list(toys.TOPICS)

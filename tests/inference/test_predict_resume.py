@@ -20,8 +20,8 @@ from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
@@ -201,7 +201,7 @@ def test_stopped_just_after_the_rows_became_the_output(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr("bertine.inference.unfinished.sync_folder", stopped)
+        patch.setattr("bertine.inference.files.unfinished.sync_folder", stopped)
         with pytest.raises(Stopped):
             predict(predictor, table, out)
     whole = out.read_bytes()

@@ -13,15 +13,15 @@ import torch
 
 import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.texts.regression import TextRegression
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import WORDS

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertine.errors import BertineError
-from bertine.inference import rows as rows_module
-from bertine.inference.rows import chunks, count_texts, joined, text_progress, unused
-from bertine.text.layout import Layout
-from bertine.text.tables import Row
+from bertine.inference.files import rows as rows_module
+from bertine.inference.files.rows import chunks, count_texts, joined, text_progress, unused
+from bertine.tables.layout import Layout
+from bertine.tables.table import Row
 
 
 def size(row: Row) -> int:

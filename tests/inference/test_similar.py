@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bertine.inference.similar as similar_module
+import bertine.inference.embedding.similar as similar_module
 from bertine.errors import BertineError
-from bertine.inference.embed import embed
-from bertine.inference.embedder import Embedder
-from bertine.inference.similar import similar
+from bertine.inference.embedding.embed import embed
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.similar import similar
 
 from .test_predictor import random_texts
 

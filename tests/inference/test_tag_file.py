@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bertine.errors import BertineError
+from bertine.inference.files.tag_file import TagReport
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.inference.tag_file import TagReport
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.tagging.task import Tagging
 from bertine.text.tokenizer import Tokenizer
 
 

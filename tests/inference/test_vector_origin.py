@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bertine.inference.embed as embed_module
+import bertine.inference.embedding.embed as embed_module
 from bertine.errors import BertineError
-from bertine.inference.cosines import Cosines
-from bertine.inference.embed import embed
-from bertine.inference.embedder import Embedder
-from bertine.inference.similar import similar
+from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.embedding.embed import embed
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.similar import similar
 from bertine.models.pooling import Pooling
 
 from .test_predictor import random_texts

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.data.writer import StoreWriter
+from bertine.data.preparation.writer import StoreWriter
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp

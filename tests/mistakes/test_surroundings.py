@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bertine.files import atomic_dir, atomic_file
-from bertine.workers import environment
+from bertine.system.workers import environment
 from mistakes.commands import one_line
 
 

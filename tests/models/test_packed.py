@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import bertine.models.packed as packed_float
-import bertine.models.packed_backbone as packed_backbone
-import bertine.models.packed_int8 as packed_int8
-from bertine.inference.choosing import why_not_int8
-from bertine.models import recorded
+import bertine.models.fast.backbone as packed_backbone
+import bertine.models.fast.int8 as packed_int8
+import bertine.models.fast.layers as packed_float
+from bertine.inference.compute.choosing import why_not_int8
 from bertine.models.bert import BertBackbone
 from bertine.models.config import BertConfig
-from bertine.models.packed import attend, attend_few
-from bertine.models.packed_backbone import PackedBackbone
-from bertine.models.packed_int8 import Grid, Int8Linear, observed
-from bertine.models.packed_rows import Bare, Padded
-from bertine.models.quick_bytes import has_quick_bytes
-from bertine.models.recorded import Recorded
+from bertine.models.fast import recorded
+from bertine.models.fast.backbone import PackedBackbone
+from bertine.models.fast.int8 import Grid, Int8Linear, observed
+from bertine.models.fast.layers import attend, attend_few
+from bertine.models.fast.quick_bytes import has_quick_bytes
+from bertine.models.fast.recorded import Recorded
+from bertine.models.fast.rows import Bare, Padded
 
 CONFIG = BertConfig(
     vocab_size=100,

@@ -18,7 +18,7 @@ from bertine.models import varlen
 from bertine.models.layers import EncoderLayer, Layout
 from bertine.models.varlen import reference, varlen_attention
 from bertine.objectives import OBJECTIVES
-from bertine.training.step import accumulate
+from bertine.training.loop.step import accumulate
 
 ROWS, HEADS, SIZE = 24, 2, 8
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import toys
-from bertine.data.formats import INPUT_FORMATS, PAIR_FORMATS
+from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.errors import BertineError
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model

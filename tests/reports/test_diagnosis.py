@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.reports.diagnosis import Finding, diagnose
+from bertine.reports.checks.diagnosis import Finding, diagnose
 
 Log = list[dict[str, Any]]
 ENTROPY = 6.4

@@ -12,14 +12,14 @@ import pytest
 
 from bertine import report
 from bertine.errors import BertineError
+from bertine.records.entities import Counts
 from bertine.reports.plots import scatter
 from bertine.reports.scores import score_text
-from bertine.tasks.entities import Counts
-from bertine.tasks.multi_label_report import MultiLabelReport
-from bertine.tasks.regression import Score, TextRegression
 from bertine.tasks.report import ClassificationReport
-from bertine.tasks.span_report import SpanReport
-from bertine.tasks.tagging_report import TaggingReport
+from bertine.tasks.spans.report import SpanReport
+from bertine.tasks.tagging.report import TaggingReport
+from bertine.tasks.texts.multi_label_report import MultiLabelReport
+from bertine.tasks.texts.regression import Score, TextRegression
 from reports.run_pages import (
     finetuning,
     titles,

@@ -18,12 +18,12 @@ import pytest
 pytest.importorskip("fastapi")
 
 import toys
-from bertine.serving.hosts import Hosts
-from bertine.serving.limits import Limits
+from bertine.serving.http.hosts import Hosts
+from bertine.serving.http.limits import Limits
+from bertine.serving.http.sockets import bound_socket
 from bertine.serving.served import Served
 from bertine.serving.server import Server
 from bertine.serving.service import Service
-from bertine.serving.sockets import bound_socket
 
 from .models import TASKS, write_task_model
 

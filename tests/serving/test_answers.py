@@ -14,12 +14,12 @@ import torch
 
 import toys
 from bertine.errors import BertineError
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
-from bertine.serving.limits import Limits
+from bertine.serving.http.limits import Limits
 from bertine.serving.sample_texts import sample_text
 from bertine.serving.served import Served
 

@@ -12,10 +12,10 @@ import toys
 from bertine.errors import BertineError
 from bertine.modeldir import load_model
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.serving.attention import AttentionQuestion, AttentionReader
 from bertine.tasks import task_class
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
+from bertine.tasks.texts.classification import TextClassification
 
 from .conftest import Client
 

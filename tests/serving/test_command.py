@@ -21,11 +21,11 @@ import pytest
 import bertine.serving.serve as module
 import toys
 from bertine.errors import BertineError
-from bertine.inference.choosing import why_not_int8
-from bertine.serving.keys import read_api_key
+from bertine.inference.compute.choosing import why_not_int8
+from bertine.serving.http.keys import read_api_key
+from bertine.serving.http.sockets import bound_socket, listen
 from bertine.serving.names import named_models
 from bertine.serving.serve import serve
-from bertine.serving.sockets import bound_socket, listen
 
 SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
 
@@ -113,7 +113,7 @@ GROWTH = """
 import sys
 from pathlib import Path
 import torch, toys
-from bertine.inference.engine import Engine
+from bertine.inference.compute.engine import Engine
 from bertine.models.memory import bound_kernels
 from bertine.models.model import Model
 if sys.argv[1] == "bounded":

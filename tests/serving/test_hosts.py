@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bertine.errors import BertineError
-from bertine.serving.errors import ApiError
-from bertine.serving.hosts import Hosts
+from bertine.serving.http.errors import ApiError
+from bertine.serving.http.hosts import Hosts
 
 from .conftest import Client, running
 

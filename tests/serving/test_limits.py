@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertine.errors import BertineError
-from bertine.serving.limits import Limits
+from bertine.serving.http.limits import Limits
 
 from .conftest import BODY, Client, Held, eventually, fine, post
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bertine.serving.limits import Limits
+from bertine.serving.http.limits import Limits
 from bertine.serving.request_schemas import request_schemas
 
 from .conftest import BODY, Client

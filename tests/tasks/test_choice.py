@@ -16,17 +16,17 @@ from bertine.data.batch import Batch
 from bertine.data.batching import FeatureBatches
 from bertine.data.groups import members, plan
 from bertine.data.micro import split
+from bertine.datasets.choice_data import choice_task, read_choices
+from bertine.datasets.own_data import read_for, read_own
 from bertine.errors import BertineError
-from bertine.inference.text_report import TextReport
+from bertine.inference.files.text_report import TextReport
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples, Splits
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
-from bertine.tasks.choice_data import choice_task, read_choices
-from bertine.tasks.examples import Example, Examples, Splits
 from bertine.tasks.options import TableOptions
-from bertine.tasks.own_data import read_for, read_own
-from bertine.training.step import accumulate
+from bertine.training.loop.step import accumulate
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"

@@ -16,11 +16,11 @@ from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
-from bertine.tasks.classification import Prediction, TextClassification
-from bertine.tasks.examples import Example, Examples
 from bertine.tasks.report import ClassificationReport, label_lines
+from bertine.tasks.texts.classification import Prediction, TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["good", "bad", "film", "very", "a", "##s"]

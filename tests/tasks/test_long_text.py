@@ -11,12 +11,12 @@ import torch
 import toys
 from bertine.errors import BertineError
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.tasks.base import truncation_note
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
 from bertine.tasks.long_text import parts_of
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 
 CLS, SEP = 900, 901
 

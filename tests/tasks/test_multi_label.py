@@ -14,10 +14,10 @@ import toys
 from bertine.errors import BertineError
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
+from bertine.records.label_sets import joined, read_label_sets
 from bertine.tasks import task_class
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.label_sets import joined, read_label_sets
-from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.texts.multi_label import MultiLabel
 
 
 def examples_of(sets: list[list[str]]) -> Examples:

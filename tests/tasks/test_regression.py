@@ -9,9 +9,9 @@ import torch
 import toys
 from bertine.errors import BertineError
 from bertine.models.model import Model
+from bertine.records.examples import Example, Examples
 from bertine.tasks import task_class
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.regression import Score, TextRegression
+from bertine.tasks.texts.regression import Score, TextRegression
 
 
 def examples_of(scores: list[str]) -> Examples:

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.errors import BertineError
-from bertine.tasks.examples import Examples
-from bertine.tasks.span_decoding import answer_question
-from bertine.tasks.span_examples import Question, RawQuestion, SpanExamples, span_examples
-from bertine.tasks.span_windows import (
+from bertine.records.examples import Examples
+from bertine.records.span_examples import Question, RawQuestion, SpanExamples, span_examples
+from bertine.tasks.spans.decoding import answer_question
+from bertine.tasks.spans.windows import (
     SpanFeatures,
     encode_spans,
     pieces_of,

@@ -13,12 +13,12 @@ import toys
 from bertine.errors import BertineError
 from bertine.interop.bert_hf import to_huggingface
 from bertine.models.model import Model
+from bertine.records.span_examples import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.rng import generator
 from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
-from bertine.tasks.span_decoding import SpanAnswer, SpanPrediction
-from bertine.tasks.span_examples import Gold, RawQuestion, SpanExamples, span_examples
-from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
+from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
+from bertine.tasks.spans.task import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
 
 LIMITS = SpanLimits(doc_stride=6, max_question_length=8, max_answer_length=5)

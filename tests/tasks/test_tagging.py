@@ -17,10 +17,10 @@ from bertine.data.micro import split
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
+from bertine.records.sentences import Sentence, Sentences
 from bertine.tasks import task_class
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tagging import IGNORED, Tagging, Tags
-from bertine.tasks.word_windows import WordFeatures
+from bertine.tasks.tagging.task import IGNORED, Tagging, Tags
+from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 # A word of n letters a has n pieces.

@@ -9,7 +9,7 @@ import pytest
 
 import searches
 import toys
-from bertine.training.search_table import SearchResult
+from bertine.training.search.table import SearchResult
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +24,7 @@ def _no_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
     look at them and say so: ``WITH_BASELINES = True``."""
     with pytest.MonkeyPatch.context() as patched:
         if not getattr(request.module, "WITH_BASELINES", False):
-            patched.setattr("bertine.training.finetune_run.baselines_of_run", lambda *_: [])
+            patched.setattr("bertine.training.finetuning.run.baselines_of_run", lambda *_: [])
         yield
 
 

@@ -16,8 +16,8 @@ from bertine.data.micro import select, split
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.tasks.classification import TextClassification
-from bertine.training.step import accumulate
+from bertine.tasks.texts.classification import TextClassification
+from bertine.training.loop.step import accumulate
 
 #: (ids, segments, next_sentence_label, {(position, label)}) of one sequence, without padding.
 Sequence = tuple[tuple[int, ...], tuple[int, ...], int, frozenset[tuple[int, int]]]

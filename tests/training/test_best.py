@@ -17,9 +17,9 @@ from bertine import finetune, pretrain
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.best import Best, Choice, load_best, recorded_best
-from bertine.training.display import Display
-from bertine.training.fit import FitConfig, fit
+from bertine.training.loop.best import Best, Choice, load_best, recorded_best
+from bertine.training.loop.display import Display
+from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run
 
 #: Scores after steps 2, 4, 6, …: the third evaluation is the best.
@@ -170,7 +170,7 @@ def test_the_best_epoch_asked_for_when_resumed(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be one from before."""
-    from bertine.training import finetune_run as module
+    from bertine.training.finetuning import run as module
 
     original = module.evaluate_examples
 

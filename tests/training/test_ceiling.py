@@ -10,10 +10,10 @@ import torch
 import toys
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
-from bertine.training import ceiling
-from bertine.training.ceiling import Gauge, matrix_rate, step_products, useful_operations
-from bertine.training.display import facts_of
-from bertine.training.fit import FitConfig, fit
+from bertine.training.loop import ceiling
+from bertine.training.loop.ceiling import Gauge, matrix_rate, step_products, useful_operations
+from bertine.training.loop.display import facts_of
+from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
@@ -47,7 +47,7 @@ def test_flops_of_a_real_step_agree() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from bertine.data.batch import Batch
-    from bertine.training.step import accumulate
+    from bertine.training.loop.step import accumulate
 
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ids = torch.randint(5, 20, (4, 16))

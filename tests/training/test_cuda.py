@@ -14,9 +14,9 @@ from bertine.models.compiled import compile_parts
 from bertine.models.model import Model
 from bertine.models.varlen import has_flash_attention, reference, varlen_attention
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.device import send
-from bertine.training.optim import AdamW, row_gradients
-from bertine.training.step import accumulate
+from bertine.training.loop.device import send
+from bertine.training.loop.optim import AdamW, row_gradients
+from bertine.training.loop.step import accumulate
 
 pytestmark = [
     pytest.mark.cuda,

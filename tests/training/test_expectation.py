@@ -11,8 +11,8 @@ import bertine
 import toys
 from bertine.presets import preset
 from bertine.recipes import read_recipe
-from bertine.training import expectation
-from bertine.training.expectation import tokens_until_context, too_short
+from bertine.training.pretraining import expectation
+from bertine.training.pretraining.expectation import tokens_until_context, too_short
 
 
 def test_runs_that_are_too_short_are_told_and_others_not() -> None:

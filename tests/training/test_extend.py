@@ -12,7 +12,7 @@ from bertine import load_model, prepare, pretrain, train_vocab
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.extend import extend_vocabulary, extends, old_pieces
+from bertine.training.pretraining.extend import extend_vocabulary, extends, old_pieces
 
 OLD = [*SPECIAL_TOKENS, "chat", "##bot", "b", "##o", "##t", "##s", "bot"]
 

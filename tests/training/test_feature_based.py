@@ -22,11 +22,11 @@ from bertine.inference.word_states import word_states
 from bertine.modeldir import load_model
 from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.models.precision import precision_name
+from bertine.records.conll import read_sentences
+from bertine.records.sentences import Sentence, Sentences
 from bertine.tasks.base import Report
-from bertine.tasks.conll import read_sentences
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tagging import Tagging
-from bertine.training.feature_based_table import FINE_TUNING, ROWS, FeatureBasedReport
+from bertine.tasks.tagging.task import Tagging
+from bertine.training.feature_based.table import FINE_TUNING, ROWS, FeatureBasedReport
 
 QUICK: dict[str, Any] = {
     "max_length": 24,
@@ -132,7 +132,7 @@ def test_the_test_sentences_are_judged_in_the_precision_of_the_validation_senten
         asked.append(how["precision"])
         return evaluate(*args, **how)
 
-    monkeypatch.setattr("bertine.training.feature_based.evaluate", evaluated)
+    monkeypatch.setattr("bertine.training.feature_based.feature_based.evaluate", evaluated)
     settings = {**QUICK, "precision": "auto", "rows": [FINE_TUNING], "device": "cpu"}
     bertine.feature_based(model, data=data, out=tmp_path / "out", **settings)
     assert asked == [precision_name("auto", "cpu")]

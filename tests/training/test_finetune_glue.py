@@ -17,9 +17,9 @@ import transformers
 import bertine
 import toys
 from bertine.cli import main
+from bertine.datasets.labelled import Reading, read_labelled
 from bertine.errors import BertineError
-from bertine.tasks.labelled import Reading, read_labelled
-from bertine.training.finetune_result import FinetuneResult
+from bertine.training.finetuning.result import FinetuneResult
 from glue_files import write_glue
 
 QUICK: dict[str, Any] = {

@@ -13,12 +13,12 @@ import toys
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.best import Best, Choice, recorded_best
-from bertine.training.display import Display
-from bertine.training.fit import FitConfig, fit
-from bertine.training.optim import AdamW, parameter_groups
+from bertine.training.loop.best import Best, Choice, recorded_best
+from bertine.training.loop.display import Display
+from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.optim import AdamW, parameter_groups
+from bertine.training.loop.schedule import SCHEDULES
 from bertine.training.run import Run
-from bertine.training.schedule import SCHEDULES
 
 QUICK: dict[str, Any] = {
     "epochs": 2,

@@ -17,12 +17,12 @@ import transformers
 import bertine
 import toys
 from bertine.cli import main
+from bertine.datasets.own_data import read_own
 from bertine.errors import BertineError
+from bertine.records.examples import Splits
 from bertine.rng import generator
-from bertine.tasks.examples import Splits
-from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.options import TableOptions
-from bertine.tasks.own_data import read_own
+from bertine.tasks.texts.multi_label import MultiLabel
 
 OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
 QUICK: dict[str, Any] = {

@@ -18,8 +18,8 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.tasks.spans import SpanExtraction
-from bertine.training.finetune_result import FinetuneResult
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.training.finetuning.result import FinetuneResult
 from squad_files import toy_squad, write_squad
 from squad_scorers import scorer
 

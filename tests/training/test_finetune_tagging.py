@@ -19,10 +19,10 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.inference import tag_file
+from bertine.inference.files import tag_file
 from bertine.inference.tagging import Mention
 from bertine.modeldir import load_model
-from bertine.training.finetune_result import FinetuneResult
+from bertine.training.finetuning.result import FinetuneResult
 
 QUICK: dict[str, Any] = {
     "epochs": 6,

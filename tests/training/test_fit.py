@@ -15,8 +15,8 @@ from bertine import Predictor, evaluate, finetune, pretrain
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.display import Display, facts_of
-from bertine.training.fit import FitConfig, fit
+from bertine.training.loop.display import Display, facts_of
+from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
@@ -226,7 +226,7 @@ def test_the_time_left_counts_the_work_and_the_time_that_is_given(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("bertine.training.display.time.monotonic", lambda: now)
+    monkeypatch.setattr("bertine.training.loop.display.time.monotonic", lambda: now)
 
     def lines(latest: float) -> list[str]:
         """Of nine steps of ten. The last has five times the work of another; the first takes

@@ -16,8 +16,8 @@ from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 from bertine.models.mean_layer import add_mean_layer
-from bertine.training.finetune import finetune
-from bertine.training.learner import Learner
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.learner import Learner
 
 
 def _frozen(task: str, model: Path, data: Path, out: Path, **options: Any) -> Learner:

@@ -16,15 +16,15 @@ import toys
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import FrozenEncoder, pair_features
-from bertine.inference.engine import Engine
-from bertine.inference.explainer import Explainer
+from bertine.inference.compute.engine import Engine
+from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 from bertine.models.heads import PairHead, texts_apart
 from bertine.models.pooling import Pooling
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
-from bertine.training.learner import Learner
+from bertine.records.examples import Example, Examples
+from bertine.tasks.texts.classification import TextClassification
+from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.
 WITH_BASELINES = True

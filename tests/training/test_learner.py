@@ -12,11 +12,11 @@ import torch
 import bertine
 import toys
 from bertine.cli import main
+from bertine.datasets.labelled import Labelled, read_labelled
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
-from bertine.tasks.examples import Examples, read_examples
-from bertine.tasks.labelled import Labelled, read_labelled
-from bertine.tasks.reading import Reading
-from bertine.training.learner import Learner
+from bertine.records.examples import Examples, read_examples
+from bertine.training.finetuning.learner import Learner
 
 TEXTS = ["the old cat sleeps in the sofa .", "a soup boils in the pot ."]
 RECIPE: dict[str, Any] = {

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bertine.training.lr_curve import DIVERGED, Bracket, RateCurve, bracket_of, loss_at
+from bertine.training.rate.curve import DIVERGED, Bracket, RateCurve, bracket_of, loss_at
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
 

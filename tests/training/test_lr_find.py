@@ -16,11 +16,11 @@ import bertine
 import toys
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
+from bertine.datasets.labelled import read_labelled
 from bertine.errors import BertineError
-from bertine.tasks.labelled import read_labelled
-from bertine.training.lr_curve import RateCurve
-from bertine.training.lr_report import LrFindReport, next_command
-from bertine.training.optim import AdamW
+from bertine.training.loop.optim import AdamW
+from bertine.training.rate.curve import RateCurve
+from bertine.training.rate.report import LrFindReport, next_command
 
 SETTINGS: dict[str, Any] = {
     "batch_size": 16,

@@ -13,8 +13,8 @@ import bertine
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.presets import PRESETS
-from bertine.training.best import clearly_better
-from bertine.training.plan import Wishes, epochs_for, rate_for
+from bertine.training.finetuning.plan import Wishes, epochs_for, rate_for
+from bertine.training.loop.best import clearly_better
 
 
 def config(hidden_size: int) -> BertConfig:

@@ -17,7 +17,7 @@ from bertine.data.batch import Batch
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.speed import seconds_per_step
+from bertine.training.pretraining.speed import seconds_per_step
 
 FEW: dict[str, Any] = {
     "steps": 8,
@@ -238,7 +238,7 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
 
     # A machine that turns out to be ten times slower than it was measured.
     monkeypatch.setattr(
-        "bertine.training.speed.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
+        "bertine.training.pretraining.speed.seconds_per_step", lambda *a, **k: 0.1 * 3 / len(log)
     )
     result = pretrain(store, model=model, out=tmp_path / "slower", long_seq_length=32, **settings)
     slower = toys.log(tmp_path / "slower")
@@ -260,7 +260,9 @@ def test_a_machine_that_is_faster_than_it_was_measured_does_more(
     """And a run that goes on does not plan anew."""
     settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 2 / 3600}
     measured = iter([1.0])
-    monkeypatch.setattr("bertine.training.speed.seconds_per_step", lambda *a, **k: next(measured))
+    monkeypatch.setattr(
+        "bertine.training.pretraining.speed.seconds_per_step", lambda *a, **k: next(measured)
+    )
     began = time.monotonic()
     pretrain(store, model=model, out=tmp_path / "run", **settings)
     assert 1.8 < time.monotonic() - began < 10

@@ -18,9 +18,9 @@ from bertine import finetune, pretrain
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training import checkpoint as checkpoint_module
-from bertine.training.checkpoint import checkpoints
-from bertine.training.fit import FitConfig, fit
+from bertine.training.loop import checkpoint as checkpoint_module
+from bertine.training.loop.checkpoint import checkpoints
+from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run, refuse_changes
 
 STEPS = 11
@@ -306,7 +306,7 @@ def test_finetune_killed_at_the_end_of_an_epoch(
     stop: str,
 ) -> None:
     """Where training, evaluation and the last checkpoint meet."""
-    from bertine.training import finetune_run as module
+    from bertine.training.finetuning import run as module
 
     def life(folder: Path) -> Any:
         return finetune(
@@ -395,7 +395,7 @@ def test_the_seed_is_named_and_not_what_it_changes(model: Path, tmp_path: Path) 
 def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertine.training import finetune_run as module
+    from bertine.training.finetuning import run as module
 
     def life() -> None:
         settings = {"epochs": 2, "batch_size": 30, "resume": True}

@@ -12,8 +12,8 @@ import pytest
 import bertine
 import toys
 from bertine.errors import BertineError
-from bertine.training import run_baselines
-from bertine.training.learner import Learner
+from bertine.training.finetuning import run_baselines
+from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.
 WITH_BASELINES = True
@@ -69,7 +69,7 @@ def test_a_resumed_run_does_not_measure_them_again(
         raise Stopped
 
     with monkeypatch.context() as patched:
-        patched.setattr("bertine.training.finetune_run.fit", stop)
+        patched.setattr("bertine.training.finetuning.run.fit", stop)
         with pytest.raises(Stopped):
             _finetune(model, labelled, tmp_path / "run")
     first = _scores(tmp_path / "run")["baselines"]

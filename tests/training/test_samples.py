@@ -13,7 +13,7 @@ from bertine import fill_mask
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.modeldir import load_model
-from bertine.training.samples import MaskSamples, write_samples
+from bertine.training.pretraining.samples import MaskSamples, write_samples
 
 
 @pytest.fixture(scope="module")

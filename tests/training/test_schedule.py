@@ -13,8 +13,8 @@ import pytest
 from bertine.errors import BertineError
 from bertine.models.memory import keep_freed_memory
 from bertine.names import ScheduleName
-from bertine.training.fit import FitConfig
-from bertine.training.schedule import (
+from bertine.training.loop.fit import FitConfig
+from bertine.training.loop.schedule import (
     SCHEDULES,
     WARMUP_RATIO,
     constant,

@@ -19,8 +19,8 @@ import bertine
 import tagged
 import toys
 from bertine.errors import BertineError
-from bertine.training.finetune import finetune
-from bertine.training.search_table import SearchResult
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.search.table import SearchResult
 from glue_files import write_glue
 from searches import GRID, NAMES, QUICK, WEIGHTS, copied, logs, scores, searched
 from squad_files import write_squad

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import toys
-from bertine import workers
 from bertine.cli import main
+from bertine.datasets.labelled import read_labelled
 from bertine.errors import BertineError
-from bertine.tasks.labelled import read_labelled
-from bertine.training import search_run, search_runners
-from bertine.training.finetune import finetune
-from bertine.training.search_table import SearchResult
+from bertine.system import workers
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.search import run as search_run
+from bertine.training.search import runners as search_runners
+from bertine.training.search.table import SearchResult
 from glue_files import write_glue
 from searches import NAMES, WEIGHTS, copied, searched
 

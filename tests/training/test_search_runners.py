@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from bertine import workers
 from bertine.errors import BertineError
-from bertine.training import search_runners
-from bertine.training.search_table import SearchResult
+from bertine.system import workers
+from bertine.training.search import runners as search_runners
+from bertine.training.search.table import SearchResult
 from searches import GRID, NAMES, QUICK, WEIGHTS, scores, searched
 
 

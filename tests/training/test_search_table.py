@@ -12,11 +12,11 @@ import pytest
 from bertine.errors import BertineError
 from bertine.reports.html import report_html
 from bertine.reports.search_page import search_page
-from bertine.training.plan import TrainingPlan
-from bertine.training.search_folder import needed_weights
-from bertine.training.search_grid import PAPER_GRID, Grid, Setting, Trial, grid_around
-from bertine.training.search_runners import share_of
-from bertine.training.search_table import SearchResult, SearchRun
+from bertine.training.finetuning.plan import TrainingPlan
+from bertine.training.search.folder import needed_weights
+from bertine.training.search.grid import PAPER_GRID, Grid, Setting, Trial, grid_around
+from bertine.training.search.runners import share_of
+from bertine.training.search.table import SearchResult, SearchRun
 
 LOW, HIGH = Setting(16, 2e-5, 3), Setting(16, 5e-5, 3)
 

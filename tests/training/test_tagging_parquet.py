@@ -15,12 +15,12 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.inference import tag_file
+from bertine.inference.files import tag_file
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 from bertine.models.model import Model
-from bertine.tasks.conll import Columns, find_tagged, read_sentences
-from bertine.tasks.tagging import Tagging
+from bertine.records.conll import Columns, find_tagged, read_sentences
+from bertine.tasks.tagging.task import Tagging
 
 NAMES = ["O", "B-animal", "I-animal", "B-dish", "I-dish"]
 

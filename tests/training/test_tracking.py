@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bertine.errors import BertineError
-from bertine.reports.log import read_log
-from bertine.training.fit import FitConfig
-from bertine.training.tracking import Tracker
+from bertine.runs.log import read_log
+from bertine.training.loop.fit import FitConfig
+from bertine.training.loop.tracking import Tracker
 
 
 def write(folder: Path, steps: range, resume_step: int = 0, note: str = "") -> None:

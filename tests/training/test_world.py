@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertine import launch
+from bertine.cores import launch
 from bertine.errors import BertineError
-from bertine.training import world as world_module
-from bertine.training.world import World, join, together
+from bertine.training.distributed import world as world_module
+from bertine.training.distributed.world import World, join, together
 
 
 @pytest.fixture

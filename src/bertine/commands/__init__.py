@@ -1,25 +1,25 @@
 """The commands of ``bertine``, in the order in which they are used. A new one is a file and a line
 here."""
 
-from bertine.commands.command import Command
 from bertine.commands.demo import DEMO
 from bertine.commands.embed import EMBED
 from bertine.commands.evaluate import EVALUATE
 from bertine.commands.explain import EXPLAIN
 from bertine.commands.export import EXPORT
-from bertine.commands.feature_based import FEATURE_BASED
 from bertine.commands.fill_mask import FILL_MASK
-from bertine.commands.finetune import FINETUNE
 from bertine.commands.glue_submission import GLUE_SUBMISSION
 from bertine.commands.inspect import INSPECT
-from bertine.commands.lr_find import LR_FIND
+from bertine.commands.options.command import Command
 from bertine.commands.predict import PREDICT
 from bertine.commands.prepare import PREPARE
-from bertine.commands.pretrain import PRETRAIN
 from bertine.commands.report import REPORT
-from bertine.commands.search import SEARCH
 from bertine.commands.serve import SERVE
 from bertine.commands.similar import SIMILAR
+from bertine.commands.train.feature_based import FEATURE_BASED
+from bertine.commands.train.finetune import FINETUNE
+from bertine.commands.train.lr_find import LR_FIND
+from bertine.commands.train.pretrain import PRETRAIN
+from bertine.commands.train.search import SEARCH
 from bertine.commands.vocab import VOCAB
 
 COMMANDS: dict[str, Command] = {

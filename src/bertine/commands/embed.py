@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from bertine.commands.arguments import Parser
-from bertine.commands.command import Command
-from bertine.commands.table_arguments import add_plain_table_arguments
-from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
+from bertine.commands.options.arguments import Parser
+from bertine.commands.options.command import Command
+from bertine.commands.options.table import add_plain_table_arguments
+from bertine.commands.options.vectors import add_vector_arguments, add_vector_machine_arguments
 from bertine.errors import BertineError
 from bertine.names import VectorType
 

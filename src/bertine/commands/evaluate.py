@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch, whole
-from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import (
+from bertine.commands.options.arguments import Parser, Switch, whole
+from bertine.commands.options.command import Command
+from bertine.commands.options.run import add_machine_arguments
+from bertine.commands.options.table import (
     add_column_arguments,
     add_table_arguments,
     add_tagging_arguments,

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from bertine.commands.arguments import Parser
-from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import (
+from bertine.commands.options.arguments import Parser
+from bertine.commands.options.command import Command
+from bertine.commands.options.run import add_machine_arguments
+from bertine.commands.options.table import (
     add_column_arguments,
     add_mending_arguments,
     add_texts_argument,
@@ -62,7 +62,7 @@ def _add_arguments(parser: Parser) -> None:
 
 def _run(values: dict[str, Any]) -> None:
     from bertine import explain
-    from bertine.console import say
+    from bertine.terminal.console import say
 
     values["texts"] = values["texts"] or None
     if values["texts"] is None and values["input"] is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from bertine.commands.arguments import Parser, Switch
-from bertine.commands.command import Command
-from bertine.commands.vector_arguments import add_vector_arguments
+from bertine.commands.options.arguments import Parser, Switch
+from bertine.commands.options.command import Command
+from bertine.commands.options.vectors import add_vector_arguments
 from bertine.names import ExportFormat
 
 

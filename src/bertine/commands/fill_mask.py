@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, whole
-from bertine.commands.command import Command
+from bertine.commands.options.arguments import Parser, whole
+from bertine.commands.options.command import Command
 
 
 def _add_arguments(parser: Parser) -> None:

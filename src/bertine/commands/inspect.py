@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from bertine.commands.arguments import Parser, Switch, whole
-from bertine.commands.command import Command
+from bertine.commands.options.arguments import Parser, Switch, whole
+from bertine.commands.options.command import Command
 from bertine.names import InputFormat, Masking
 
 

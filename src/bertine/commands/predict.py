@@ -7,10 +7,10 @@ from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch
-from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_machine_arguments
-from bertine.commands.table_arguments import (
+from bertine.commands.options.arguments import Parser, Switch
+from bertine.commands.options.command import Command
+from bertine.commands.options.run import add_machine_arguments
+from bertine.commands.options.table import (
     add_column_arguments,
     add_table_arguments,
     add_tagging_arguments,
@@ -67,7 +67,7 @@ def _add_arguments(parser: Parser) -> None:
 
 def _run(values: dict[str, Any]) -> None:
     from bertine import predict
-    from bertine.console import say
+    from bertine.terminal.console import say
 
     values["texts"] = values["texts"] or None
     if all(values[name] is None for name in ("texts", "question", "context", "input")):

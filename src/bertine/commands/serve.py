@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, real, whole
-from bertine.commands.command import Command
-from bertine.commands.run_arguments import add_machine_arguments
+from bertine.commands.options.arguments import Parser, real, whole
+from bertine.commands.options.command import Command
+from bertine.commands.options.run import add_machine_arguments
 
 
 def _add_arguments(parser: Parser) -> None:

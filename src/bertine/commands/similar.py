@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, whole
-from bertine.commands.command import Command
-from bertine.commands.table_arguments import add_plain_table_arguments
-from bertine.commands.vector_arguments import add_vector_arguments, add_vector_machine_arguments
+from bertine.commands.options.arguments import Parser, whole
+from bertine.commands.options.command import Command
+from bertine.commands.options.table import add_plain_table_arguments
+from bertine.commands.options.vectors import add_vector_arguments, add_vector_machine_arguments
 
 
 def _add_arguments(parser: Parser) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.arguments import Parser, Switch, whole
-from bertine.commands.command import Command
-from bertine.commands.corpus_arguments import (
+from bertine.commands.options.arguments import Parser, Switch, whole
+from bertine.commands.options.command import Command
+from bertine.commands.options.corpus import (
     CORPUS_HELP,
     add_corpus_argument,
     add_reading_arguments,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bertine.data.packing import Packing, packing
+from bertine.data.unpadded import Packing, packing
 
 
 @dataclass

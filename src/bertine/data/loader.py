@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertine.cores.launch import cores
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.launch import cores
-from bertine.option_names import option
+from bertine.options.names import option
 
 #: Batches that are asked for ahead, for each worker: one in the making, one waiting.
 _AHEAD = 2

@@ -12,7 +12,8 @@ A store is a folder:
 - ``tokenizer/``: the tokenizer that made the ids.
 
 Nothing is read into memory but the manifest; ids are NumPy views into the mapped files, and the
-operating system decides what of them stays in memory. :mod:`bertine.data.writer` writes it.
+operating system decides what of them stays in memory. :mod:`bertine.data.preparation.writer` writes
+it.
 """
 
 from __future__ import annotations
@@ -394,7 +395,8 @@ _SHAPE: Shape = {
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Refuse a manifest that is not as :func:`bertine.data.writer.write_manifest` writes it.
+    """Refuse a manifest that is not as :func:`bertine.data.preparation.writer.write_manifest`
+    writes it.
 
     Raises:
         BertineError: a value is missing or of another type, or a shard is no file of the folder.

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.reports.log import LogRow, series
 from bertine.reports.plots import Curve, curve
+from bertine.runs.log import LogRow, series
 
 
 def training_curves(log: Sequence[LogRow], *, unigram_entropy: float | None) -> list[Curve]:
@@ -14,7 +14,7 @@ def training_curves(log: Sequence[LogRow], *, unigram_entropy: float | None) -> 
     accuracy, the loss alone.
 
     Args:
-        log: lines as :func:`bertine.reports.log.read_log` gives them.
+        log: lines as :func:`bertine.runs.log.read_log` gives them.
         unigram_entropy: entropy of the corpus's token frequencies in nats: the loss of a model
             that knows how common every token is and nothing else. None when unknown.
     """

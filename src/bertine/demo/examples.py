@@ -12,7 +12,7 @@ from bertine.inference.fill_mask import MASK, fill_mask
 from bertine.modeldir import load_model
 from bertine.reports.html import Candidate
 from bertine.rng import generator
-from bertine.tasks.classification import Prediction
+from bertine.tasks.texts.classification import Prediction
 from bertine.text.tokenizer import Tokenizer
 
 #: Sentences of the articles with so many words are short enough to read, long enough to guess

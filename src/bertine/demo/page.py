@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import bertine
-from bertine.console import human_count, human_time
-from bertine.data.prepare import PrepareReport
+from bertine.data.preparation.prepare import PrepareReport
 from bertine.demo import texts
 from bertine.demo.curves import training_curves
 from bertine.demo.examples import Answered, Filled
@@ -15,8 +14,9 @@ from bertine.demo.result import DemoResult
 from bertine.demo.scores import Scores
 from bertine.reports import html
 from bertine.reports.html import Commands, Fact, Facts, Figure, Figures, Note, Section, Table
-from bertine.reports.log import LogRow
 from bertine.reports.plots import Bar, comparison
+from bertine.runs.log import LogRow
+from bertine.terminal.console import human_count, human_time
 from bertine.text.vocab import VocabReport
 
 

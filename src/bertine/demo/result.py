@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import human_count, human_time
 from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, Recipe
 from bertine.demo.scores import Scores
-from bertine.shown import Shown
+from bertine.terminal.console import human_count, human_time
+from bertine.terminal.shown import Shown
 
 
 def spoken_time(seconds: float) -> str:

@@ -22,10 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bertine
-from bertine.argument_types import check_types
 from bertine.bundled import bundled_folder
-from bertine.console import console, human_time, say
-from bertine.data.prepare import prepare
+from bertine.data.preparation.prepare import prepare
 from bertine.demo import texts
 from bertine.demo.examples import (
     Filled,
@@ -50,8 +48,10 @@ from bertine.demo.runs import (
 from bertine.demo.scores import Scores
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
-from bertine.option_names import option
+from bertine.options.names import option
+from bertine.options.types import check_types
 from bertine.reports.html import render_report
+from bertine.terminal.console import console, human_time, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from bertine.bundled import bundled_folder
-from bertine.console import console
 from bertine.demo import texts
 from bertine.demo.recipe import BUNDLED_MODEL, Recipe
 from bertine.demo.scores import Scores
@@ -23,13 +22,14 @@ from bertine.models.heads import MlmHead
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
-from bertine.reports.log import LogRow, read_log
-from bertine.tasks.classification import Prediction, TextClassification
-from bertine.tasks.examples import Example, Examples
+from bertine.records.examples import Example, Examples
+from bertine.runs.log import LogRow, read_log
+from bertine.tasks.texts.classification import Prediction, TextClassification
+from bertine.terminal.console import console
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.finetune import finetune
-from bertine.training.pretrain import pretrain
-from bertine.training.pretrain_result import PretrainResult
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.pretraining.pretrain import pretrain
+from bertine.training.pretraining.result import PretrainResult
 
 #: The last figures of pre-training are means over so many lines of its log.
 _END_LINES = 8

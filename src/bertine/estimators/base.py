@@ -18,17 +18,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bertine.console import quietly, warn
+from bertine.datasets.labelled import Labelled
 from bertine.errors import BertineError
 from bertine.estimators.texts import InputError, labels_of, texts_of
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_device
 from bertine.names import LongText, Precision, ScheduleName, TaskName
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.labelled import Labelled
+from bertine.records.examples import Example, Examples
 from bertine.tasks.options import TableOptions
-from bertine.training.finetune import finetune
+from bertine.terminal.console import quietly, warn
+from bertine.training.finetuning.finetune import finetune
 
 #: The columns of an estimator's examples: one text, or two.
 _COLUMNS = ("text", "text_pair")

@@ -18,10 +18,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from bertine.estimators.base import LABEL, BertEstimator
 from bertine.estimators.texts import InputError
 from bertine.names import ClassWeights, LongText, Precision, ScheduleName
+from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Example, Examples
 from bertine.tasks.options import TableOptions
+from bertine.tasks.texts.classification import TextClassification
 
 
 class BertClassifier(ClassifierMixin, BertEstimator):

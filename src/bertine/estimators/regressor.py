@@ -10,9 +10,9 @@ from sklearn.base import RegressorMixin
 
 from bertine.estimators.base import BertEstimator
 from bertine.estimators.texts import InputError
+from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.regression import TextRegression
+from bertine.tasks.texts.regression import TextRegression
 
 
 class BertRegressor(RegressorMixin, BertEstimator):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
-from bertine.console import counted
 from bertine.errors import BertineError
+from bertine.terminal.console import counted
 
 #: NumPy's type for an array of texts and a NaN, which it turns into the text "nan".
 _TEXTS_WITH_A_NAN = np.dtype("<U32")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bertine.console import counted
-from bertine.inference.given_texts import Text
-from bertine.inference.samples import sample_texts
+from bertine.inference.compute.samples import sample_texts
+from bertine.inference.files.given_texts import Text
 from bertine.inference.tagging import TaggedText
 from bertine.tasks.base import Task
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
-from bertine.tasks.multi_label import LabelSet
-from bertine.tasks.regression import Score
-from bertine.tasks.span_decoding import SpanPrediction
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.decoding import SpanPrediction
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.multi_label import LabelSet
+from bertine.tasks.texts.regression import Score
+from bertine.terminal.console import counted
 from bertine.text.tokenizer import Tokenizer
 
 Answer = Callable[[Sequence[Text]], list[Any]]

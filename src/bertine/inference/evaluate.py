@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import torch
 
+from bertine.inference.compute.running import Computing, run_features
 from bertine.inference.losses import worst_of
-from bertine.inference.running import Computing, run_features
+from bertine.records.examples import Examples
 from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.examples import Examples
 from bertine.tasks.worst import WorstExamples
 from bertine.text.tokenizer import Tokenizer
 

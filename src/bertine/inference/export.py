@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertine.argument_types import check_types
 from bertine.errors import BertineError
 from bertine.names import ExportFormat, VectorPooling
-from bertine.option_names import option
+from bertine.options.names import option
+from bertine.options.types import check_types
 from bertine.packages import require_packages
-from bertine.shown import Shown
+from bertine.terminal.shown import Shown
 
 if TYPE_CHECKING:
     from bertine.interop.export_check import Difference
@@ -80,7 +80,7 @@ def export(
             of ``torch.export``.
         int8: of ONNX, also write one with int8 weights.
         pooling, layer, normalize: give vectors, of a fine-tuned model too; as in
-            :meth:`~bertine.inference.embedder.Embedder.load`. None of them: as told above.
+            :meth:`~bertine.Embedder.load`. None of them: as told above.
         max_length: pieces at which the tokenizer cuts texts; None: as many as `predict` reads: as
             the model directory says, else as the model has positions for (of spans at most 384).
 

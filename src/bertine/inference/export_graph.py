@@ -11,10 +11,9 @@ import numpy as np
 import tokenizers
 
 from bertine import __version__
-from bertine.console import say, visible_list
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, write_json, write_text
-from bertine.inference.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import ExportReport
 from bertine.interop.export import (
     INPUTS,
@@ -41,6 +40,7 @@ from bertine.names import ExportFormat, VectorPooling
 from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
 from bertine.tasks.encoding import require_positions
+from bertine.terminal.console import say, visible_list
 from bertine.text.tokenizer import Tokenizer
 
 #: What the folder holds.
@@ -61,7 +61,7 @@ def export_graph(
     normalize: bool | None,
     max_length: int | None,
 ) -> ExportReport:
-    """Do what :func:`bertine.inference.export.export` says, once its packages are known to be
+    """Do what :func:`bertine.export` says, once its packages are known to be
     there.
 
     Raises:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from bertine.argument_types import check_types
-from bertine.console import aligned, counted, say, warn
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
-from bertine.shown import Shown
+from bertine.options.types import check_types
+from bertine.terminal.console import aligned, counted, say, warn
+from bertine.terminal.shown import Shown
 
 MASK = "[MASK]"
 

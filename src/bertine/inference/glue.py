@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.argument_types import check_types
-from bertine.console import counted, say
+from bertine.datasets.glue import GLUE, GlueTask, glue_task_of
+from bertine.datasets.glue_data import find_glue_test, read_glue_test
 from bertine.errors import BertineError
 from bertine.files import atomic_file
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import CONFIG, TASK, model_folder
 from bertine.names import AnswerPrecision
-from bertine.shown import Shown
+from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import truncation_note
-from bertine.tasks.classification import Prediction
-from bertine.tasks.glue import GLUE, GlueTask, glue_task_of
-from bertine.tasks.glue_data import find_glue_test, read_glue_test
-from bertine.tasks.regression import Score
+from bertine.tasks.texts.classification import Prediction
+from bertine.tasks.texts.regression import Score
+from bertine.terminal.console import counted, say
+from bertine.terminal.shown import Shown
 
 
 @dataclass(repr=False)

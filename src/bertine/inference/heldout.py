@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 
-from bertine.console import progress, say
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.micro import split
-from bertine.data.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
-from bertine.inference.running import batch_tokens, evaluating
+from bertine.inference.compute.running import batch_tokens, evaluating
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.precision import (
@@ -32,8 +31,9 @@ from bertine.models.precision import (
 )
 from bertine.objectives import objective as named
 from bertine.objectives.base import Objective
-from bertine.shown import Shown
 from bertine.tasks.worst import WorstExample
+from bertine.terminal.console import progress, say
+from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -160,8 +160,8 @@ def evaluate_pretraining(
     Args:
         tokenizer: of the model, and of the store.
         objective: None: MLM + NSP for a model with an NSP head, else MLM alone.
-        input_format: what the instances are made of (:mod:`bertine.data.formats`); NSP needs
-            pairs.
+        input_format: what the instances are made of (:mod:`bertine.data.instances.formats`); NSP
+            needs pairs.
         whole_word_mask: hide whole words; that is harder, so compare like with like.
         tokens: real tokens to see, at least.
         batch_size: sequences made at a time; they are computed `max_tokens` at a time.
@@ -175,7 +175,7 @@ def evaluate_pretraining(
     Raises:
         BertineError: the model has no masked-LM head; the tokenizer is not the store's; the
             objective cannot be had with this format; see also
-            :class:`~bertine.data.pretraining.PretrainingData`.
+            :class:`~bertine.data.instances.pretraining.PretrainingData`.
     """
     if "mlm" not in model.heads:
         raise BertineError(

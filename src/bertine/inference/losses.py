@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from bertine.files import write_json
+from bertine.inference.compute.running import Computing, run_features
 from bertine.inference.ranking import ranked
-from bertine.inference.running import Computing, run_features
+from bertine.records.examples import Examples
 from bertine.tasks.base import Features, Task
-from bertine.tasks.examples import Examples
 from bertine.tasks.worst import WorstExample
 from bertine.text.tokenizer import Tokenizer
 

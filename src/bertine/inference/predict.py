@@ -11,19 +11,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertine.argument_types import check_types
-from bertine.console import counted, quietly, visible_list
+from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
-from bertine.inference.few_texts import bytes_to_come, unmeasured
-from bertine.inference.given_texts import TextOrDict
-from bertine.inference.predict_texts import (
+from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.given_texts import TextOrDict
+from bertine.inference.files.predict_texts import (
     GivenTextsReport,
     grouped,
     predict_texts,
     question_texts,
 )
-from bertine.inference.predictor import Predictor
-from bertine.inference.rows import (
+from bertine.inference.files.rows import (
     CHUNK_CHARACTERS,
     CHUNK_ROWS,
     chunks,
@@ -31,23 +29,25 @@ from bertine.inference.rows import (
     text_progress,
     unused,
 )
+from bertine.inference.files.tag_file import TagReport, tag_file
+from bertine.inference.files.text_report import TextReport, pace
+from bertine.inference.files.unfinished import UnfinishedTable, input_identity, unfinished_table
+from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport, predict_squad
-from bertine.inference.tag_file import TagReport, tag_file
-from bertine.inference.text_report import TextReport, pace
-from bertine.inference.unfinished import UnfinishedTable, input_identity, unfinished_table
 from bertine.names import AnswerPrecision, TextFormat
-from bertine.option_names import option
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.records.conll import Columns, named_columns
+from bertine.records.examples import Example, Examples, as_columns, columns_of_training, row_texts
+from bertine.records.squad_files import load_squad
+from bertine.records.table_writer import TableWriter, is_stream, open_writer
+from bertine.tables.given import GivenTable, Source, TableLike, as_source
+from bertine.tables.layout import LINE_COLUMN, Layout, written_layout
+from bertine.tables.table import Row, Table
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
-from bertine.tasks.conll import Columns, named_columns
-from bertine.tasks.examples import Example, Examples, as_columns, columns_of_training, row_texts
-from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.squad_files import load_squad
-from bertine.tasks.table_writer import TableWriter, is_stream, open_writer
-from bertine.tasks.tagging import Tagging
-from bertine.text.given_table import GivenTable, Source, TableLike, as_source
-from bertine.text.layout import LINE_COLUMN, Layout, written_layout
-from bertine.text.tables import Row, Table
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.terminal.console import counted, quietly, visible_list
 
 
 @dataclass(repr=False)
@@ -112,7 +112,7 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is told at :func:`~bertine.inference.tag_file.tag_file`.
+    writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory or its ONNX export, or a loaded one.
@@ -134,8 +134,8 @@ def predict(
         word_column: of column files, for a tagger: where the words are, from 1 on; None: as in
             training.
         resume: go on where an earlier process was stopped
-            (:mod:`~bertine.inference.unfinished`), with the same answers as without a stop. For
-            tables, from a file to a file.
+            (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
+            For tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:

@@ -10,19 +10,23 @@ from typing import Any, cast, overload
 
 import torch
 
-from bertine.argument_types import check_types
-from bertine.console import progress, say, visible_list
 from bertine.data.store import is_store
+from bertine.datasets.labelled import read_evaluation
+from bertine.datasets.readers import Sets
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
-from bertine.inference.attribution import LEAVE_ONE_OUT
-from bertine.inference.choosing import PrecisionCheck, check_precision
-from bertine.inference.engine import Engine
+from bertine.inference.compute.choosing import PrecisionCheck, check_precision
+from bertine.inference.compute.engine import Engine
+from bertine.inference.compute.onnx_engine import OnnxEngine, refuse_device
+from bertine.inference.compute.running import Computing, run_features
+from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.evaluate import add_metrics, evaluate_examples
-from bertine.inference.explainer import Explainer
-from bertine.inference.explanation import Explanation
-from bertine.inference.given_texts import (
+from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
+from bertine.inference.explaining.explainer import Explainer
+from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.files.given_texts import (
     Single,
     TextOrDict,
     checked_texts,
@@ -30,31 +34,27 @@ from bertine.inference.given_texts import (
     with_names,
 )
 from bertine.inference.heldout import evaluate_store
-from bertine.inference.onnx_engine import OnnxEngine, refuse_device
-from bertine.inference.running import Computing, run_features
-from bertine.inference.samples import sample_inputs
 from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod, LabelledFormat, TagScheme
-from bertine.shown import Shown
+from bertine.options.types import check_types
+from bertine.records.examples import Example, Examples
+from bertine.records.span_tables import TEXT_COLUMNS
+from bertine.tables.given import TableLike, as_data, as_table, is_frame
+from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.labelled import read_evaluation
-from bertine.tasks.readers import Sets
-from bertine.tasks.reading import Reading
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.span_tables import TEXT_COLUMNS
-from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.tagging import Tagging
-from bertine.text.given_table import TableLike, as_data, as_table, is_frame
-from bertine.text.text_columns import USUAL_TEXT_COLUMNS
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import progress, say, visible_list
+from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
 #: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
@@ -290,11 +290,11 @@ class Predictor(Shown):
         one answer, a list of them a list.
 
         An answer is a
-        :class:`~bertine.tasks.classification.Prediction`, of a regression a
-        :class:`~bertine.tasks.regression.Score`, of many labels a
-        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and the
-        choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
-        question and context a :class:`~bertine.tasks.span_decoding.SpanPrediction`, of tagging a
+        :class:`~bertine.tasks.texts.classification.Prediction`, of a regression a
+        :class:`~bertine.tasks.texts.regression.Score`, of many labels a
+        :class:`~bertine.tasks.texts.multi_label.LabelSet`, of multiple choice (what is given and
+        the choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
+        question and context a :class:`~bertine.tasks.spans.decoding.SpanPrediction`, of tagging a
         :class:`~bertine.inference.tagging.TaggedText` (a text may also be a list of words there).
 
         A dictionary has its texts under the names of the model's columns (``question`` and
@@ -538,7 +538,7 @@ def evaluate_sets(
     predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
 ) -> Report:
     """Score a fine-tuned model on the sets of examples that
-    :func:`~bertine.tasks.labelled.read_evaluation` has read: the report on the first, with the
+    :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
     metrics of the others. `worst` as for :func:`evaluate`, of the first.
 
     Raises:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from bertine.tasks.entities import entities, is_entity_tag
-from bertine.tasks.examples import Examples
-from bertine.tasks.label_sets import JOINT
-from bertine.tasks.sentences import Sentence
-from bertine.tasks.span_decoding import SpanPrediction
-from bertine.tasks.span_examples import Gold
+from bertine.records.entities import entities, is_entity_tag
+from bertine.records.examples import Examples
+from bertine.records.label_sets import JOINT
+from bertine.records.sentences import Sentence
+from bertine.records.span_examples import Gold
+from bertine.tasks.spans.decoding import SpanPrediction
 from bertine.tasks.worst import Mark, WorstExample
 from bertine.text.spacing import close_up_places
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.console import counted, progress
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
+from bertine.inference.files.text_report import TextReport, pace
 from bertine.inference.predictor import Predictor
-from bertine.inference.text_report import TextReport, pace
-from bertine.tasks.spans import SpanExtraction, n_best_values
-from bertine.tasks.squad_files import read_squad
-from bertine.tasks.table_writer import check_output, is_stream, json_text
-from bertine.text.parquet import is_parquet
+from bertine.records.squad_files import read_squad
+from bertine.records.table_writer import check_output, is_stream, json_text
+from bertine.tables.parquet import is_parquet
+from bertine.tasks.spans.task import SpanExtraction, n_best_values
+from bertine.terminal.console import counted, progress
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
 CHUNK_QUESTIONS = 2048

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bertine.console import aligned, visible
+from bertine.records.entities import entities, is_entity_tag
+from bertine.records.sentences import Sentence, Sentences
+from bertine.records.words import split_words
 from bertine.tasks.answer import Answer
-from bertine.tasks.entities import entities, is_entity_tag
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tagging import Tags
-from bertine.tasks.words import split_words
+from bertine.tasks.tagging.task import Tags
+from bertine.terminal.console import aligned, visible
 from bertine.text.spacing import close_up
 
 #: Start and end of each word, in characters, the end excluded.

@@ -23,13 +23,13 @@ from bertine.data.batching import token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.files import atomic_file
-from bertine.inference.running import batch_tokens
+from bertine.inference.compute.running import batch_tokens
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.tasks.entities import OUTSIDE
-from bertine.tasks.sentences import Sentences
-from bertine.tasks.tagging import Tagging
-from bertine.tasks.word_windows import WordFeatures
+from bertine.records.entities import OUTSIDE
+from bertine.records.sentences import Sentences
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import Tokenizer
 
 #: Version of what is in the files; another one is another hash.

@@ -18,7 +18,7 @@ from bertine.errors import BertineError
 from bertine.files import read_json_object
 from bertine.models.config import BertConfig
 from bertine.models.layers import ACTIVATIONS
-from bertine.terminal_text import briefly
+from bertine.terminal.text import briefly
 
 #: The name of the file.
 CONFIG = "config.json"

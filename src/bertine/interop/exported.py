@@ -12,7 +12,7 @@ from bertine.files import read_json_object
 from bertine.interop.bert_hf_config import CONFIG, read_config
 from bertine.models.config import BertConfig
 from bertine.models.pooling import Pooling
-from bertine.option_names import option
+from bertine.options.names import option
 from bertine.strict_json import COUNT, FLAG, NUMBER, TEXT, Shape, check_shape
 from bertine.taskinfo import TaskInfo
 

@@ -16,7 +16,7 @@ from bertine.models.bert import init_weights
 from bertine.models.heads import MlmHead
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
-from bertine.shown import Shown
+from bertine.terminal.shown import Shown
 
 #: Heads whose outputs have names, the task's labels.
 NAMED = ("classifier", "pair_classifier", "token_classifier")

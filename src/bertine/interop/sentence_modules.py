@@ -17,7 +17,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import read_json, read_json_object
 from bertine.models.pooling import PUBLISHED_POOLINGS
-from bertine.terminal_text import briefly
+from bertine.terminal.text import briefly
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"

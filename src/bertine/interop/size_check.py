@@ -11,8 +11,8 @@ from typing import Protocol
 
 from bertine.errors import BertineError
 from bertine.interop.bert_hf_config import CONFIG
-from bertine.memory import check_memory
 from bertine.models.config import BertConfig
+from bertine.system.memory import check_memory
 
 _LAYER = re.compile(r"encoder\.layer\.(\d{1,8})\.")
 #: Bytes of a parameter in fp32; for training, its gradient and AdamW's two moments as well.

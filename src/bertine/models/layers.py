@@ -77,7 +77,7 @@ class _Gather(torch.autograd.Function):
 
 
 class Packing(Protocol):
-    """Rows that a GPU computes, told on the host: :class:`bertine.data.packing.Packing`."""
+    """Rows that a GPU computes, told on the host: :class:`bertine.data.unpadded.Packing`."""
 
     @property
     def real(self) -> Tensor: ...

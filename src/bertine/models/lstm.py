@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bertine.models import onednn
-from bertine.models.packed import has_packed
+from bertine.models.fast import onednn
+from bertine.models.fast.layers import has_packed
 
 
 def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:

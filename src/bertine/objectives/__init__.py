@@ -16,7 +16,7 @@ def objective(name: str, *, input_format: str | None = None) -> MlmNsp | Mlm:
     Args:
         name: "mlm-nsp" or "mlm".
         input_format: what the sequences are made of, to be checked; see
-            :mod:`bertine.data.formats`.
+            :mod:`bertine.data.instances.formats`.
 
     Raises:
         BertineError: there is no such objective, or it cannot be had with that format.

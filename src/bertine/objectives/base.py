@@ -42,7 +42,8 @@ def encode(model: Model, batch: Batch) -> BackboneOutput:
 
 
 class Objective(Protocol):
-    """What :func:`bertine.training.fit.fit` minimizes; objectives and tasks are of this kind."""
+    """What :func:`bertine.training.loop.fit.fit` minimizes; objectives and tasks are of this
+    kind."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Targets per term in `batch`, known without running the model: what the sums of a

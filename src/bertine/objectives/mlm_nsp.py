@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.data.formats import PAIR_FORMATS
+from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.models.config import BertConfig
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.losses import sum_cross_entropy

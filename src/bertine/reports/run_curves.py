@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bertine.reports.log import LogRow, series
 from bertine.reports.plots import Curve, curve
 from bertine.reports.scores import is_share, score_name
+from bertine.runs.log import LogRow, series
 
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
@@ -21,7 +21,7 @@ def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[
     there is one, and the curves of :func:`machine_curves`.
 
     Args:
-        log: lines of ``log.jsonl`` (:func:`bertine.reports.log.pretraining_names`); a curve whose
+        log: lines of ``log.jsonl`` (:func:`bertine.runs.log.pretraining_names`); a curve whose
             key no line has is left out.
         facts: of the run; ``unigram_entropy`` in nats is drawn as a line.
     """

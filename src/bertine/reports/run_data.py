@@ -8,9 +8,9 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.reports import html
 from bertine.reports.html import Note, Section, Table
-from bertine.reports.run_files import RunFiles
 from bertine.reports.run_sections import sentence
 from bertine.reports.scores import score_name, score_text
+from bertine.runs.files import RunFiles
 
 #: Of more labels than that the most frequent ones are listed.
 _LABELS = 30

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import bertine
-from bertine.argument_types import check_types
-from bertine.console import counted, human_count, human_time
 from bertine.errors import BertineError
+from bertine.options.types import check_types
 from bertine.reports import html, run_data, run_scores, worst_section
 from bertine.reports import run_sections as sections_of
-from bertine.reports.diagnosis import diagnose
+from bertine.reports.checks.diagnosis import diagnose
+from bertine.reports.checks.log_view import Finding
 from bertine.reports.html import Fact, Figures, Note, Section
-from bertine.reports.log import series
 from bertine.reports.run_curves import finetuning_curves, pretraining_curves
-from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
-from bertine.reports.seen import Finding
-from bertine.shown import Shown
+from bertine.runs.files import RunFiles
+from bertine.runs.log import series
+from bertine.terminal.console import counted, human_count, human_time
+from bertine.terminal.shown import Shown
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
 _OF_A_PART = ("has_answer_", "no_answer_")

@@ -10,8 +10,8 @@ from bertine.errors import BertineError
 from bertine.reports import html
 from bertine.reports.html import Figure, Figures, Heat, Note, Section, Table
 from bertine.reports.plots import scatter
-from bertine.reports.run_files import RunFiles
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
+from bertine.runs.files import RunFiles
 
 #: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
 _MATRIX_LIMIT = 30

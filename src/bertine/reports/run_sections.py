@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from bertine.console import counted
 from bertine.errors import BertineError
 from bertine.reports import html
+from bertine.reports.checks.log_view import SHORT_LOG, Finding
 from bertine.reports.html import Fact, Facts, Note, Section, Table
-from bertine.reports.log import LogRow
-from bertine.reports.run_files import RunFiles
 from bertine.reports.scores import score_name, score_text
-from bertine.reports.seen import SHORT_LOG, Finding
+from bertine.runs.files import RunFiles
+from bertine.runs.log import LogRow
+from bertine.terminal.console import counted
 from bertine.text.spacing import close_up
 
 #: Rows of a table of evaluations, about.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from bertine.errors import BertineError
 from bertine.reports.html import Judged, JudgedExamples, Section, Segment
-from bertine.reports.run_files import RunFiles
+from bertine.runs.files import RunFiles
 from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.

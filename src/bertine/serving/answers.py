@@ -6,10 +6,10 @@ from typing import Any
 
 from bertine.inference.tagging import TaggedText
 from bertine.tasks.choice import ChoicePrediction
-from bertine.tasks.classification import Prediction
-from bertine.tasks.multi_label import LabelSet
-from bertine.tasks.regression import Score
-from bertine.tasks.span_decoding import SpanAnswer, SpanPrediction
+from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
+from bertine.tasks.texts.classification import Prediction
+from bertine.tasks.texts.multi_label import LabelSet
+from bertine.tasks.texts.regression import Score
 
 _DIGITS = 6
 

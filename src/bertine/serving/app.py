@@ -18,14 +18,14 @@ from starlette.exceptions import HTTPException
 import bertine
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.errors import ApiError, error_response
 from bertine.serving.example_bodies import example_body
 from bertine.serving.explaining import explained
-from bertine.serving.guard import OPEN, Answer, Guard
-from bertine.serving.hosts import Hosts
-from bertine.serving.metrics import CONTENT_TYPE
+from bertine.serving.http.errors import ApiError, error_response
+from bertine.serving.http.guard import OPEN, Answer, Guard
+from bertine.serving.http.hosts import Hosts
+from bertine.serving.http.metrics import CONTENT_TYPE
+from bertine.serving.http.parsing import parsed
 from bertine.serving.pages import page_response
-from bertine.serving.parsing import parsed
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service

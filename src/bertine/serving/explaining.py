@@ -6,8 +6,8 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.inference.attribution import Unit
-from bertine.inference.explanation import Explanation
+from bertine.inference.explaining.attribution import Unit
+from bertine.inference.explaining.explanation import Explanation
 from bertine.serving.served import Served
 from bertine.serving.service import Service
 
@@ -24,7 +24,8 @@ async def explained(
 
     Args:
         parts: the texts that belong together.
-        method, label: as :meth:`bertine.inference.explainer.Explainer.explain` takes them.
+        method, label: as :meth:`bertine.inference.explaining.explainer.Explainer.explain` takes
+        them.
 
     Raises:
         BertineError: what explaining raises; the texts are too long.

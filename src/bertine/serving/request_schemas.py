@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from bertine.names import ExplanationMethod
-from bertine.serving.limits import Limits
+from bertine.serving.http.limits import Limits
 
 
 class Strict(BaseModel):

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertine.argument_types import check_types
-from bertine.console import counted, human_time, say, warn
 from bertine.names import AnswerPrecision
+from bertine.options.types import check_types
 from bertine.packages import require_packages
-from bertine.serving.keys import API_KEY, read_api_key
-from bertine.serving.limits import Limits
+from bertine.serving.http.keys import API_KEY, read_api_key
+from bertine.serving.http.limits import Limits
+from bertine.serving.http.sockets import bound_socket, listen
 from bertine.serving.names import named_models
-from bertine.serving.sockets import bound_socket, listen
-from bertine.shown import Shown
+from bertine.terminal.console import counted, human_time, say, warn
+from bertine.terminal.shown import Shown
 
 if TYPE_CHECKING:
-    from bertine.serving.hosts import Hosts
+    from bertine.serving.http.hosts import Hosts
 
 #: The packages that serving needs.
 PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
@@ -119,7 +119,7 @@ def serve(
     paths = named_models([models] if isinstance(models, str | Path) else models)
     key = read_api_key(api_key_file)
     require_packages("serving", PACKAGES)
-    from bertine.serving.hosts import Hosts
+    from bertine.serving.http.hosts import Hosts
 
     allowed = [allowed_hosts] if isinstance(allowed_hosts, str) else allowed_hosts or ()
     hosts = Hosts(host, allowed)

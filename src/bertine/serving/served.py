@@ -10,29 +10,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.console import say
 from bertine.errors import BertineError
-from bertine.inference.choosing import check_precision
-from bertine.inference.embedder import Embedder
-from bertine.inference.explainer import Explainer
+from bertine.inference.compute.choosing import check_precision
+from bertine.inference.compute.running import run_features
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.inference.running import run_features
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, LoadedModel, load_model
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
+from bertine.records.examples import Example, Examples
 from bertine.serving.answers import as_json
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
-from bertine.serving.limits import Limits
+from bertine.serving.http.limits import Limits
 from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.examples import Example, Examples
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.tagging.task import Tagging
+from bertine.terminal.console import say
 
 
 @dataclass(frozen=True)

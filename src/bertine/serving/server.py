@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from bertine.serving.app import create_app
-from bertine.serving.hosts import Hosts
-from bertine.serving.protocol import bounded_protocol
+from bertine.serving.http.hosts import Hosts
+from bertine.serving.http.protocol import bounded_protocol
 from bertine.serving.service import Service
 
 #: Seconds between two requests after which a connection is closed.

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from bertine.serving.batcher import Batcher, Closed, QueueFull
 from bertine.serving.computing import ComputingThread
-from bertine.serving.errors import ApiError
-from bertine.serving.limits import Limits
-from bertine.serving.metrics import Metrics
+from bertine.serving.http.errors import ApiError
+from bertine.serving.http.limits import Limits
+from bertine.serving.http.metrics import Metrics
 from bertine.serving.served import Served
 
 Result = TypeVar("Result")

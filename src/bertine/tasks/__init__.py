@@ -8,11 +8,11 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 
 #: Every task there is. A new one is one file and one line here.
 TASKS: dict[str, type[Task[Any]]] = {

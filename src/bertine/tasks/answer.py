@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bertine.console import aligned, counted, visible
-from bertine.shown import Shown, ShownList
-from bertine.terminal_text import printable
+from bertine.terminal.console import aligned, counted, visible
+from bertine.terminal.shown import Shown, ShownList
+from bertine.terminal.text import printable
 
 #: Other possible answers in a notebook; characters of a text; answers of a list.
 _CHANCES, _TEXT, _ANSWERS = 5, 80, 50

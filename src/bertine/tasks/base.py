@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.models.config import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.examples import Examples
 from bertine.tasks.worst import WorstExample
+from bertine.terminal.console import counted
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")

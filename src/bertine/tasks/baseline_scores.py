@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bertine.console import aligned
 from bertine.tasks.metrics import official_score
+from bertine.terminal.console import aligned
 
 #: How the names of scores end that are no shares of 1.
 _NOT_SHARES = ("loss", "matthews", "pearson", "spearman", "error")

@@ -19,21 +19,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.console import counted, visible
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
 from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.base import Term, encode
-from bertine.option_names import option
+from bertine.options.names import option
+from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
-from bertine.tasks.examples import Example, Examples
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.report import ClassificationReport
+from bertine.terminal.console import counted, visible
 from bertine.text.tokenizer import Tokenizer
 
 #: The columns of SWAG: what was seen, the beginning of what comes, and how it may go on.

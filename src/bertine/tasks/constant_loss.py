@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bertine.records.examples import Examples
+from bertine.records.label_sets import JOINT
 from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Examples
-from bertine.tasks.label_sets import JOINT
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.span_windows import SpanFeatures
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.windows import SpanFeatures
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
 
 
 def constant_loss(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bertine.console import counted
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import BertConfig
@@ -15,9 +14,10 @@ from bertine.models.heads import ClassificationHead, PairHead
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.objectives.base import encode as backbone
+from bertine.records.examples import Examples
 from bertine.tasks.base import Features
-from bertine.tasks.examples import Examples
 from bertine.tasks.long_text import check_long_text, parts_of
+from bertine.terminal.console import counted
 from bertine.text.tokenizer import Tokenizer
 
 #: The heads, by name, of texts and pairs that are one input, and of pairs that are encoded apart.

@@ -8,8 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bertine.console import visible_list
 from bertine.errors import BertineError
+from bertine.terminal.console import visible_list
 
 #: So many labels are named in a message.
 _SHOWN = 20

@@ -22,7 +22,7 @@ _FOR = {
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options of some tasks; see :func:`bertine.training.finetune.finetune`.
+    """Options of some tasks; see :func:`bertine.finetune`.
 
     Raises:
         BertineError: a value is not known or out of range.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertine.console import aligned, counted, visible
 from bertine.intervals import wilson_interval
-from bertine.shown import Shown
 from bertine.tasks.worst import WorstExample, worst_lines
+from bertine.terminal.console import aligned, counted, visible
+from bertine.terminal.shown import Shown
 
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bertine.console import aligned, visible
-from bertine.shown import Shown, ShownList
-from bertine.text.parquet import is_parquet
+from bertine.tables.parquet import is_parquet
+from bertine.terminal.console import aligned, visible
+from bertine.terminal.shown import Shown, ShownList
 
 #: Characters of a text in the terminal, and in a run's files.
 _SHORT, _LONG = 100, 400

@@ -3,7 +3,7 @@
 The corpus is streamed: at any time one document is held in memory, and a document larger than
 `max_document_bytes` is split, so memory stays bounded whatever the size of a file. (A line of a
 JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes, and so is a row of csv or tsv, whose
-cells have :data:`~bertine.text.table_lines.MAX_LINE_BYTES` characters at the most.)
+cells have :data:`~bertine.tables.lines.MAX_LINE_BYTES` characters at the most.)
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.console import counted, human_bytes
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.option_names import option
-from bertine.text.parquet_texts import parquet_texts
-from bertine.text.streams import (
+from bertine.options.names import option
+from bertine.tables.parquet_texts import parquet_texts
+from bertine.tables.streams import (
     COMPRESSIONS,
     Place,
     Repairs,
@@ -32,9 +31,10 @@ from bertine.text.streams import (
     open_stream,
     without_bom,
 )
-from bertine.text.table_texts import table_texts
-from bertine.text.tables import require_columns
-from bertine.text.text_columns import choose_text_column
+from bertine.tables.table import require_columns
+from bertine.tables.table_texts import table_texts
+from bertine.tables.text_columns import choose_text_column
+from bertine.terminal.console import counted, human_bytes
 
 #: Suffix (before that of a compression) -> format.
 FORMATS = {

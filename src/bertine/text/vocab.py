@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.argument_types import check_types
-from bertine.console import counted, human_time, progress
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
-from bertine.shown import Shown
+from bertine.options.types import check_types
+from bertine.terminal.console import counted, human_time, progress
+from bertine.terminal.shown import Shown
 from bertine.text import wordpiece
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer

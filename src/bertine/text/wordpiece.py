@@ -1,4 +1,4 @@
-"""The `tokenizers` object behind :class:`bertine.text.tokenizer.Tokenizer`: built, read, tested."""
+"""The `tokenizers` object behind :class:`bertine.Tokenizer`: built, read, tested."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if hasattr(os, "register_at_fork"):
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bertine.console import warn
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_bounded, read_json_object
-from bertine.terminal_text import briefly, shortened
+from bertine.terminal.console import warn
+from bertine.terminal.text import briefly, shortened
 
 #: The special tokens, in the order in which a vocabulary trained by Bertine begins with them.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -94,7 +94,7 @@ def build(
 
 
 def read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
-    """Read what :meth:`bertine.text.tokenizer.Tokenizer.load` reads; also the file's name."""
+    """Read what :meth:`bertine.Tokenizer.load` reads; also the file's name."""
     with os_errors(path, "loading the tokenizer"):
         path.stat()
         named = ("tokenizer.json", "vocab.txt")
@@ -164,7 +164,7 @@ def _read_json(file: Path, config: dict[str, Any]) -> tokenizers.Tokenizer:
             settings[ours] = config[theirs]
     _check_model(file, value["model"])
     _check_added_tokens(file, value.get("added_tokens"))
-    # Replaced in any case (:class:`bertine.text.tokenizer.Tokenizer`). What a file says of padding
+    # Replaced in any case (:class:`bertine.Tokenizer`). What a file says of padding
     # may ask the library for more memory than there is, which ends the process.
     for part in ("truncation", "padding", "post_processor", "decoder"):
         value[part] = None

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from bertine.argument_types import check_types, resolved_signature
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
+from bertine.options.types import check_types, resolved_signature
 from bertine.tasks.options import TableOptions
-from bertine.tasks.reading import Reading
-from bertine.tasks.spans import SpanLimits
+from bertine.tasks.spans.task import SpanLimits
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
@@ -27,7 +27,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
     """Let a verb take the keyword arguments of `other`, all `but` some, besides its own, by the
     same names and with the same defaults: its signature shows them, the verb gets all of them in
     its last, ``**options``, and one that neither has is a TypeError. Types are checked
-    (:func:`~bertine.argument_types.check_types`)."""
+    (:func:`~bertine.options.types.check_types`)."""
 
     def wrap(verb: Verb) -> Verb:
         own = inspect.signature(verb)

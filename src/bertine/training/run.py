@@ -20,15 +20,15 @@ from typing import Any
 
 import torch
 
-from bertine.console import say, warn
 from bertine.errors import BertineError
 from bertine.files import lock_folder, os_errors, write_json
 from bertine.modeldir import TASK
-from bertine.option_names import option
-from bertine.reports.run_files import read_begun
+from bertine.options.names import option
+from bertine.runs.files import read_begun
 from bertine.taskinfo import TaskInfo
-from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
-from bertine.training.world import World
+from bertine.terminal.console import say, warn
+from bertine.training.distributed.world import World
+from bertine.training.loop.checkpoint import checkpoints, remove_leftovers, remove_torn
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"

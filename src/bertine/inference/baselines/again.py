@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
+from bertine.datasets.labelled import read_labelled
+from bertine.datasets.readers import Sets
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.modeldir import load_model
 from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import BaselineScore
-from bertine.tasks.labelled import read_labelled
-from bertine.tasks.readers import Sets
-from bertine.tasks.reading import Reading
 
 
 def baselines_again(

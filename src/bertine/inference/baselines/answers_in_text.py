@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bertine.inference.baselines.texts import Answers
-from bertine.tasks.span_decoding import SpanPrediction
-from bertine.tasks.span_examples import SpanExamples
+from bertine.records.span_examples import SpanExamples
+from bertine.tasks.spans.decoding import SpanPrediction
 
 _WORD = re.compile(r"\w+")
 #: Words on each side of an answer that are looked at.

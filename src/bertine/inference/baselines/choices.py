@@ -23,8 +23,8 @@ from bertine.inference.baselines.linear import (
 )
 from bertine.inference.baselines.ngrams import NgramFeatures
 from bertine.inference.baselines.texts import NGRAM_STRENGTHS, VECTOR_STRENGTHS, Answers
+from bertine.records.examples import Example, Examples
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
-from bertine.tasks.examples import Example, Examples
 
 #: A probability that is not 0, so that a loss is a number.
 _SURE = 0.97

@@ -15,9 +15,9 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.baselines.linear import Matrix
-from bertine.inference.engine import Engine
-from bertine.inference.running import evaluating
-from bertine.inference.vectors import run_engine, run_pooled
+from bertine.inference.compute.engine import Engine
+from bertine.inference.compute.running import evaluating
+from bertine.inference.embedding.vectors import run_engine, run_pooled
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from bertine.console import say
 from bertine.inference.baselines import answers_in_text, choices, tags
 from bertine.inference.baselines.frozen import FrozenEncoder
 from bertine.inference.baselines.texts import (
@@ -19,18 +18,19 @@ from bertine.inference.baselines.texts import (
     majority,
     ngrams,
 )
+from bertine.records.examples import Examples
+from bertine.records.sentences import Sentences
+from bertine.records.span_examples import SpanExamples
 from bertine.rng import generator
 from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import BaselineScore
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.examples import Examples
-from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.regression import TextRegression
-from bertine.tasks.sentences import Sentences
-from bertine.tasks.span_examples import SpanExamples
-from bertine.tasks.spans import SpanExtraction
-from bertine.tasks.tagging import Tagging
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import say
 
 #: Training examples of a baseline, at most: more change little, and a baseline is to take seconds.
 _MOST = 20_000

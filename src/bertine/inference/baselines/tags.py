@@ -13,9 +13,9 @@ from bertine.inference.baselines.frozen import FrozenEncoder, Scaling
 from bertine.inference.baselines.linear import ClassTargets, Matrix, fit_linear
 from bertine.inference.baselines.texts import VECTOR_STRENGTHS, Answers
 from bertine.models.pooling import Pooling
-from bertine.tasks.sentences import Sentence, Sentences
-from bertine.tasks.tagging import Tagging, Tags
-from bertine.tasks.word_windows import WordFeatures
+from bertine.records.sentences import Sentence, Sentences
+from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.tagging.word_windows import WordFeatures
 
 #: Numbers that names of features are hashed to, and penalties that are tried.
 _HASHED = 2**17

@@ -23,12 +23,12 @@ from bertine.inference.baselines.linear import (
     sigmoid,
 )
 from bertine.inference.baselines.ngrams import NgramFeatures
+from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
-from bertine.tasks.classification import Prediction, TextClassification
-from bertine.tasks.examples import Example, Examples
 from bertine.tasks.metrics import official_score
-from bertine.tasks.multi_label import LabelSet, MultiLabel
-from bertine.tasks.regression import Score, TextRegression
+from bertine.tasks.texts.classification import Prediction, TextClassification
+from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
+from bertine.tasks.texts.regression import Score, TextRegression
 
 #: Examples → the task's predictions for them.
 Answers = Callable[[Examples[Any]], list[Any]]

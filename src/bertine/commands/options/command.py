@@ -1,0 +1,69 @@
+"""One command: its name, its arguments, and the one function it calls."""
+
+from __future__ import annotations
+
+import textwrap
+from argparse import SUPPRESS
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bertine.commands.options.arguments import Parser
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand of ``bertine``.
+
+    Attributes:
+        name: the word after ``bertine``.
+        summary: what it does, in a line of ``bertine --help``.
+        description: what ``--help`` says under the usage.
+        add_arguments: declares the arguments. Their names, with underscores, and their defaults
+            are those of the function the command stands for; a test holds that.
+        run: imports that function (and not before), calls it with the values of the arguments,
+            by name, and prints the ``lines()`` of what it returns. It may return an exit status,
+            where a part of the work failed.
+        processes: whether ``torchrun`` may start it in several processes that work together.
+        examples: command lines that its help begins with; "": none.
+        common: the options that ``--help`` shows, ``--help-all`` showing all; empty: all.
+        brief: (the values) → whether to print nothing but the result: no line with the values.
+    """
+
+    name: str
+    summary: str
+    description: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[dict[str, Any]], int | None]
+    processes: bool = False
+    examples: str = ""
+    common: tuple[str, ...] = ()
+    brief: Callable[[dict[str, Any]], bool] = lambda values: False
+
+    def parser(self) -> Parser:
+        """A fresh parser of this command's arguments, ``--config`` among them."""
+        parser = Parser(f"bertine {self.name}", self.description)
+        self.add_arguments(parser)
+        parser.add_argument(
+            "--config",
+            metavar="FILE",
+            action="append",
+            help="YAML file with arguments under the same names (of pretrain also 'paper', which "
+            "is in the package); the command line wins",
+        )
+        return parser
+
+    def help(self, *, everything: bool) -> str:
+        """What ``--help`` prints, or with `everything` ``--help-all``."""
+        parser = self.parser()
+        if self.examples:
+            parser.description = f"{parser.description}\n\n{textwrap.indent(self.examples, '    ')}"
+        if everything or not self.common:
+            return parser.format_help()
+        hidden = 0
+        for action in parser.options():
+            options = set(action.option_strings)
+            if options and not action.required and options.isdisjoint(self.common):
+                action.help, hidden = SUPPRESS, hidden + 1
+        more = f"{hidden} more options: bertine {self.name} --help-all\n"
+        return f"{parser.format_help()}\n{more}"

@@ -1,0 +1,126 @@
+"""Let OpenMP's threads wait more shortly for each other while other programs use the cores.
+
+How long they wait actively is read when the library is loaded (:mod:`bertine.cores.openmp`). But
+GCC's library (libgomp) waits for 100 turns only as soon as it manages more threads than there are
+cores, in all of its teams together. So while other programs use the cores, an idle team is kept
+beside the one that computes; its threads sleep, and cost nothing. When the others have gone, the
+team is ended. What is computed, and with how many threads, stays the same, so results do to the
+last bit.
+
+Source: ``do_spin`` and ``gomp_managed_threads`` in libgomp's ``config/linux/wait.h`` and
+``team.c``. The libraries of LLVM and Intel have no such rule, and nothing is done with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+from pathlib import Path
+
+import torch
+
+from bertine.cores import openmp
+from bertine.cores.cpu_quota import allowed_cores
+from bertine.cores.neighbours import OtherPrograms
+
+#: Seconds between two looks at what other programs do, at least and at most.
+_LEAST, _MOST = 0.5, 1.0
+#: Threads of an idle team, at most. More would be needed where a process computes with a few of
+#: very many cores; others hardly come in its way there.
+_MOST_THREADS = 32
+
+
+class IdleTeam:
+    """A thread that has opened a team of OpenMP and sleeps, and its team with it, until the end.
+
+    Args:
+        library: GCC's OpenMP library.
+        threads: of the team.
+
+    Raises:
+        RuntimeError: no thread can be started.
+    """
+
+    def __init__(self, library: ctypes.CDLL, threads: int) -> None:
+        self._ended, opened = threading.Event(), threading.Event()
+
+        def sleep() -> None:
+            # Each thread of the team calls a function that does nothing but return a number.
+            nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
+            library.GOMP_parallel(nothing, None, ctypes.c_uint(threads), ctypes.c_uint(0))
+            opened.set()
+            self._ended.wait()
+
+        self._thread = threading.Thread(target=sleep, name="bertine idle team", daemon=True)
+        self._thread.start()
+        opened.wait()
+
+    def end(self) -> None:
+        """End the thread; the library ends its team with it."""
+        self._ended.set()
+        self._thread.join()
+
+
+class ShortWaits:
+    """Keeps an idle team while other programs use the cores."""
+
+    def __init__(self) -> None:
+        self._others = OtherPrograms(_LEAST, _MOST)
+        self._team: IdleTeam | None = None
+        self._changing = threading.Lock()
+
+    @property
+    def on(self) -> bool:
+        """Whether the threads wait shortly because of other programs."""
+        return self._team is not None
+
+    def adapt(self) -> None:
+        """Look whether other programs use the cores, and keep a team or none accordingly. Costs
+        nothing but twice a second; to be called by the thread that computes."""
+        if not self._changing.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            crowded = self._others.cores_used() is not None
+            if crowded and self._team is None:
+                self._team = _idle_team(torch.get_num_threads())
+            elif not crowded and self._team is not None:
+                self._team.end()
+                self._team = None
+        finally:
+            self._changing.release()
+
+
+def _idle_team(computing: int) -> IdleTeam | None:
+    """A team that brings the library's threads to more than there are cores; None: of no use."""
+    library = _libgomp()
+    # The first thread of a second team is not counted.
+    threads = max(2, allowed_cores() - computing + 2)
+    if computing < 2 or threads > _MOST_THREADS or library is None or openmp.wait_is_given():
+        return None
+    with contextlib.suppress(RuntimeError):
+        return IdleTeam(library, threads)
+    return None
+
+
+@functools.cache
+def _libgomp() -> ctypes.CDLL | None:
+    """GCC's OpenMP library, through PyTorch's own that is linked with it; None: it is another."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return None
+    # LLVM's has the entry points of GCC's beside its own.
+    found = hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call")
+    return library if found else None
+
+
+@functools.cache
+def _of_this_process() -> ShortWaits:
+    return ShortWaits()
+
+
+def adapt_waiting() -> None:
+    """:meth:`ShortWaits.adapt` for this process; called before each step or batch."""
+    _of_this_process().adapt()

@@ -1,0 +1,130 @@
+"""A sequence as the model sees it, each token marked with what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bertine.data.batch import Batch
+from bertine.data.instances.formats import Instance
+from bertine.text.spacing import close_up
+from bertine.text.tokenizer import Tokenizer
+
+Kind = Literal["plain", "added", "masked", "replaced", "kept"]
+
+
+@dataclass(frozen=True)
+class MarkedToken:
+    """A token of a sequence.
+
+    Attributes:
+        text: what the model sees.
+        kind: "added" for the [CLS] and [SEP] of the format; "masked", "replaced" (by a random
+            token) or "kept" for one to be predicted; else "plain".
+        was: what is to be predicted; the text itself where nothing is.
+    """
+
+    text: str
+    kind: Kind
+    was: str
+
+    @property
+    def continues(self) -> bool:
+        """Whether it is a piece of the word that the token before it belongs to."""
+        return len(self.was) > 2 and self.was.startswith("##")
+
+
+def marked_segments(
+    batch: Batch, row: int, instance: Instance, tokenizer: Tokenizer
+) -> list[list[MarkedToken]]:
+    """The segments of sequence `row`, each with its [SEP], the first with [CLS] too.
+
+    Args:
+        batch: of pre-training.
+        instance: what that sequence was made of.
+    """
+    width = batch.input_ids.shape[1]
+    first = row * width
+    labels = {
+        position - first: label
+        for position, label in zip(
+            batch.targets["mlm_positions"].tolist(),
+            batch.targets["mlm_labels"].tolist(),
+            strict=True,
+        )
+    }
+    ids = batch.input_ids[row].tolist()
+    found: list[list[MarkedToken]] = []
+    column = 0
+    for segment in instance.segments:
+        added = {column + len(segment)} if found else {0, len(segment) + 1}
+        end = column + len(segment) + len(added)
+        tokens = []
+        for place in range(column, end):
+            text = tokenizer.id_to_token(ids[place])
+            kind: Kind = "added" if place in added else "plain"
+            was = text
+            if place in labels:
+                was = tokenizer.id_to_token(labels[place])
+                kind = "kept" if text == was else "replaced"
+                if ids[place] == tokenizer.mask_token_id:
+                    kind = "masked"
+            tokens.append(MarkedToken(text, kind, was))
+        found.append(tokens)
+        column = end
+    return found
+
+
+def segment_names(instance: Instance, is_pair: bool) -> Sequence[str]:
+    """What to call the segments: A and B, or by their documents."""
+    return ("A", "B") if is_pair else [f"document {number}" for number in instance.documents]
+
+
+def heading(instance: Instance, is_pair: bool) -> str:
+    """What an instance was made of, in a line."""
+    if is_pair:
+        a, b = instance.documents
+        label = f"{int(a != b)} ({'random' if a != b else 'next'})"
+        return (
+            f"A from document {a}, B from document {b}; next_sentence_label {label}; "
+            f"{instance.num_truncated} tokens cut off"
+        )
+    several = "s" if len(instance.documents) > 1 else ""
+    tokens = sum(len(segment) for segment in instance.segments)
+    return f"{tokens} tokens of document{several} {', '.join(map(str, instance.documents))}"
+
+
+def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
+    """Which tokens stand in one word with the token before. Where a segment begins within a word,
+    there is none before its first piece."""
+    before = [None, *tokens[:-1]]
+    return [
+        token.continues and last is not None and last.kind != "added"
+        for last, token in zip(before, tokens, strict=True)
+    ]
+
+
+def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
+    """Return what stands before each token: a space, or nothing at the beginning, within a word
+    and between Chinese characters."""
+    found = [""]
+    for last, token, goes_on in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
+        meet = f"{last.was[-1:]} {token.was[:1]}"
+        chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
+        found.append("" if goes_on or chinese else " ")
+    return found[: len(tokens)]
+
+
+def as_text(tokens: Sequence[MarkedToken]) -> str:
+    """Marked tokens as a line: a continuing piece is joined to the one before, and so are Chinese
+    characters; ``[MASK→word]`` is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
+    text = ""
+    for token, goes_on, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
+        if token.kind in ("plain", "added"):
+            text += gap + (token.text.removeprefix("##") if goes_on else token.text)
+            continue
+        shown = "MASK" if token.kind == "masked" else token.text
+        shown = f"={token.was}" if token.kind == "kept" else f"{shown}→{token.was}"
+        text += f"{' ' if goes_on else gap}[{shown}]"
+    return text

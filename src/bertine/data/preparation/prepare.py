@@ -1,0 +1,409 @@
+"""Documents to token store: read, split into sentences, tokenize, write; streamed throughout.
+
+The corpus is divided into parts (:mod:`bertine.data.preparation.parts`), which are made here, by
+several processes or by a Ray cluster (:mod:`bertine.data.preparation.part_runners`), and joined
+(:mod:`bertine.data.preparation.joining`). Until the store is complete they lie in a hidden folder
+beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bertine.cores.launch import cores
+from bertine.data.preparation.joining import Joined, add_skipped, join_parts
+from bertine.data.preparation.near_duplicates import check_library
+from bertine.data.preparation.part_runners import PartTold, run_here, run_processes, run_ray
+from bertine.data.preparation.parts import Part, PartProgress, PartSettings, plan_parts
+from bertine.data.preparation.report import PrepareReport, store_warnings
+from bertine.data.preparation.writer import write_manifest
+from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
+from bertine.errors import BertineError
+from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
+from bertine.names import NearDuplicates
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.terminal.console import human_count, progress, say, warn
+from bertine.text.corpus import Corpus
+from bertine.text.sentences import check_language
+from bertine.text.tokenizer import Tokenizer
+
+__all__ = ["PrepareReport", "prepare"]
+
+#: What may be done about near-duplicate documents.
+NEAR_DUPLICATES = ("ignore", "count", "drop")
+
+#: So many of the given paths are written into the manifest.
+_MAX_NAMES = 20
+
+
+@check_types
+def prepare(
+    corpus: Sequence[Path | str] | Path | str,
+    *,
+    tokenizer: Path | str,
+    out: Path | str,
+    language: str = "en",
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    drop_duplicates: bool = False,
+    near_duplicates: NearDuplicates = "ignore",
+    similarity: float = 0.8,
+    processes: int | None = None,
+    ray: str | None = None,
+    shard_tokens: int = 1 << 28,
+    part_bytes: int = 64 << 20,
+) -> PrepareReport:
+    """Turn a corpus into a token store (see :mod:`bertine.data.store`).
+
+    The same corpus and tokenizer give the same store, bit for bit, however many processes or
+    machines make it. Documents are in the order of the input files.
+
+    Each input file (or several small ones together) makes its shards by itself. A preparation
+    that was killed and is run again with the same arguments keeps the files that are done; they
+    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose path, size or time
+    of change is another, or other arguments, are done anew.
+
+    Memory does not grow with the corpus but for small counts: each process holds some batches of
+    about a million characters, the largest document (:class:`bertine.text.corpus.Corpus`), and 8
+    bytes for each document of its part; this one 10 bytes for each document of the corpus, some
+    hundred for each input file, and about 45 a document while near-duplicates are looked for.
+
+    Args:
+        corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
+        tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
+        out: the store's folder; a store that is there is replaced when the new one is complete.
+        language: of the text, for sentence splitting (ISO 639-1, such as ``en`` or ``zh``); see
+            :func:`bertine.text.sentences.check_language`.
+        document_per_file: a plain-text file is one document.
+        text_column: the key or column that holds the text in JSON lines, Parquet, csv and tsv;
+            None: ``text``, ``sentence``, or the only one.
+        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
+        drop_duplicates: leave out documents with the same words as an earlier one. They are
+            counted either way.
+        near_duplicates: ``"count"`` or ``"drop"`` documents that are nearly the same as an earlier
+            one (:mod:`bertine.data.preparation.near_duplicates`); needs 1 kB of disk a document.
+        similarity: share of common 5-grams of tokens from which on they are, above 0 to 1.
+        processes: how many work at a time; None: one for each core. No more than there are parts.
+        ray: address of a Ray cluster that does the work in place of local processes, or
+            ``"local"``; all its machines must see `corpus` and `out` under the same paths.
+        shard_tokens: tokens a shard file, at most (and a record batch more).
+        part_bytes: input files are worked through together up to this size.
+
+    Raises:
+        BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
+            there are no rules for the language, `out` is a folder of something else or being
+            prepared by another process, the disk is full, an option has no such value, or a
+            library for it is not installed.
+    """
+    began = time.perf_counter()
+    out = Path(out)
+    _check_options(shard_tokens, part_bytes, near_duplicates, similarity, processes, ray)
+    related = check_language(language)
+    check_replaceable(out, "token store", is_store)
+    documents = Corpus(
+        corpus,
+        document_per_file=document_per_file,
+        text_column=text_column,
+        quotes=quotes,
+        strict=strict,
+    )
+    documents.check_options()
+    _check_outside(out, documents.files)
+    encoder = Tokenizer.load(tokenizer)
+    if related:
+        say(related)
+    settings = PartSettings(
+        language=language,
+        document_per_file=document_per_file,
+        text_column=text_column,
+        quotes=quotes,
+        strict=strict,
+        drop_duplicates=drop_duplicates,
+        shard_tokens=shard_tokens,
+        signatures=near_duplicates != "ignore",
+    )
+    real = Path(os.path.realpath(out))
+    with _work_folder(out, real) as work:
+        files = [file.absolute() for file in documents.files] if ray else documents.files
+        parts = plan_parts(
+            files,
+            settings,
+            tokenizer_fingerprint=encoder.fingerprint,
+            folder=work,
+            part_bytes=part_bytes,
+        )
+        todo = [part for part in parts if not part.done]
+        resumed = sum(len(part.files) for part in parts) - sum(len(part.files) for part in todo)
+        _clear(work, parts, resumed, len(files))
+        try:
+            _make(todo, encoder, work, processes, ray)
+        except BaseException:
+            _say_what_is_kept(work, parts, len(files))
+            raise
+        with atomic_dir(out) as folder:
+            joined = _join(parts, folder, encoder, drop_duplicates, near_duplicates, similarity)
+            if not joined.counted["num_documents"]:
+                shutil.rmtree(work)  # nothing in it is of use to another run
+                if not joined.documents:
+                    raise documents.no_text()
+            (folder / TOKENIZER).mkdir()
+            encoder.save(folder / TOKENIZER)
+            facts = _facts(documents, joined, encoder, language, drop_duplicates)
+            if near_duplicates != "ignore":
+                facts["near_duplicates"] = {
+                    "documents": joined.near,
+                    "similarity": similarity,
+                    "dropped": near_duplicates == "drop",
+                }
+            write_manifest(folder, facts, joined.counted)
+        _remove_remains(real)
+        shutil.rmtree(work, ignore_errors=True)
+    store = TokenStore.open(out, encoder)
+    unknown = float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens)
+    report = PrepareReport(
+        path=out,
+        manifest=store.manifest,
+        corpus_lines=joined.stats.lines(),
+        unknown_share=unknown,
+        unigram_entropy=store.unigram_entropy,
+        store_bytes=sum(shard["bytes"] for shard in store.manifest["shards"]),
+        seconds=time.perf_counter() - began,
+        warnings=store_warnings(store, unknown),
+        resumed_files=resumed,
+    )
+    for warning in report.warnings:
+        warn(warning)
+    return report
+
+
+def _check_options(
+    shard_tokens: int,
+    part_bytes: int,
+    near_duplicates: str,
+    similarity: float,
+    processes: int | None,
+    ray: str | None,
+) -> None:
+    for name, value in (
+        ("shard_tokens", shard_tokens),
+        ("part_bytes", part_bytes),
+        ("processes", 1 if processes is None else processes),
+    ):
+        if value < 1:
+            raise BertineError(f"{name} is {value}, but must be at least 1")
+    if near_duplicates not in NEAR_DUPLICATES:
+        raise BertineError(
+            f"near_duplicates is {near_duplicates!r}; give {', '.join(NEAR_DUPLICATES)}"
+        )
+    if not 0 < similarity <= 1:
+        raise BertineError(f"similarity is {similarity}; give a share above 0, up to 1")
+    if ray is not None and processes is not None:
+        raise BertineError(
+            f"give {option('processes')} or {option('ray')}, not both: a cluster knows its own "
+            f"cores"
+        )
+    if near_duplicates != "ignore":
+        check_library()
+
+
+def _check_outside(out: Path, files: Sequence[Path]) -> None:
+    """Refuse to read an earlier store as text."""
+    within = os.path.join(os.path.abspath(out), "")
+    if any(os.path.abspath(file).startswith(within) for file in files):
+        raise BertineError(
+            f"{out}: lies in a folder of the corpus, and its files would be read as text; move it "
+            "out of there, or name what is to be read"
+        )
+
+
+@contextlib.contextmanager
+def _work_folder(out: Path, real: Path) -> Iterator[Path]:
+    """The folder of the parts beside `real`, which no other preparation may use meanwhile.
+
+    It is removed if no part is in it in the end.
+    """
+    work = real.with_name(f".{real.name}.unfinished")
+    lock = _locked(work, out)
+    try:
+        yield work
+    finally:
+        if not any(work.glob("part-*")):
+            shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(work: Path, out: Path) -> int:
+    """Make the folder `work` if it is not there, and lock it until the number returned is closed
+    (or the process ends, in whatever way)."""
+    while True:
+        with os_errors(out, "writing it"):
+            work.mkdir(parents=True, exist_ok=True)
+            try:
+                lock = os.open(work, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # another process has just finished, and removed it
+        try:
+            _lock(lock, out)
+            # What is locked is the folder that is there, and not one that was removed meanwhile.
+            if os.path.samestat(os.fstat(lock), os.stat(work)):
+                return lock
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _lock(handle: int, out: Path) -> None:
+    lock_handle(handle, f"{out}: is being prepared by another process; wait for it")
+
+
+def _clear(work: Path, parts: Sequence[Part], resumed: int, files: int) -> None:
+    """Remove what a killed preparation left half-done or was made otherwise, and say so."""
+    wanted = {os.path.basename(part.folder) for part in parts}
+    other = 0
+    for entry in work.iterdir():
+        if entry.name not in wanted:
+            other += entry.name.startswith("part-")
+            shutil.rmtree(entry, ignore_errors=True)
+    if resumed:
+        say(f"going on: {resumed:,} of {files:,} input files were done before")
+    if other:
+        say(f"{other:,} finished parts of other files or settings removed; they are done anew")
+
+
+def _say_what_is_kept(work: Path, parts: Sequence[Part], files: int) -> None:
+    done = sum(len(part.files) for part in parts if part.done)
+    if done:
+        say(f"{done:,} of {files:,} input files are done and kept in {work}; run again to go on")
+
+
+def _remove_remains(real: Path) -> None:
+    """Remove the folders of preparations that were killed while they joined their parts."""
+    pattern = re.compile(rf"\.{re.escape(real.name)}\.tmp-[0-9a-f]{{8}}")
+    for entry in real.parent.iterdir():
+        if pattern.fullmatch(entry.name) and _is_store_or_half(entry):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_store_or_half(folder: Path) -> bool:
+    """Whether `folder` holds a token store, or the beginning of one."""
+    if not folder.is_dir():
+        return False
+    begun = any(folder.glob("tokens-*.arrow")) or not any(folder.iterdir())
+    return begun or is_store(folder)
+
+
+def _make(
+    parts: Sequence[Part], encoder: Tokenizer, work: Path, processes: int | None, ray: str | None
+) -> None:
+    """Make `parts`, with a progress display."""
+    if not parts:
+        return
+    count = min(cores() if processes is None else processes, len(parts))
+    folder = work / TOKENIZER
+    with _display(parts) as told:
+        if ray is None and count == 1:
+            run_here(parts, encoder, told)
+            return
+        with os_errors(folder, "writing it"):
+            folder.mkdir(exist_ok=True)
+        encoder.save(folder)
+        if ray is None:
+            run_processes(parts, folder, told, count)
+        else:
+            run_ray(parts, folder, told, ray)
+
+
+@contextlib.contextmanager
+def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
+    size = sum(part.size for part in parts)
+    unit, unit_name = (1e6, "MB") if size >= 1e7 else (1e3, "kB")
+    began = time.perf_counter()
+    finished = PartProgress()
+    going: dict[int, PartProgress] = {}
+    with progress() as bar:
+        task = bar.add_task(f"tokenizing ({unit_name})", total=max(size / unit, 1e-3))
+
+        def told(number: int, state: PartProgress | None) -> None:
+            if state is None:
+                last = going.pop(number, PartProgress())
+                finished.position += parts[number].size
+                finished.documents += last.documents
+                finished.tokens += last.tokens
+                finished.characters += last.characters
+            else:
+                going[number] = state
+            states = [finished, *going.values()]
+            characters = sum(each.characters for each in states)
+            bar.update(
+                task,
+                completed=sum(each.position for each in states) / unit,
+                facts=[
+                    f"{human_count(sum(each.documents for each in states))} docs",
+                    f"{human_count(sum(each.tokens for each in states))} tokens",
+                    f"{characters / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
+                ],
+            )
+
+        yield told
+
+
+def _join(
+    parts: Sequence[Part],
+    folder: Path,
+    encoder: Tokenizer,
+    drop_duplicates: bool,
+    near_duplicates: str,
+    similarity: float,
+) -> Joined:
+    shown = len(parts) > 1 or near_duplicates != "ignore"
+    with progress() if shown else contextlib.nullcontext() as bar:
+        task = bar.add_task("joining", total=None) if bar else None
+
+        def told(what: str, done: int, total: int) -> None:
+            if bar and task is not None:
+                bar.update(task, description=what, completed=done, total=total)
+
+        return join_parts(
+            parts,
+            folder,
+            vocab_size=encoder.vocab_size,
+            token_dtype=token_dtype(encoder.vocab_size).name,
+            drop_duplicates=drop_duplicates,
+            near_duplicates=near_duplicates,
+            similarity=similarity,
+            told=told,
+        )
+
+
+def _facts(
+    documents: Corpus, joined: Joined, encoder: Tokenizer, language: str, drop_duplicates: bool
+) -> dict[str, object]:
+    """What the manifest says of where the store comes from."""
+    return {
+        "tokenizer_fingerprint": encoder.fingerprint,
+        "language": language,
+        "duplicates": {
+            "documents": joined.documents,
+            "copies": joined.copies,
+            "dropped": drop_duplicates,
+        },
+        "corpus": {
+            "names": [path.name for path in documents.paths[:_MAX_NAMES]],
+            "num_names": len(documents.paths),
+            **dataclasses.asdict(add_skipped(joined.stats, documents.stats)),
+        },
+    }

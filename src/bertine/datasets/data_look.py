@@ -1,0 +1,267 @@
+"""A look at labelled examples before a model is trained on them: what spoils scores and training.
+
+Counts of the labels, rare ones, the same text with two labels, texts that are there twice, in the
+validation examples too (then the score tells nothing of new texts), empty texts, and lengths.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bertine.options.names import option
+from bertine.records.entities import OUTSIDE, split_tag
+from bertine.records.examples import Examples
+from bertine.records.label_sets import labels_in
+from bertine.tasks.base import Features
+from bertine.terminal.console import counted, visible, visible_list
+from bertine.terminal.shown import Shown
+
+#: Fewer training examples of a label than that are too few to learn it.
+FEW = 10
+#: So many labels, or rows, are in a line.
+_SHOWN = 8
+#: From this share of the validation examples on it is said that they are in training, too.
+_LEAK = 0.005
+#: The most frequent label is said to be so from this share on, and this many times the rarest.
+_UNEVEN = 10
+
+
+@dataclass(frozen=True, repr=False)
+class DataLook(Shown):
+    """What was seen.
+
+    Attributes:
+        train, validation: ``examples`` (how many), ``labels`` (how many examples have each; of
+            tags how many words or entities; of numbers nothing), ``numbers`` (of a regression:
+            minimum, maximum, mean, deviation), ``empty`` texts, ``duplicates`` (examples whose
+            text came before), ``conflicts`` (different texts that have several labels),
+            ``unlabelled`` (rows that were left out), ``lengths`` in pieces (median, 95th
+            percentile, longest) and ``cut`` (texts that are longer than the model reads), where
+            they are known; of validation also ``in_training``.
+        findings: what a person should know, one line each.
+    """
+
+    train: dict[str, Any]
+    validation: dict[str, Any]
+    findings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``data.json`` in a run's folder holds; only JSON types."""
+        return {"train": self.train, "validation": self.validation, "findings": self.findings}
+
+    def lines(self) -> list[str]:
+        """How many examples there are, their labels, and the findings."""
+        counts = f"{self.train.get('examples', 0):,} training examples"
+        if self.validation.get("examples"):
+            counts += f", {self.validation['examples']:,} validation examples"
+        labels = self.label_line()
+        return [counts, *([labels] if labels else []), *self.findings]
+
+    def label_line(self) -> str:
+        """ "labels: joy 391, sadness 366, …"; "" where there are none."""
+        labels: dict[str, int] = self.train.get("labels", {})
+        if not labels:
+            return ""
+        parts = [f"{visible(name)} {count:,}" for name, count in list(labels.items())[:_SHOWN]]
+        if len(labels) > _SHOWN:
+            parts.append(f"and {len(labels) - _SHOWN} more")
+        return f"labels: {', '.join(parts)}"
+
+
+def look_at(
+    kind: str,
+    train: Examples[Any],
+    validation: Examples[Any],
+    train_features: Sequence[Features] = (),
+    validation_features: Sequence[Features] = (),
+) -> DataLook:
+    """Look at the examples of a task.
+
+    Args:
+        kind: the task's name.
+        train, validation: labelled; validation may be empty.
+        train_features, validation_features: what was made of them, for the lengths; may be empty.
+    """
+    facts = [
+        _facts(kind, train, train_features),
+        _facts(kind, validation, validation_features),
+    ]
+    findings = _of_labels(kind, facts[0].get("labels", {}), facts[1].get("labels", {}))
+    findings += _of_texts(kind, train)
+    known = {_key(item): item for item in train.items}
+    both = [item for item in validation.items if _key(item) in known]
+    facts[1]["in_training"] = len(both)
+    if both and len(both) >= _LEAK * len(validation):
+        same = sum(known[_key(item)].label == item.label for item in both)
+        findings.append(
+            f"{counted(len(both), 'validation example', 'is', 'are')} among the training examples "
+            f"too ({same} with the same label), of {len(validation):,}: the score is too high for "
+            f"new texts; remove them from one of the two ({_lines(both)} of {validation.source})"
+        )
+    notes = [*train.notes, *validation.notes]
+    return DataLook(facts[0], facts[1], [*notes, *findings])
+
+
+def _facts(kind: str, examples: Examples[Any], features: Sequence[Features]) -> dict[str, Any]:
+    items = examples.items
+    facts: dict[str, Any] = {"examples": len(items)}
+    if kind == "regression":
+        values = np.array([float(item.label) for item in items if item.label is not None])
+        if len(values):
+            facts["numbers"] = {
+                "minimum": float(values.min()),
+                "maximum": float(values.max()),
+                "mean": float(values.mean()),
+                "deviation": float(values.std()),
+            }
+    else:
+        facts["labels"] = _counts(kind, items)
+    keys = Counter(map(_key, items))
+    facts["empty"] = sum(1 for item in items if not any(text.strip() for text in item.texts))
+    facts["duplicates"] = len(items) - len(keys)
+    facts["conflicts"] = len(_conflicts(items))
+    facts["unlabelled"] = examples.unlabelled
+    if features:
+        lengths = Counter[int]()
+        cut = set()
+        for feature in features:
+            lengths[feature.row] = max(
+                lengths[feature.row], len(feature.input_ids) + feature.num_truncated
+            )
+            if feature.num_truncated:
+                cut.add(feature.row)
+        sizes = np.array(list(lengths.values()))
+        facts["lengths"] = {
+            "median": int(np.median(sizes)),
+            "p95": int(np.percentile(sizes, 95)),
+            "longest": int(sizes.max()),
+        }
+        facts["cut"] = len(cut)
+    return facts
+
+
+def _counts(kind: str, items: Sequence[Any]) -> dict[str, int]:
+    """How many there are of each label, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        counts.update(_labels(kind, item.label))
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _labels(kind: str, label: Any) -> list[str]:
+    """The labels that an example counts for."""
+    if label is None:
+        return []
+    if kind == "multi-label":
+        return labels_in(label) or ["(none)"]
+    if kind == "spans":
+        return ["with an answer" if label.answerable else "without an answer"]
+    if kind == "tagging":
+        # An entity counts once, where it begins; a tag that marks none, for each word.
+        begun = [split_tag(tag) for tag in label if tag != OUTSIDE]
+        marked = any(prefix in ("B", "I") and kind for prefix, kind in begun)
+        return [name for prefix, name in begun if prefix == "B"] if marked else list(label)
+    return [str(label)]
+
+
+def _of_labels(kind: str, train: dict[str, int], validation: dict[str, int]) -> list[str]:
+    """What is to be said of how often labels occur."""
+    if kind in ("spans", "choice", "regression"):
+        return []
+    what = "entity type" if kind == "tagging" else "label"
+    found = []
+    single = [name for name, count in train.items() if count == 1]
+    few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
+    if single:
+        found.append(
+            f"{counted(len(single), what, 'has', 'have')} one training example each: "
+            f"{_some(single)}; that is too few to learn and to be judged: label more, or "
+            "leave out or merge"
+        )
+    if few:
+        more = ", …" if len(few) > _SHOWN else ""
+        found.append(
+            f"{counted(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
+            f"{', '.join(few[:_SHOWN])}{more}"
+        )
+    missing = [name for name in train if name not in validation and train[name] > 1]
+    if missing and validation:
+        found.append(
+            f"{counted(len(missing), what, 'has', 'have')} no validation example, so the score "
+            f"says nothing of {'it' if len(missing) == 1 else 'them'}: {_some(missing)}"
+        )
+    most = max(train, key=lambda name: train[name], default="")
+    least = min(train.values(), default=0)
+    if kind == "text" and train and train[most] >= _UNEVEN * max(least, 1):
+        share = train[most] / sum(train.values())
+        found.append(
+            f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
+            f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well, and try "
+            f"{option('class_weights', 'balanced')}"
+        )
+    return found
+
+
+def _of_texts(kind: str, train: Examples[Any]) -> list[str]:
+    """What is to be said of texts that are there twice."""
+    found = []
+    conflicts = _conflicts(train.items)
+    if conflicts and kind != "regression":
+        rows = [item for group in conflicts for item in group]
+        found.append(
+            f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
+            f"different rows: mend or remove them ({_lines(rows)} of {train.source})"
+        )
+    repeated = _repeated(train.items)
+    if repeated:
+        found.append(
+            f"{counted(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
+            f"before ({_lines(repeated)} of {train.source})"
+        )
+    return found
+
+
+def _key(item: Any) -> tuple[str, ...]:
+    """Texts that read the same are the same."""
+    return tuple(" ".join(text.split()).casefold() for text in item.texts)
+
+
+def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
+    """The examples of each text that is there with different labels."""
+    groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+    for item in items:
+        groups[_key(item)].append(item)
+    return [
+        group
+        for group in groups.values()
+        if len(group) > 1 and len({str(item.label) for item in group}) > 1
+    ]
+
+
+def _repeated(items: Sequence[Any]) -> list[Any]:
+    """The examples whose text came before."""
+    seen: set[tuple[str, ...]] = set()
+    found = []
+    for item in items:
+        key = _key(item)
+        if key in seen:
+            found.append(item)
+        seen.add(key)
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return visible_list(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+def _lines(items: Sequence[Any]) -> str:
+    """Where examples stand, for a message."""
+    numbers = list(dict.fromkeys(item.line for item in items))
+    more = ", …" if len(numbers) > _SHOWN else ""
+    word = "line" if len(numbers) == 1 else "lines"
+    return f"{word} {', '.join(map(str, numbers[:_SHOWN]))}{more}"

@@ -1,0 +1,276 @@
+"""Reading GLUE's official files into examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertine.datasets.glue import GLUE, NO_LABEL, GlueTask
+from bertine.errors import BertineError
+from bertine.records.examples import Example, Examples, note_empty_texts, row_texts
+from bertine.tables.table import Table
+from bertine.tasks.base import Task
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import counted
+
+
+def glue_folder(data: Path | str, task: GlueTask) -> Path:
+    """The folder of `task`: ``DATA/<its name>``, or `data` itself.
+
+    Raises:
+        BertineError: neither has one of the task's files.
+    """
+    data = Path(data)
+    if not data.exists():
+        raise BertineError(f"{data}: no such folder")
+    wanted = _files(task)
+    for folder in (data / task.folder, data / task.name, data):
+        if any((folder / name).is_file() for name in wanted):
+            return folder
+    raise BertineError(
+        f"{data}: has no files of GLUE's {task.name}; expected {task.folder}/{wanted[0]} in it, "
+        f"or {wanted[0]}"
+    )
+
+
+def _files(task: GlueTask) -> list[str]:
+    train = [task.train] if task.train else []
+    return [*train, *task.validation.values(), *task.test.values()]
+
+
+def glue_tasks_in(data: Path | str) -> list[GlueTask]:
+    """The tasks that have a folder with a training file in `data`, in GLUE's order.
+
+    Raises:
+        BertineError: there is none.
+    """
+    found = [
+        task
+        for task in GLUE.values()
+        if task.train
+        and any((Path(data) / folder / task.train).is_file() for folder in (task.folder, task.name))
+    ]
+    if not found:
+        raise BertineError(
+            f"{data}: has no folder of a GLUE task with a train.tsv in it, such as CoLA/train.tsv"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class GlueData:
+    """The labelled examples of a task.
+
+    Attributes:
+        train: the training examples.
+        validation: of the dev file, the matched one of MNLI; None where there is no dev file.
+        others: further dev sets, by the word before the names of their metrics.
+    """
+
+    train: Examples
+    validation: Examples | None
+    others: dict[str, Examples] = field(default_factory=dict)
+
+
+def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> GlueData:
+    """The training and dev examples of `task`.
+
+    Raises:
+        BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
+            its dev files.
+    """
+    if task.train is None:
+        raise BertineError(
+            f"{task.name} is a test of a model for MNLI and has nothing to train on; fine-tune "
+            "MNLI, and evaluate that model on it"
+        )
+    folder = glue_folder(data, task)
+    if not (folder / task.train).is_file():
+        raise BertineError(f"{folder}: has no {task.train} to train on")
+    train = read_glue_file(folder / task.train, task, strict=strict)
+    dev = read_glue_validation(folder, task, strict=strict)
+    return GlueData(train, dev.pop("", None), dev)
+
+
+def read_glue_validation(
+    folder: Path, task: GlueTask, *, strict: bool = False
+) -> dict[str, Examples]:
+    """The dev sets of `task`, by the word before the names of their metrics; empty where the
+    folder has none.
+
+    Raises:
+        BertineError: see :func:`read_glue_file`; or one of several dev files is missing.
+    """
+    there = [name for name in task.validation.values() if (folder / name).is_file()]
+    missing = [name for name in task.validation.values() if name not in there]
+    if there and missing:
+        raise BertineError(f"{folder}: has {there[0]}, but no {missing[0]}; {task.name} needs both")
+    return {
+        word: read_glue_file(folder / name, task, strict=strict)
+        for word, name in task.validation.items()
+        if there
+    }
+
+
+def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:
+    """Read a labelled file of `task`. Rows with too many or too few cells, of which QQP has a few,
+    and rows without a gold label are left out, counted and named.
+
+    Raises:
+        BertineError: what :class:`~bertine.tables.table.Table` raises; it is no file of the task;
+            a label is not one of the task's.
+    """
+    texts, label = task.text_columns, task.label_column
+    examples: Examples[Example] = Examples(str(path), texts, label)
+    unlabelled: list[int] = []
+    with Table(
+        path,
+        format="tsv",
+        wanted=[*texts, label],
+        quotes=False,
+        strict=strict,
+        header=task.columns or None,
+        skip_damaged=True,
+    ) as table:
+        for row in table:
+            given = table.label(row, label)
+            if given == NO_LABEL and NO_LABEL not in task.labels:
+                unlabelled.append(row.line)
+                continue
+            if task.labels and given not in task.labels:
+                raise BertineError(
+                    f"{path}:{row.line}: unknown label {given!r} in the column {label!r}; "
+                    f"{task.name} has {', '.join(task.labels)}"
+                )
+            examples.items.append(Example(row_texts(table, row, texts), given, row.line))
+        if not examples.items:
+            raise BertineError(
+                f"{path}: no row has the {len(table.columns)} columns and the label of GLUE's "
+                f"{task.name}; is it another task's file?"
+            )
+        examples.notes = table.stats.notes(table.name)
+    if unlabelled:
+        shown = ", ".join(map(str, unlabelled[:10])) + (", …" if len(unlabelled) > 10 else "")
+        examples.notes.append(
+            f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
+            f"(lines {shown})"
+        )
+    note_empty_texts(examples)
+    return examples
+
+
+def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
+    """The indices and the texts of a test file. Every row needs a prediction, so none is left out.
+
+    Raises:
+        BertineError: what :class:`~bertine.tables.table.Table` raises; an index is not a whole
+            number, or comes twice.
+    """
+    texts = task.test_text_columns or task.text_columns
+    examples: Examples[Example] = Examples(str(path), texts, None)
+    indices: list[str] = []
+    with Table(path, format="tsv", wanted=[task.index_column, *texts], quotes=False) as table:
+        for row in table:
+            index = table.text(row, task.index_column).strip()
+            if not (index.isascii() and index.isdigit()):
+                raise BertineError(
+                    f"{path}:{row.line}: the {task.index_column} is {index!r}, but must be a whole "
+                    "number"
+                )
+            indices.append(index)
+            examples.items.append(Example(row_texts(table, row, texts), None, row.line))
+        examples.notes = table.stats.notes(table.name)
+    if len(set(indices)) < len(indices):
+        twice = Counter(indices).most_common(1)[0][0]
+        raise BertineError(f"{path}: the {task.index_column} {twice} is there twice")
+    note_empty_texts(examples)
+    return indices, examples
+
+
+def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
+    """The labelled files in `data` to score a model for `task` on, and the task they are of: the
+    dev files of a folder, by the word before their metrics; or the one file, by its name. A model
+    for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """
+    data = Path(data)
+    kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
+    for kind in kinds:
+        if data.is_file():
+            if data.name in (kind.train, *kind.validation.values()):
+                return kind, {"": data}
+            continue
+        for folder in (data / kind.folder, data / kind.name, data):
+            found = {
+                word: folder / name
+                for word, name in kind.validation.items()
+                if (folder / name).is_file()
+            }
+            if found:
+                return kind, found
+    return None
+
+
+def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
+    """The test files of `task`, by the names that the leaderboard wants for their predictions.
+
+    Raises:
+        BertineError: one is missing, unless not `required`; then what is there is the answer.
+    """
+    named = [Path(data) / task.folder, Path(data) / task.name]
+    found: dict[str, Path] = {}
+    for written, name in task.test.items():
+        # Single-sentence tasks have the same columns: the folder of another one is no mistake that
+        # would show.
+        places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
+        names = (name, *task.alone)
+        there = [place / each for place in places for each in names if (place / each).is_file()]
+        path = there[0] if there else None
+        if path is not None:
+            found[written] = path
+        elif required:
+            raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
+    return found
+
+
+def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
+    """Tell what `data` is, where it is but AX's test file, on which a model for MNLI cannot be
+    scored.
+
+    Raises:
+        BertineError: it is that.
+    """
+    path, ax = Path(data), GLUE["AX"]
+    if task.name != "MNLI":
+        return
+    if path.is_file():
+        found = [path] if path.name in (*ax.test.values(), *ax.alone) else []
+    else:
+        found = list(find_glue_test(path, ax, required=False).values())
+    if found:
+        raise BertineError(
+            f"{found[0]}: is the test file of AX, which has no labels to compare with; give "
+            f"{ax.validation['']}, or have it answered by 'bertine glue-submission'"
+        )
+
+
+def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
+    """Whether `folder` is called like a task that is not `task` and has a test file `name` too."""
+    called = folder.resolve().name
+    return any(
+        called in (other.folder, other.name) and name in other.test.values()
+        for other in GLUE.values()
+        if other is not task
+    )
+
+
+def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
+    """The task over its training examples: what is trained, and what a model remembers of it."""
+    built: TextRegression | TextClassification
+    if task.regression:
+        built = TextRegression.from_examples(train, max_length=max_length)
+    else:
+        built = TextClassification.from_examples(train, max_length=max_length, labels=task.labels)
+    return replace(built, metric_names=task.metrics, dataset=task.dataset)

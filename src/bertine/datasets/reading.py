@@ -1,0 +1,132 @@
+"""How labelled data are read, and what is read: what every kind of data has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bertine.datasets.choice_data import SWAG
+from bertine.errors import BertineError
+from bertine.records.examples import Examples
+from bertine.tasks.base import Task
+from bertine.tasks.options import TableOptions
+from bertine.tasks.spans.task import SpanExtraction, SpanLimits
+from bertine.tasks.tagging.task import Tagging
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a run is trained and judged on.
+
+    Attributes:
+        build: (the longest input) → the task that the training examples describe.
+        train: the training examples.
+        validation: what the model is judged on after each epoch; of none it is not judged.
+        others: further validation sets, by the word before the names of their metrics.
+        max_length: the longest input, in pieces, where nobody says.
+    """
+
+    build: Callable[[int], Task[Any]]
+    train: Examples[Any]
+    validation: Examples[Any]
+    others: dict[str, Examples[Any]] = field(default_factory=dict)
+    max_length: int = 128
+
+
+#: What only tagged words have.
+_TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How data are read; see :func:`bertine.finetune`, whose arguments the
+    attributes are: `options` those of own tables, `limits` those of questions and contexts."""
+
+    glue_task: str | None = None
+    text_columns: Sequence[str] | str | None = None
+    label_column: str | None = None
+    format: str | None = None
+    quotes: bool | None = None
+    strict: bool = False
+    word_column: int | None = None
+    tag_column: int | None = None
+    tag_scheme: str | None = None
+    document_context: bool = False
+    split_seed: int | None = None
+    options: TableOptions = field(default_factory=TableOptions)
+    limits: SpanLimits | None = None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What is said of a table: columns, format, quotes, strictness, by name."""
+        return {
+            "text_columns": self.text_columns,
+            "label_column": self.label_column,
+            "format": self.format,
+            "quotes": self.quotes,
+            "strict": self.strict,
+        }
+
+    @property
+    def named(self) -> bool:
+        """Whether columns, format or quotes are said, which the official files have of their
+        own."""
+        return any(value is not None for name, value in self.table.items() if name != "strict")
+
+    def refuse(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for other tasks."""
+        if self.limits is not None and task not in ("squad", SpanExtraction.name):
+            raise BertineError(
+                "doc_stride, max_question_length and max_answer_length are for spans, but the "
+                f"task is {task!r}"
+            )
+        self.refuse_tagging(task)
+        self.options.refuse("choice" if task == SWAG else task)
+
+    def refuse_tagging(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for tagging, which `task` is
+        not."""
+        for name in _TAGGED:
+            value = getattr(self, name)
+            if task != Tagging.name and value is not None and value is not False:
+                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+
+    def given(self) -> list[str]:
+        """The names of what is said at all."""
+        names = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "options":
+                names += [o.name for o in fields(value) if getattr(value, o.name) != o.default]
+            elif value != each.default:
+                names.append("doc_stride" if each.name == "limits" else each.name)
+        return names
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans are left
+        out, which say nothing of how a file is read."""
+        found: dict[str, Any] = {}
+        for name in self.given():
+            if name != "doc_stride":
+                value = getattr(self, name, None)
+                found[name] = getattr(self.options, name) if value is None else value
+        return found
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
+        """From what :meth:`to_facts` gave; unknown names are left out."""
+        names = {each.name for each in fields(TableOptions)}
+        options = {name: value for name, value in facts.items() if name in names}
+        own = {each.name for each in fields(cls)} - {"options", "limits"}
+        told = {name: value for name, value in facts.items() if name in own}
+        return cls(**told, options=TableOptions(**options))
+
+    def refuse_all(self) -> None:
+        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
+        already, and describe their task."""
+        for name in self.given():
+            raise BertineError(
+                f"{name} is given, but the data are examples that are read already; leave it out, "
+                "or give a file or a folder"
+            )

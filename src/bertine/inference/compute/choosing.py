@@ -1,0 +1,266 @@
+"""In which precision and with how many threads to compute: measured when a model is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertine.cores.launch import cores
+from bertine.errors import BertineError
+from bertine.inference.compute.forked import allowed_threads
+from bertine.models.bert import BertBackbone
+from bertine.models.config import BertConfig
+from bertine.models.fast.backbone import PackedBackbone
+from bertine.models.fast.int8 import LayerRanges, observed
+from bertine.models.fast.layers import FloatLayer
+from bertine.models.fast.rows import Padded
+from bertine.models.precision import cpu_has_bf16, cpu_has_int8
+from bertine.rng import generator
+
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
+
+#: How far outputs may be from fp32, relative to their size, for ``"auto"`` to choose a precision.
+#: bf16 comes to half a hundredth to one hundredth, 8 bits to two to six hundredths; those that
+#: break a model to tens.
+TOLERANCE = {"bf16": 0.05, "int8": 0.1}
+
+#: Sample inputs that are made up: how many, and of how many tokens.
+_SAMPLES, _SAMPLE_LENGTHS = 24, (8, 40)
+
+
+#: Tokens of the batches that are timed.
+_PROBED = 256
+
+
+@dataclass
+class PrecisionCheck:
+    """Outputs in a lower precision compared with those in fp32.
+
+    Attributes:
+        precision: what was chosen.
+        inputs: how many sample inputs were compared.
+        differences: by precision that was tried, ||low - fp32|| / ||fp32|| of the last hidden
+            states of all their tokens.
+        notes: why a precision was not chosen, or not tried.
+        seconds: that the check took.
+    """
+
+    precision: str = "fp32"
+    inputs: int = 0
+    differences: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def lines(self) -> list[str]:
+        """What a person reads: why a precision was not chosen, then the one that was."""
+        return [*self.notes, f"computing in {self.precision}"]
+
+
+def why_not_int8() -> str | None:
+    """Why products of 8-bit integers cannot be had here; None: they can."""
+    if not cpu_has_int8():
+        return "this CPU has no instructions for 8-bit products (VNNI, AMX)"
+    if not torch.backends.mkldnn.is_available():
+        return "this build of PyTorch is without oneDNN"
+    if not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        return "this version of PyTorch has no 8-bit products"
+    return None
+
+
+def check_precision(name: str) -> None:
+    """Refuse a precision that is not known.
+
+    Raises:
+        BertineError: it is not.
+    """
+    if name not in PRECISIONS:
+        raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
+
+
+def choose(
+    backbone: BertBackbone,
+    precision: str,
+    samples: Sequence[Sequence[int]] | None = None,
+) -> tuple[PackedBackbone, PrecisionCheck | None]:
+    """Pack `backbone` in a precision.
+
+    ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
+    those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
+    taken however far its outputs are; the check has the difference.
+
+    Raises:
+        BertineError: an unknown precision, or one that this machine cannot compute in.
+    """
+    check_precision(precision)
+    if precision == "fp32":
+        return PackedBackbone(backbone, torch.float32), None
+    began = time.perf_counter()
+    check = PrecisionCheck()
+    reason = why_not_int8()
+    if precision == "int8" and reason:
+        raise BertineError(f"precision 'int8': {reason}; choose bf16 or fp32")
+    inputs = [*samples] if samples else made_up(backbone.config)
+    check.inputs = len(inputs)
+    expected, ranges = _reference(backbone, inputs)
+    tried: list[str] = [precision] if precision != "auto" else []
+    if precision == "auto":
+        if reason:
+            check.notes.append(f"int8 is not used: {reason}")
+        else:
+            tried.append("int8")
+        if cpu_has_bf16():
+            tried.append("bf16")
+    for name in tried:
+        try:
+            packed = PackedBackbone(
+                backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges
+            )
+            difference = check.differences[name] = _difference(packed, inputs, expected)
+        except RuntimeError as error:
+            # oneDNN knows more of the CPU than its flags say here.
+            told = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = f"this machine cannot compute in it ({told})"
+            if precision != "auto":
+                raise BertineError(f"precision {name!r}: {reason}; choose fp32") from error
+            check.notes.append(f"{name} is not used: {reason}")
+            continue
+        reason = None
+        if precision == "auto" and difference > TOLERANCE[name]:
+            reason = (
+                f"its outputs are too far from those in fp32 ({difference:.1%} in the last layer; "
+                f"at most {TOLERANCE[name]:.0%} is accepted)"
+            )
+        elif name == "int8" and "bf16" in tried and _slower(packed, backbone):
+            reason = "it is slower than bf16 here"
+        if reason is None:
+            check.precision = name
+            break
+        check.notes.append(f"{name} is not used: {reason}")
+    else:
+        packed = PackedBackbone(backbone, torch.float32)
+    check.seconds = time.perf_counter() - began
+    return packed, check
+
+
+def made_up(config: BertConfig) -> list[list[int]]:
+    """Inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they reach
+    as far as texts do, and a little further."""
+    draw = generator(0, "samples of precision")
+    low, high = _SAMPLE_LENGTHS
+    high = max(1, min(high, config.max_position_embeddings))
+    lengths = np.linspace(min(low, high), high, _SAMPLES).astype(int)
+    return [draw.integers(0, config.vocab_size, size=n).tolist() for n in lengths.tolist()]
+
+
+def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Eight inputs at a time: ids int64 [B, T] and mask bool [B, T]."""
+    ordered = sorted(inputs, key=len)
+    for start in range(0, len(ordered), 8):
+        part = ordered[start : start + 8]
+        ids = torch.zeros(len(part), len(part[-1]), dtype=torch.int64)
+        mask = torch.zeros(ids.shape, dtype=torch.bool)
+        for row, each in enumerate(part):
+            ids[row, : len(each)] = torch.tensor(each)
+            mask[row, : len(each)] = True
+        yield ids, mask
+
+
+@torch.inference_mode()
+def _reference(
+    backbone: BertBackbone, inputs: Sequence[Sequence[int]]
+) -> tuple[list[Tensor], list[LayerRanges]]:
+    """The last hidden states [n, H] of the real tokens in fp32, and what the layers met there."""
+    was_training = backbone.training
+    backbone.eval()
+    try:
+        with observed(backbone) as seen:
+            states = [
+                backbone(ids, mask).last_hidden_state[mask].float() for ids, mask in _padded(inputs)
+            ]
+    finally:
+        backbone.train(was_training)
+    return states, seen.ranges
+
+
+@torch.inference_mode()
+def _difference(
+    packed: PackedBackbone, inputs: Sequence[Sequence[int]], expected: Sequence[Tensor]
+) -> float:
+    wrong = size = 0.0
+    for (ids, mask), right in zip(_padded(inputs), expected, strict=True):
+        found = packed(ids, mask).last_hidden_state[mask]
+        # A text alone is computed in other ways.
+        alone = packed(ids[:1], mask[:1]).last_hidden_state[0]
+        for ours, theirs in ((found, right), (alone, right[: len(alone)])):
+            wrong += float((ours - theirs).square().sum())
+            size += float(theirs.square().sum())
+    difference = (wrong / max(size, 1e-30)) ** 0.5
+    return difference if np.isfinite(difference) else float("inf")
+
+
+@torch.inference_mode()
+def _slower(packed: PackedBackbone, backbone: BertBackbone) -> bool:
+    """Whether the first layer takes longer than in bf16."""
+    size, length = packed.config.hidden_size, min(32, packed.config.max_position_embeddings)
+    rows = Padded(max(1, _PROBED // length), length)
+    x = torch.zeros(rows.count, size)
+    rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
+    ours = packed.layers[0]
+    times: list[float] = []
+    for layer, given in ((ours, x), (rival, x.bfloat16())):
+        best = float("inf")
+        for _ in range(4):
+            began = time.perf_counter()
+            layer(given.clone(), rows)
+            best = min(best, time.perf_counter() - began)
+        times.append(best)
+    return times[0] > times[1]
+
+
+_changing = threading.Lock()
+
+
+@contextlib.contextmanager
+def using_threads(threads: int) -> Iterator[None]:
+    """PyTorch computes with `threads` of the calling thread's OpenMP team while it is entered."""
+    threads, before = allowed_threads(threads), torch.get_num_threads()
+    if before == threads:
+        yield
+        return
+    with _changing:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        with _changing:
+            torch.set_num_threads(before)
+
+
+def measured_threads(packed: PackedBackbone) -> int:
+    """Of one thread, half of the cores and all of them: with how many a batch takes the least
+    time. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
+    most = min(torch.get_num_threads(), cores())
+    candidates = sorted({1, max(1, most // 2), most})
+    if len(candidates) == 1:
+        return candidates[0]
+    length = min(32, packed.config.max_position_embeddings)
+    ids = torch.zeros(max(1, _PROBED // length), length, dtype=torch.int64)
+    times: dict[int, float] = {}
+    with torch.inference_mode():
+        for threads in candidates:
+            with using_threads(threads):
+                times[threads] = min(_seconds(packed, ids) for _ in range(3))
+    return min(candidates, key=times.__getitem__)
+
+
+def _seconds(packed: PackedBackbone, ids: Tensor) -> float:
+    began = time.perf_counter()
+    packed(ids).last_hidden_state  # noqa: B018
+    return time.perf_counter() - began

@@ -1,0 +1,212 @@
+"""Vectors for a file of texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.vector_files import (
+    DTYPES,
+    VectorPart,
+    VectorWriter,
+    as_dtype,
+    check_vector_file,
+    open_vector_writer,
+)
+from bertine.inference.embedding.vector_origin import VectorOrigin, origin_path
+from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.rows import (
+    CHUNK_CHARACTERS,
+    CHUNK_ROWS,
+    chunks,
+    open_texts,
+    text_progress,
+)
+from bertine.inference.files.text_report import TextReport, pace
+from bertine.names import AnswerPrecision, PlainFormat, PoolingName, VectorType
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.tables.given import TableLike, as_source
+from bertine.tables.table import Row, Table
+from bertine.tasks.base import Features
+from bertine.terminal.console import counted
+
+#: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
+#: least.
+_COMPARED, _LEAST_COMPARED = 100, 16
+
+#: Of tokens a row is some hundred vectors, so a chunk has fewer characters.
+CHUNK_CHARACTERS_OF_TOKENS = 1 << 16
+
+
+@dataclass(repr=False)
+class EmbedReport(TextReport):
+    """What embedding a file did.
+
+    Attributes:
+        dimensions: numbers of a vector.
+        dtype: "fp32" or "fp16", of the file.
+        precision: "fp32", "bf16" or "int8", what was computed in.
+        agreement: the cosines of some texts' vectors with those that fp32 gives; None where fp32
+            was computed in.
+        compared: how many texts these were.
+    """
+
+    dimensions: int = 0
+    dtype: str = "fp32"
+    precision: str = "fp32"
+    agreement: Cosines | None = None
+    compared: int = 0
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        lines = [
+            f"embedded {counted(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
+            f"{self.dimensions} numbers each, {self.dtype}"
+        ]
+        if self.agreement is not None:
+            tokens = "" if self.agreement.count == self.compared else " (their tokens' vectors)"
+            lines.append(
+                f"computed in {self.precision}; cosine with fp32 over "
+                f"{counted(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
+                f"({option('precision', 'fp32')} computes in that)"
+            )
+        return lines + self.warnings()
+
+
+@check_types
+def embed(
+    model: Embedder | Path | str,
+    input: Path | str | TableLike,
+    output: Path | str,
+    *,
+    pooling: PoolingName | None = None,
+    layer: int | None = None,
+    normalize: bool | None = None,
+    dtype: VectorType = "fp32",
+    max_length: int | None = None,
+    prompt: str | None = None,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    precision: AnswerPrecision = "auto",
+    show_progress: bool = True,
+) -> EmbedReport:
+    """Write a vector for every text of a table, in its order, in bounded memory.
+
+    ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
+    JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
+    ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
+    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
+    (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
+
+    Args:
+        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
+        output: a .npy, .parquet or .jsonl file, complete or not there at all.
+        pooling, layer, normalize, max_length, prompt: as in
+            :meth:`~bertine.Embedder.load`.
+        dtype: ``"fp32"`` or ``"fp16"``, of the numbers in the file.
+        text_column: where the text is; None: ``text``, ``sentence``, or the only column.
+        format: of the input; None: detected from its name and first line.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+        precision: ``"auto"`` (bf16 where the machine is fast at it; the report has the cosines with
+            fp32), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
+        show_progress: on stderr.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; a column is missing; another
+            kind of file; numbers that fp16 cannot hold.
+    """
+    if dtype not in DTYPES:
+        raise BertineError(f"dtype {dtype!r} is not known; choose {', '.join(DTYPES)}")
+    check_vector_file(output)
+    input = as_source(input, "input")
+    chosen = unmeasured(model, bytes_to_come(input), device, precision)
+    embedder = Embedder.opened(
+        model,
+        pooling=pooling,
+        layer=layer,
+        normalize=normalize,
+        max_length=max_length,
+        prompt=prompt,
+        device=device,
+        **chosen,
+    )
+    started = time.monotonic()
+    report = EmbedReport(
+        dimensions=embedder.dimensions,
+        dtype=dtype,
+        max_length=embedder.max_length,
+        precision=embedder.precision,
+    )
+    tokens, kind = embedder.pooling.tokens, DTYPES[dtype]
+    most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
+    with open_texts(input, text_column, format=format, quotes=quotes, strict=strict) as (
+        table,
+        column,
+    ):
+        with (
+            open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
+            text_progress("embed", input, table.layout, show=show_progress) as advance,
+        ):
+            for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
+                _embed_chunk(embedder, table, rows, column, writer, report)
+                advance(len(rows))
+            # What an earlier file was made with must not stand beside this one.
+            with os_errors(output, "writing it"):
+                origin_path(output).unlink(missing_ok=True)
+        VectorOrigin.of(embedder, dtype=dtype, rows=report.rows).write(output)
+        report.notes = table.stats.notes(table.name)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _sample(features: Sequence[Features]) -> list[Features]:
+    """Those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where there
+    are few, since fp32 takes several times as long."""
+    most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
+    return [features[at * len(features) // most] for at in range(most)]
+
+
+def _embed_chunk(
+    embedder: Embedder,
+    table: Table,
+    rows: Sequence[Row],
+    column: str,
+    writer: VectorWriter,
+    report: EmbedReport,
+) -> None:
+    """Compute and write one chunk, and count it in `report`."""
+    texts = [table.text(row, column) for row in rows]
+    features = embedder.features(texts)
+    if report.rows == 0:
+        sample = _sample(features)
+        report.agreement, report.compared = embedder.agreement(sample), len(sample)
+    kind = DTYPES[report.dtype]
+    vectors: list[np.ndarray]
+    pieces: list[list[str]] | None = None
+    if embedder.pooling.tokens:
+        names = embedder.tokenizer.tokens
+        vectors = [as_dtype(each, kind) for each in embedder.run_tokens(features)]
+        pieces = [[names[index] for index in feature.input_ids] for feature in features]
+    else:
+        vectors = list(as_dtype(embedder.run(features), kind))
+    writer.write(VectorPart(table.name, rows, vectors, pieces))
+    report.count(len(rows), features)
+    report.empty += sum(1 for text in texts if not text.strip())

@@ -1,0 +1,423 @@
+"""A model directory, ready to turn texts into vectors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+
+from bertine.errors import BertineError
+from bertine.inference.compute.engine import BATCH_TOKENS, Engine
+from bertine.inference.compute.onnx_engine import OnnxEngine
+from bertine.inference.compute.samples import sample_inputs
+from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.embedding.vectors import run_engine, run_pooled
+from bertine.inference.files.given_texts import Single, checked_singles, is_one
+from bertine.interop.exported import is_exported
+from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
+from bertine.modeldir import LoadedModel, load_model
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.models.precision import precision_name, resolve_device
+from bertine.names import AnswerPrecision, PoolingName
+from bertine.options.types import check_types
+from bertine.tasks.base import Features
+from bertine.tasks.encoding import require_positions
+from bertine.terminal.console import say, visible
+from bertine.terminal.shown import Shown
+from bertine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of a text and their vectors.
+
+    Attributes:
+        tokens: n pieces, ``[CLS]`` and ``[SEP]`` among them.
+        offsets: n pairs (begin, end) of characters of the text; (0, 0) for those two, and for the
+            pieces of a prompt.
+        vectors: fp32 [n, D].
+    """
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    vectors: np.ndarray
+
+
+class Embedder(Shown):
+    """A model, its tokenizer and the way from tokens to a vector. Threads may share it.
+
+    Attributes:
+        model: in fp32, in evaluation mode, on its device. On a CPU, an engine made of it at the
+            first call computes (:mod:`bertine.inference.compute.engine`).
+        tokenizer: of the model.
+        pooling: what becomes of the tokens' states.
+        max_length: pieces of a text, special tokens included; longer ones are cut at the end.
+        prompt: what is put before every text.
+        precision: what it computes in, "fp32", "bf16" or "int8".
+        on_cpu: by an engine, not by the model.
+        max_tokens: of a batch of the engine that it will make, with its padding.
+        load_lines: what a person should know of how it was loaded.
+        name: of the folder it was loaded from; "" of one that was made of parts in memory.
+    """
+
+    name = ""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        pooling: Pooling | None = None,
+        *,
+        max_length: int | None = None,
+        prompt: str = "",
+        precision: str = "fp32",
+    ) -> None:
+        """
+        Raises:
+            BertineError: a pooling that the model cannot give; a maximum length beyond its
+                positions, or one that has no room for text beside the prompt; an unknown
+                precision, or int8 on a GPU.
+        """
+        self._device = next(model.parameters()).device
+        if precision == "int8" and self._device.type != "cpu":
+            raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
+        if precision != "int8":
+            precision = precision_name(precision, self._device)
+        self.precision = precision
+        self.on_cpu, self.max_tokens = self._device.type == "cpu", BATCH_TOKENS
+        self._engine: Engine | None = None
+        self._threads: int | None = None
+        self._making = threading.Lock()
+        positions = model.config.max_position_embeddings
+        max_length = positions if max_length is None else max_length
+        self._prepare(model, tokenizer, pooling or Pooling(), max_length, prompt)
+
+    def _prepare(
+        self, model: Model, tokenizer: Tokenizer, pooling: Pooling, max_length: int, prompt: str
+    ) -> None:
+        """Set and check what does not depend on where it is computed."""
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.pooling = pooling
+        self.pooling.check(model.config)
+        self.max_length = max_length
+        require_positions(self.max_length, model.config)
+        self.prompt = prompt
+        taken = 2 + len(tokenizer.encode_plain([prompt])[0])
+        if self.max_length <= taken:
+            raise BertineError(
+                f"max_length {self.max_length} leaves no room for text: special tokens"
+                f"{' and prompt' if prompt else ''} take {taken}"
+            )
+        self.load_lines: list[str] = []
+
+    @classmethod
+    @check_types
+    def load(
+        cls,
+        model_dir: str | Path,
+        *,
+        pooling: PoolingName | None = None,
+        layer: int | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        prompt: str | None = None,
+        device: str | None = None,
+        precision: AnswerPrecision = "auto",
+        threads: int | None = None,
+        loaded: LoadedModel | None = None,
+        engine: Engine | OnnxEngine | None = None,
+    ) -> Embedder:
+        """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
+        whose modules (pooling, normalizing, maximum length, default prompt) then hold. Or what
+        ``bertine export`` has written as ONNX, in whose graph they are; it is computed by ONNX
+        Runtime.
+
+        Args:
+            model_dir: the folder.
+            pooling: ``mean``, ``cls``, ``max``, ``mean-last-4`` or ``tokens``; None: as the
+                directory says, else ``mean``.
+            layer: whose states are pooled; 0 are the embeddings, -1 the last layer's. None: the
+                last.
+            normalize: to length 1; None: as the directory says, else not.
+            max_length: pieces of a text; None: as the directory says, else what the model was
+                fine-tuned on, else as many as it has positions for.
+            prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
+            device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
+                on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
+            threads: number of threads on a CPU; None: the fastest number, measured.
+            loaded: what has been read already of the folder with the weights, `model_dir` or the
+                one that its modules name (its model is taken, not copied).
+            engine: made of that model; it is taken where it computes in the same precision.
+
+        Raises:
+            BertineError: not a model directory; modules that are not computed here, unless a
+                `pooling` is named; an unknown pooling, layer, prompt, device or precision.
+        """
+        if is_exported(model_dir):
+            from bertine.inference.embedding.exported_embedder import load_exported
+
+            asked = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
+            exported = load_exported(model_dir, device, precision, max_length, asked)
+            exported.name = _name(model_dir)
+            return exported
+        where = resolve_device(device)
+        modules = read_sentence_modules(Path(model_dir))
+        folder = modules.transformer if modules else Path(model_dir)
+        if loaded is None:
+            loaded, engine = load_model(folder, heads={}), None
+        positions = loaded.config.max_position_embeddings
+        if max_length is None:
+            said = modules.max_length if modules else loaded.task and loaded.task.max_length
+            max_length = min(said or positions, positions)
+        embedder = cls(
+            loaded.model.to(where),
+            loaded.tokenizer,
+            _pooling(modules, pooling, layer, normalize),
+            max_length=max_length,
+            prompt=_prompt(model_dir, modules, prompt),
+            precision=precision,
+        )
+        embedder.name = _name(model_dir)
+        if modules and modules.lowercase and not loaded.tokenizer.lowercase:
+            raise BertineError(
+                f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
+                "it where the tokenizer's is (tokenizer_config.json)"
+            )
+        # Vectors of 8 bits depend on what the engine was made with.
+        if isinstance(engine, Engine) and engine.precision == embedder.precision != "int8":
+            embedder._engine = engine
+        embedder._threads = threads
+        embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
+        return embedder
+
+    @classmethod
+    def opened(
+        cls,
+        model: Embedder | Path | str,
+        *,
+        pooling: PoolingName | None,
+        layer: int | None,
+        normalize: bool | None,
+        max_length: int | None,
+        prompt: str | None,
+        device: str | None,
+        precision: AnswerPrecision,
+        threads: int | None = None,
+    ) -> Embedder:
+        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        if isinstance(model, Embedder):
+            return model
+        embedder = cls.load(
+            model,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            max_length=max_length,
+            prompt=prompt,
+            device=device,
+            precision=precision,
+            threads=threads,
+        )
+        for line in embedder.load_lines:
+            say(line)
+        return embedder
+
+    def lines(self) -> list[str]:
+        """What its vectors are."""
+        name = f" {visible(self.name)}" if self.name else ""
+        prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
+        return [
+            f"Embedder{name}: vectors of {self.dimensions} numbers, {self.pooling.describe()}",
+            f"at most {self.max_length} pieces{prompt}; computes in {self.precision}",
+        ]
+
+    @property
+    def dimensions(self) -> int:
+        """D, the numbers of a vector."""
+        return self.pooling.width(self.model.config)
+
+    def __call__(self, texts: Sequence[Single] | Single) -> np.ndarray:
+        """The same as :meth:`embed`."""
+        return self.embed(texts)
+
+    def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
+        """The vector of each text, fp32 [N, D], in their order; of one string or dictionary fp32
+        [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or as
+        its only entry.
+
+        Raises:
+            BertineError: something that is not a text; an embedder of tokens.
+        """
+        if self.pooling.tokens:
+            raise BertineError("pooling is 'tokens': ask for the tokens' vectors (embed_tokens)")
+        vectors = self.run(self.features(texts))
+        return vectors[0] if is_one(texts) else vectors
+
+    @overload
+    def embed_tokens(self, texts: Single) -> TokenVectors: ...  # type: ignore[overload-overlap]
+    @overload
+    def embed_tokens(self, texts: Sequence[Single]) -> list[TokenVectors]: ...
+    def embed_tokens(self, texts: Sequence[Single] | Single) -> TokenVectors | list[TokenVectors]:
+        """Every token's vector, for an embedder with the pooling ``tokens``; of one string or
+        dictionary not in a list.
+
+        Raises:
+            BertineError: something that is not a text; another pooling.
+        """
+        if not self.pooling.tokens:
+            raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
+        shift = len(self.prompt)
+        given = checked_singles([texts] if is_one(texts) else texts)
+        features, found = self.features(given), []
+        for feature, text, vectors in zip(features, given, self.run_tokens(features), strict=True):
+            encoding = self.tokenizer.encode(self.prompt + text, max_length=self.max_length)
+            offsets = [
+                (a - shift, b - shift) if a >= shift and b > a else (0, 0)
+                for a, b in encoding.offsets
+            ]
+            tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
+            found.append(TokenVectors(tokens, offsets, vectors))
+        return found[0] if is_one(texts) else found
+
+    def features(self, texts: Sequence[Single] | Single) -> list[Features]:
+        """The pieces of each text after the prompt, cut to the maximum length; one string is one
+        text.
+
+        Raises:
+            BertineError: something that is not a text.
+        """
+        given = [texts] if is_one(texts) else texts
+        prompted = [self.prompt + text for text in checked_singles(given)]
+        encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
+        return [
+            Features(ids, types, row=row, num_truncated=cut)
+            for row, (ids, types, cut) in enumerate(encoded)
+        ]
+
+    def run(
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Vectors fp32 [N, D] of `features`; `on_batch` is told the texts of each batch done."""
+        vectors = np.empty((len(features), self.dimensions), dtype=np.float32)
+        for at, vector in enumerate(self._compute(features, on_batch)):
+            vectors[at] = vector
+        return vectors
+
+    def run_tokens(
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
+    ) -> list[np.ndarray]:
+        """Vectors fp32 [n, D] of the n tokens of each of `features`."""
+        return self._compute(features, on_batch)
+
+    def agreement(self, features: Sequence[Features]) -> Cosines | None:
+        """The cosines between the vectors that the precision gives for `features` and those that
+        fp32 gives, which are computed for it; None where fp32 is what is computed in, or there are
+        no features."""
+        if self.precision == "fp32" or not features:
+            return None
+        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(features)])
+        exact = np.concatenate([np.atleast_2d(v) for v in self._by_model(features, "fp32")])
+        return Cosines.between(ours, exact)
+
+    def _compute(
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
+    ) -> list[np.ndarray]:
+        """Vectors by what is fastest there."""
+        if not self.on_cpu:
+            return self._by_model(features, self.precision, on_batch)
+        with self._making:
+            if self._engine is None:
+                # The same for all texts, so that a text's vector does not depend on others.
+                samples = sample_inputs(self.tokenizer, self.max_length)
+                self._engine = Engine(
+                    self.model.backbone,
+                    precision=self.precision,
+                    threads=self._threads,
+                    samples=samples,
+                    max_tokens=self.max_tokens,
+                )
+        return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
+
+    def _by_model(
+        self,
+        features: Sequence[Features],
+        precision: str,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[np.ndarray]:
+        """Vectors by the model itself."""
+        return run_pooled(
+            self.model,
+            features,
+            self.pooling,
+            pad_id=self.tokenizer.pad_token_id,
+            dtype=torch.float32 if precision == "fp32" else torch.bfloat16,
+            on_batch=on_batch,
+        )
+
+    def _lines(self, modules: SentenceModules | None) -> list[str]:
+        """What was resolved."""
+        source = " (modules.json is read)" if modules else ""
+        lines = [
+            f"vectors of {self.dimensions} numbers: {self.pooling.describe()}; texts are cut at "
+            f"{self.max_length} pieces{source}"
+        ]
+        if self.prompt:
+            lines.append(f"before every text: {self.prompt!r}")
+        elif modules and modules.prompts:
+            lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
+        return lines
+
+
+def _name(model_dir: Path | str) -> str:
+    """The name of a model's folder, with that of its parent where it is only ``model``."""
+    parts = Path(model_dir).parts
+    return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """fp32 [N, D] brought to length 1 in fp32; zeros stay zeros."""
+    vectors = vectors.astype(np.float32, copy=False)
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1.0)
+
+
+def _pooling(
+    modules: SentenceModules | None, pooling: str | None, layer: int | None, normalize: bool | None
+) -> Pooling:
+    """What was asked for, and where nothing was, what the directory says."""
+    if modules is None:
+        return Pooling((pooling or "mean",), layer, bool(normalize))
+    if pooling is None and modules.refused:
+        raise BertineError(modules.refused)
+    said = Pooling(
+        modules.modes or ("mean",),
+        layer,
+        modules.normalize if normalize is None else normalize,
+        modules.dimensions,
+    )
+    return said if pooling is None else replace(said, modes=(pooling,))
+
+
+def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:
+    """The text of the prompt called `name`."""
+    prompts = dict(modules.prompts) if modules else {}
+    if name is None:
+        name = modules.default_prompt if modules else None
+    if not name:
+        return ""
+    if name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise BertineError(f"{where}: there is no prompt {name!r}; there are: {known}")
+    if modules is not None and not modules.include_prompt:
+        raise BertineError(
+            f"{where}: its pooling leaves the prompt out (include_prompt), which is not computed "
+            'here; say prompt "" for none'
+        )
+    return prompts[name]

@@ -1,0 +1,276 @@
+"""The texts of a file that are nearest to a text, by the cosine of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.files import check_regular, os_errors
+from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.vector_origin import VectorOrigin
+from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.rows import (
+    CHUNK_CHARACTERS,
+    CHUNK_ROWS,
+    chunks,
+    open_texts,
+    text_progress,
+)
+from bertine.inference.files.text_report import TextReport
+from bertine.names import AnswerPrecision, PlainFormat, VectorPooling
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.tables.given import GivenTable, Source, TableLike, as_source
+from bertine.terminal.console import counted
+from bertine.terminal.shown import Shown
+
+#: Vectors that are read at once.
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A row of the file.
+
+    Attributes:
+        row: its number among the texts, from 1 on.
+        score: the cosine of its vector and the query's, at most 1.
+        text: None where only vectors were given.
+    """
+
+    row: int
+    score: float
+    text: str | None
+
+
+@dataclass(repr=False)
+class Neighbours(Shown):
+    """The nearest rows, best first; of equals the earlier one first.
+
+    Attributes:
+        query: the text that was asked for.
+        rows: compared.
+        found: the best of them.
+        notes: what was cut, or mended in the input.
+    """
+
+    query: str
+    rows: int
+    found: list[Neighbour]
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A line for each: score, row, text."""
+        return [
+            f"{each.score:7.4f}  {each.row:>{len(str(self.rows))}}"
+            + ("" if each.text is None else f"  {' '.join(each.text.split())}")
+            for each in self.found
+        ] + self.notes
+
+
+class _Best:
+    """The rows with the highest scores so far."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self.scores = np.empty(0, dtype=np.float32)
+        self.rows = np.empty(0, dtype=np.int64)
+        self.texts: dict[int, str] = {}
+        self.seen = 0
+
+    def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
+        """Scores [N] of the next N rows."""
+        rows = np.arange(self.seen, self.seen + len(scores))
+        merged = np.concatenate([self.scores, scores])
+        numbers = np.concatenate([self.rows, rows])
+        # Stable: of equals the row that came first stays first.
+        order = np.argsort(-merged, kind="stable")[: self._top]
+        self.scores, self.rows = merged[order], numbers[order]
+        if texts is not None:
+            self.texts = {
+                row: texts[row - self.seen] if row >= self.seen else self.texts[row]
+                for row in self.rows.tolist()
+            }
+        self.seen += len(scores)
+
+
+@check_types
+def similar(
+    query: str,
+    input: Path | str | TableLike,
+    *,
+    model: Embedder | Path | str,
+    texts: Path | str | TableLike | None = None,
+    top: int = 10,
+    pooling: VectorPooling | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    precision: AnswerPrecision = "auto",
+    show_progress: bool = True,
+) -> Neighbours:
+    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+
+    Args:
+        query: a text.
+        input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
+            that it has written with the same model, pooling and layer, which the JSON file beside
+            it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
+        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
+        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
+            are shown by number.
+        top: how many.
+        pooling, layer, max_length, prompt: as in
+            :meth:`~bertine.Embedder.load`; the prompt is put before the query
+            and the texts.
+        text_column: where the text is; None: ``text``, ``sentence``, or the only column.
+        format: of the table; None: detected from its name and first line.
+        quotes: whether ``"`` quotes cells; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
+        show_progress: on stderr.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; an array of another width than
+            the model's vectors, or made with another model, pooling or layer; a table of texts
+            with another number of rows than the array; how to read texts is said of a ``.npy``
+            alone; the pooling ``tokens``.
+    """
+    if top < 1:
+        raise BertineError(f"top is {top}, but must be at least 1")
+    input = as_source(input, "input")
+    texts = None if texts is None else as_source(texts, "texts")
+    ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
+    if texts is not None and not ready:
+        raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+    if ready and texts is None:
+        said = {"text_column": text_column, "format": format, "quotes": quotes}
+        for name, value in {**said, "strict": strict or None}.items():
+            if value is not None:
+                raise BertineError(
+                    f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
+                    f"out, or name the table they were made of ({option('texts')})"
+                )
+    if pooling == "tokens":
+        raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
+    # Where the vectors are ready, the query is all that is computed.
+    size = len(query) if ready else bytes_to_come(input)
+    chosen = unmeasured(model, size, device, precision)
+    embedder = Embedder.opened(
+        model,
+        pooling=pooling,
+        layer=layer,
+        normalize=None,
+        max_length=max_length,
+        prompt=prompt,
+        device=device,
+        **chosen,
+    )
+    asked = unit(embedder.embed([query]))[0]
+    best = _Best(top)
+    notes = []
+    cut = embedder.features([query])[0].num_truncated
+    if cut:
+        notes.append(
+            f"the query was cut at {embedder.max_length} pieces ({counted(cut, 'piece')} lost)"
+        )
+    if ready and not isinstance(input, GivenTable):
+        vectors = _opened(input, embedder.dimensions)
+        origin = VectorOrigin.read(input)
+        if origin is not None:
+            notes += origin.check(input, embedder, vectors.shape)
+        for start in range(0, len(vectors), _ROWS):
+            part = np.asarray(vectors[start : start + _ROWS], dtype=np.float32)
+            best.add(unit(part) @ asked)
+        if texts is not None:
+            notes += _read_texts(best, texts, text_column, format, quotes, strict, input)
+    else:
+        report = TextReport(max_length=embedder.max_length)
+        with open_texts(input, text_column, format=format, quotes=quotes, strict=strict) as (
+            table,
+            column,
+        ):
+            with text_progress("compare", input, table.layout, show=show_progress) as advance:
+                for rows in chunks(
+                    table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
+                ):
+                    read = [table.text(row, column) for row in rows]
+                    features = embedder.features(read)
+                    report.count(len(rows), features)
+                    report.empty += sum(1 for text in read if not text.strip())
+                    best.add(unit(embedder.run(features)) @ asked, read)
+                    advance(len(rows))
+            report.notes = table.stats.notes(table.name)
+        notes += report.warnings()
+    found = [
+        Neighbour(row + 1, min(1.0, score), best.texts.get(row))
+        for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
+    ]
+    return Neighbours(query, best.seen, found, notes)
+
+
+def _opened(path: Path | str, dimensions: int) -> np.ndarray:
+    """The vectors of a ``.npy`` [N, D], on disk.
+
+    Raises:
+        BertineError: it is no array of numbers, or of another width than `dimensions`.
+    """
+    check_regular(path)
+    with os_errors(path, "reading it"):
+        try:
+            table = np.lib.format.open_memmap(path, mode="r")
+        except OSError:
+            raise
+        except Exception as error:  # of many kinds: NumPy reads the header as Python
+            raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
+    if table.ndim != 2 or table.dtype.kind != "f":
+        raise BertineError(
+            f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "
+            "of real numbers in each row"
+        )
+    if table.shape[1] != dimensions:
+        raise BertineError(
+            f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
+            f"{dimensions}; name the model that made them"
+        )
+    return table
+
+
+def _read_texts(
+    best: _Best,
+    path: Source,
+    text_column: str | None,
+    format: str | None,
+    quotes: bool | None,
+    strict: bool,
+    vectors: Path | str,
+) -> list[str]:
+    """Find the texts of the best rows in the table that the vectors were made of; what was mended
+    in it."""
+    rows = set(best.rows.tolist())
+    count = 0
+    with open_texts(path, text_column, format=format, quotes=quotes, strict=strict) as (
+        table,
+        column,
+    ):
+        for count, row in enumerate(table, 1):
+            if count - 1 in rows:
+                best.texts[count - 1] = table.text(row, column)
+    if count != best.seen:
+        raise BertineError(
+            f"{path}: has {counted(count, 'text')}, but {vectors} has "
+            f"{counted(best.seen, 'vector')}; name the table that they were made of"
+        )
+    return table.stats.notes(table.name)

@@ -1,0 +1,327 @@
+"""Files of vectors: ``.npy``, Parquet and JSON lines, written a part at a time and whole or absent.
+
+A ``.npy`` is numbers after a header that says how many rows there are. The rows are appended and
+the header, for which room is left, is written last, so memory holds one part and the number of
+rows need not be known before. Vectors of tokens are of another number for each text: a ``.npy`` has
+those of all texts one after the other, and a second one beside it (``NAME.offsets.npy``) where
+each text begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TextIO
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.files import atomic_file, os_errors
+from bertine.inference.files.rows import joined, unused
+from bertine.records.table_writer import check_output, json_text
+from bertine.tables.table import Row
+
+#: The formats, by the suffix of the file.
+SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
+DTYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
+
+_MAGIC = b"\x93NUMPY\x01\x00"
+#: Bytes of the header, room for every number of rows; NumPy wants a multiple of 64.
+_HEADER = 128
+_LARGEST = float(np.finfo(np.float16).max)
+#: The whole numbers that a column of a kind holds exactly, from … to.
+_WHOLE = {"int": (-(2**63), 2**63 - 1), "float": (-(2**53), 2**53)}
+
+
+@dataclass(frozen=True)
+class VectorPart:
+    """The vectors of N texts.
+
+    Attributes:
+        source: the name of the table that they came from, for messages.
+        rows: N of that.
+        vectors: N of [D], or of tokens N of [n, D]; in the type of the file.
+        tokens: of tokens N lists of n pieces.
+    """
+
+    source: str
+    rows: Sequence[Row]
+    vectors: Sequence[np.ndarray]
+    tokens: Sequence[list[str]] | None = None
+
+
+class VectorWriter(Protocol):
+    """Takes the vectors of texts, part after part."""
+
+    def write(self, part: VectorPart) -> None: ...
+
+
+def check_vector_file(path: str | Path) -> str:
+    """The suffix of a file of vectors, in lower case.
+
+    Raises:
+        BertineError: it is none of :data:`SUFFIXES`, or there is a folder of that name.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise BertineError(f"{path}: vectors are written to .npy, .parquet or .jsonl; name one")
+    check_output(path)
+    return suffix
+
+
+def as_dtype(vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """`vectors` in the type of the file.
+
+    Raises:
+        BertineError: a number is too large for 16 bits, or none.
+    """
+    if dtype.itemsize == 2 and vectors.size and not np.abs(vectors).max() <= _LARGEST:
+        raise BertineError(
+            f"a vector has a number beyond {_LARGEST:.0f}, the most of fp16; write fp32, or "
+            "normalize"
+        )
+    return vectors.astype(dtype, copy=False)
+
+
+@contextlib.contextmanager
+def open_vector_writer(
+    path: str | Path, columns: Sequence[str], dimensions: int, dtype: np.dtype[Any], tokens: bool
+) -> Iterator[VectorWriter]:
+    """A writer to `path`; the file is complete or not there at all.
+
+    Args:
+        columns: of the rows; a ``.npy`` has none of them.
+        dimensions: D.
+        dtype: of the numbers, one of :data:`DTYPES`.
+        tokens: whether each text has a vector for every token.
+
+    Raises:
+        BertineError: another suffix than :data:`SUFFIXES`, or the file cannot be written.
+    """
+    suffix = check_vector_file(path)
+    with contextlib.ExitStack() as stack:
+        temporary = stack.enter_context(atomic_file(path))
+        stack.enter_context(os_errors(path, "writing it"))
+        if suffix == ".jsonl":
+            text = stack.enter_context(open(temporary, "w", encoding="utf-8", newline=""))
+            yield _JsonLines(text, columns)
+        elif suffix == ".npy":
+            # Entered after the vectors' file, so it is there before that is.
+            at = stack.enter_context(atomic_file(offsets_path(path))) if tokens else None
+            starts = stack.enter_context(open_npy(at, np.dtype("<i8"), None)) if at else None
+            yield _Npy(stack.enter_context(open_npy(temporary, dtype, dimensions)), starts)
+        else:
+            writer = _Parquet(temporary, columns, dimensions, dtype, tokens)
+            stack.callback(writer.close)
+            yield writer
+
+
+def offsets_path(path: str | Path) -> Path:
+    """Where the beginnings of the texts stand, for the tokens' vectors in `path`."""
+    return Path(path).with_suffix(".offsets.npy")
+
+
+class NpyRows:
+    """Rows of a ``.npy`` that is being written; see :func:`open_npy`."""
+
+    def __init__(self, handle: BinaryIO, dtype: np.dtype[Any], width: int | None) -> None:
+        self._handle, self._dtype, self._width = handle, dtype, width
+        self.rows = 0
+        handle.write(b"\0" * _HEADER)
+
+    def append(self, part: np.ndarray) -> None:
+        """Write [N, D], or [N] where there is no width."""
+        assert part.shape[1:] == (() if self._width is None else (self._width,))
+        self._handle.write(part.astype(self._dtype, copy=False).tobytes())
+        self.rows += len(part)
+
+    def finish(self) -> None:
+        """Write the header into its place."""
+        shape = f"({self.rows},)" if self._width is None else f"({self.rows}, {self._width})"
+        text = f"{{'descr': '{self._dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+        room = _HEADER - len(_MAGIC) - 2
+        header = text.encode("ascii").ljust(room - 1) + b"\n"
+        assert len(header) == room
+        self._handle.seek(0)
+        self._handle.write(_MAGIC + room.to_bytes(2, "little") + header)
+
+
+@contextlib.contextmanager
+def open_npy(path: Path, dtype: np.dtype[Any], width: int | None) -> Iterator[NpyRows]:
+    """A ``.npy`` (format 1.0, C order, little-endian) of rows that are appended."""
+    with open(path, "wb") as handle:
+        rows = NpyRows(handle, dtype, width)
+        yield rows
+        rows.finish()
+
+
+class _Npy:
+    def __init__(self, vectors: NpyRows, starts: NpyRows | None) -> None:
+        self._vectors, self._starts = vectors, starts
+        if starts is not None:
+            starts.append(np.zeros(1, dtype=np.int64))
+
+    def write(self, part: VectorPart) -> None:
+        if self._starts is None:
+            self._vectors.append(np.stack(part.vectors))
+            return
+        ends = self._vectors.rows + np.cumsum([len(each) for each in part.vectors], dtype=np.int64)
+        self._vectors.append(np.concatenate(part.vectors))
+        self._starts.append(ends)
+
+
+class _JsonLines:
+    """The row with ``vector``, of tokens with ``tokens`` and ``vectors``, added."""
+
+    def __init__(self, handle: TextIO, columns: Sequence[str]) -> None:
+        self._handle = handle
+        self._vector, self._vectors = _unused("vector", columns), _unused("vectors", columns)
+        self._tokens = _unused("tokens", columns)
+
+    def write(self, part: VectorPart) -> None:
+        for at, (row, vector) in enumerate(zip(part.rows, part.vectors, strict=True)):
+            if part.tokens is None:
+                added: dict[str, Any] = {self._vector: _shortest(vector)}
+            else:
+                each = [_shortest(one) for one in vector]
+                added = {self._tokens: part.tokens[at], self._vectors: each}
+            self._handle.write(json_text(joined(part.source, row, added)) + "\n")
+
+
+def _shortest(vector: np.ndarray) -> list[float]:
+    """The numbers as they are written shortest without becoming others in their type."""
+    return [float(str(value)) for value in vector]
+
+
+class _Parquet:
+    """The row's columns and a list of fixed size ``vector``; of tokens lists of ``tokens`` and
+    ``vectors``. A column's type is told from the first part: texts, whole numbers, numbers, truth
+    values; what is of several kinds, or a list or object, is written as JSON."""
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        dimensions: int,
+        dtype: np.dtype[Any],
+        tokens: bool,
+    ) -> None:
+        import pyarrow as pa
+
+        self._path, self._columns = path, list(columns)
+        number = pa.float16() if dtype.itemsize == 2 else pa.float32()
+        self._vector = pa.list_(number, dimensions)
+        self._fields = [pa.field(_unused("vector", columns), self._vector)]
+        if tokens:
+            self._fields = [
+                pa.field(_unused("tokens", columns), pa.list_(pa.string())),
+                pa.field(_unused("vectors", columns), pa.list_(self._vector)),
+            ]
+        self._kinds: dict[str, str] | None = None
+        self._writer: Any = None
+
+    def write(self, part: VectorPart) -> None:
+        import pyarrow as pa
+
+        if self._kinds is None:
+            self._open(part.rows)
+        assert self._kinds is not None
+        for row in part.rows:
+            if more := row.values.keys() - self._kinds.keys():
+                raise BertineError(
+                    f"{part.source}:{row.line}: has a key {min(more)!r}, but the first row has "
+                    "none, so Parquet has no column for it; write .jsonl"
+                )
+        arrays = [
+            pa.array([_plain(part.source, row, name, kind) for row in part.rows], _arrow(kind))
+            for name, kind in self._kinds.items()
+        ]
+        if part.tokens is None:
+            arrays.append(self._lists(np.stack(part.vectors)))
+        else:
+            starts = np.cumsum([0, *map(len, part.vectors)]).astype(np.int32)
+            flat = self._lists(np.concatenate(part.vectors))
+            arrays += [
+                pa.array(list(part.tokens), self._fields[0].type),
+                pa.ListArray.from_arrays(pa.array(starts), flat),
+            ]
+        schema = self._writer.schema
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+    def _lists(self, table: np.ndarray) -> Any:
+        import pyarrow as pa
+
+        numbers = pa.array(np.ascontiguousarray(table).reshape(-1), self._vector.value_type)
+        return pa.FixedSizeListArray.from_arrays(numbers, type=self._vector)
+
+    def _open(self, rows: Sequence[Row]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._kinds = {
+            name: _kind([row.values.get(name) for row in rows]) for name in self._columns
+        }
+        fields = [pa.field(name, _arrow(kind)) for name, kind in self._kinds.items()]
+        # Vectors hardly compress, and dictionaries of their numbers only cost time.
+        self._writer = pq.ParquetWriter(
+            str(self._path),
+            pa.schema([*fields, *self._fields]),
+            compression="zstd",
+            use_dictionary=self._columns or False,
+        )
+
+    def close(self) -> None:
+        if self._writer is None:
+            self._open([])
+        self._writer.close()
+
+
+def _kind(values: Sequence[Any]) -> str:
+    """What a column holds: text, bool, int, float, or json for anything else."""
+    kinds = {type(value) for value in values if value is not None}
+    for name, allowed in (("text", {str}), ("bool", {bool}), ("int", {int}), ("float", {float})):
+        if kinds <= allowed:
+            return name
+    return "float" if kinds == {int, float} else "json"
+
+
+def _arrow(kind: str) -> Any:
+    import pyarrow as pa
+
+    kinds = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+    return kinds.get(kind, pa.string())
+
+
+def _plain(source: str, row: Row, column: str, kind: str) -> Any:
+    """The value as its column holds it.
+
+    Raises:
+        BertineError: it is of another kind than the values before, or a whole number that the
+            column cannot hold exactly.
+    """
+    value = row.values.get(column)
+    if value is None:
+        return None
+    if kind == "json":
+        return json.dumps(value)
+    if isinstance(value, bool):
+        fits = kind == "bool"
+    elif isinstance(value, int):
+        low, high = _WHOLE.get(kind, (1, 0))
+        fits = low <= value <= high
+    else:
+        fits = isinstance(value, {"text": str, "float": float}.get(kind, ()))
+    if not fits:
+        raise BertineError(
+            f"{source}:{row.line}: the column {column!r} is of the kind {kind} in Parquet by its "
+            f"first rows, but here is {str(value)[:40]!r}; write .jsonl"
+        )
+    return value
+
+
+def _unused(name: str, columns: Sequence[str]) -> str:
+    """`name`, or one like it that the input has no column of."""
+    return unused(name, columns, "embedded_")

@@ -1,0 +1,245 @@
+"""Explanations of answers: for texts that are given, or for the rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
+from bertine.errors import BertineError
+from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
+from bertine.inference.explaining.explained_text import NoWords
+from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.files.given_texts import TextOrDict, checked_texts
+from bertine.inference.files.predict_texts import grouped
+from bertine.inference.files.rows import joined, open_texts, text_progress, unused
+from bertine.inference.predictor import Predictor
+from bertine.names import AnswerPrecision, ExplanationMethod, PlainFormat
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.records.examples import as_columns, columns_of_training, row_texts
+from bertine.records.squad_files import load_squad
+from bertine.records.table_writer import open_writer
+from bertine.tables.layout import LINE_COLUMN, Layout, named_kind
+from bertine.tables.parquet import is_parquet
+from bertine.tables.table import Table
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.task import Tagging
+from bertine.terminal.console import counted, shortened, visible
+from bertine.terminal.shown import Shown, html_of
+
+#: Characters of a text that head its explanation in the terminal.
+_HEAD = 100
+#: Explanations that a notebook shows.
+_IN_NOTEBOOK = 20
+
+
+@dataclass(repr=False)
+class Explanations(Shown):
+    """What :func:`explain` found: a sequence of explanations.
+
+    Attributes:
+        items: one for each text, in their order; empty where they were written to a file.
+        written: how many were written to a file.
+        empty: texts without words, which have no explanation.
+        notes: what was mended in the input.
+    """
+
+    items: list[Explanation] = field(default_factory=list)
+    written: int = 0
+    empty: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.items)
+
+    def __getitem__(self, index: int) -> Explanation:
+        return self.items[index]
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal: each text and its explanation."""
+        lines: list[str] = []
+        for item in self.items:
+            lines += [visible(shortened(text, _HEAD)) for text in item.texts]
+            lines += [*item.lines(), ""]
+        if self.written:
+            lines.append(f"explained {counted(self.written, 'text')}")
+        if self.empty:
+            lines.append(f"{counted(self.empty, 'text', 'has', 'have')} no words")
+        return [*lines, *self.notes]
+
+    def _repr_html_(self) -> str:
+        """The texts with coloured words, for notebooks; 20 of them."""
+        shown = "".join(item._repr_html_() for item in self.items[:_IN_NOTEBOOK])
+        more = len(self.items) - _IN_NOTEBOOK
+        rest = [f"and {counted(more, 'more text')}"] if more > 0 else []
+        return shown + html_of([*rest, *replace(self, items=[]).lines()])
+
+
+@check_types
+def explain(
+    model: Predictor | Path | str,
+    texts: Sequence[TextOrDict] | TextOrDict | None = None,
+    *,
+    input: Path | str | None = None,
+    output: Path | str | None = None,
+    method: ExplanationMethod = LEAVE_ONE_OUT,
+    label: str | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    precision: AnswerPrecision = "auto",
+    show_progress: bool = True,
+) -> Explanations:
+    """Say what each word of a text contributes to the model's answer.
+
+    Contributions are to the log-odds of the answer, of a regression to the score: above 0 a word
+    speaks for the answer, below 0 against it. With ``"leave-one-out"`` a word's is what the score
+    loses without the word; with ``"integrated-gradients"`` they add up to the difference between
+    the scores of the text and of the text with every word masked, to 0.1 or 5% of it.
+
+    Of a tagger the tags of all its entities are explained together (`label`: those of one type), of
+    spans the start and end of the answer, of multiple choice the choice against the others. A text
+    that is longer than the model is explained as far as the model reads it.
+
+    Args:
+        model: a fine-tuned model directory or its ONNX export, or a loaded one.
+        texts: one text, or several; the texts that belong together are a tuple, a dictionary by
+            column, or, where all are strings, every two for a model of pairs. Not with `input`.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
+        output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
+            ``explanation``. None: the explanations are returned.
+        method: ``"leave-one-out"`` or ``"integrated-gradients"``.
+        label: to explain in place of the answer; of a tagger the type of the entities.
+        text_columns: of `input`: where the texts are; None: where they were in training.
+        format: of `input`; None: detected from its name and first line.
+        quotes: whether ``"`` quotes cells of `input`; None: as usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes of `input` instead of mending and counting them.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``, for
+            ``"leave-one-out"``; gradients are computed in fp32. A loaded model keeps its own.
+        show_progress: on stderr.
+
+    Raises:
+        BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
+            text that is none; what reading the file raises; an output that is not JSON lines.
+    """
+    if (texts is None or len(texts) == 0) == (input is None):
+        raise BertineError(f"give either texts or an input file ({option('input')})")
+    for name, value in (("text_columns", text_columns), ("format", format), ("quotes", quotes)):
+        if input is None and value is not None:
+            raise BertineError(f"{name} is for an input file; leave it out")
+    if output is not None and str(output) != "-" and named_kind(output) not in (None, "jsonl"):
+        raise BertineError(f"{output}: explanations are JSON lines; name the output .jsonl")
+    if output is not None and is_parquet(output):
+        raise BertineError(f"{output}: explanations are not written as Parquet; name it .jsonl")
+    predictor = Predictor.opened(model, device, precision)
+    predictor.explainer().check(method)
+    report = Explanations()
+    with ExitStack() as stack:
+        if input is None:
+            assert texts is not None
+            rows = _given(predictor, texts)
+        else:
+            rows = _rows(
+                stack,
+                predictor,
+                input,
+                as_columns(text_columns),
+                {"format": format, "quotes": quotes, "strict": strict},
+                show_progress and str(output) != "-",
+                report,
+            )
+        writer = None
+        if output is not None:
+            writer = stack.enter_context(open_writer(output, Layout("jsonl"), ()))
+        for parts, write in rows:
+            try:
+                found = predictor.explain(parts, method=method, label=label)
+            except NoWords:
+                if input is None:
+                    raise
+                report.empty += 1
+                found = None
+            if writer is not None:
+                writer.write(write(None if found is None else found.to_dict()))
+                report.written += found is not None
+            elif found is not None:
+                report.items.append(found)
+    return report
+
+
+def _given(
+    predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
+) -> Iterator[tuple[Any, Any]]:
+    """The texts of a program or a command line, and what makes a row of each."""
+    given = [
+        predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
+    ]
+    for text in checked_texts(given):
+        parts = [text] if isinstance(text, str) else list(text)
+        yield text, lambda found, parts=parts: {"texts": parts, "explanation": found}
+
+
+def _rows(
+    stack: ExitStack,
+    predictor: Predictor,
+    input: Path | str,
+    named: tuple[str, ...],
+    reading: dict[str, Any],
+    show: bool,
+    report: Explanations,
+) -> Iterator[tuple[Any, Any]]:
+    """The texts of a file, and what makes a row with an explanation of each of its rows."""
+    task = predictor.task
+    columns = named or task.text_columns
+    rows: Iterable[Any]
+    if isinstance(task, Tagging):
+        if len(named) > 1:
+            raise BertineError("a tagger takes one text column")
+        table, column = stack.enter_context(open_texts(input, next(iter(named), None), **reading))
+        columns, rows = (column,), table
+    elif isinstance(task, MultipleChoice):
+        with columns_of_training(() if named else columns):
+            table = stack.enter_context(open_choices(input, task, named, **reading))
+        columns, notes = choices_of(table, task, named)
+        report.notes += notes
+        rows = choice_rows(table, task, columns, named)
+    else:
+        if isinstance(task, SpanExtraction) and reading["format"] is None and load_squad(input):
+            raise BertineError(
+                f"{input}: is in SQuAD's format; give a table with the columns "
+                f"{' and '.join(columns)}, or a question and a context"
+            )
+        with columns_of_training(() if named else columns):
+            table = stack.enter_context(Table(input, wanted=columns, **reading))
+        if table.layout.kind == "text":
+            if len(columns) != 1:
+                raise BertineError(
+                    f"{table.name}: is plain text, but the model takes {' and '.join(columns)}; "
+                    "give csv, tsv or jsonl"
+                )
+            columns = (LINE_COLUMN,)
+        rows = table
+    name = unused("explanation", table.columns, "predicted_")
+    progress = text_progress("explain", input, table.layout, show=show)
+    advance = stack.enter_context(progress)
+
+    def write(row: Any, found: Any) -> dict[str, Any]:
+        return joined(table.name, row, {name: found})
+
+    for row in rows:
+        texts = row_texts(table, row, columns)
+        parts = texts[0] if len(texts) == 1 else texts
+        yield parts, lambda found, row=row: write(row, found)
+        advance(1)
+    report.notes += table.stats.notes(table.name)

@@ -1,0 +1,228 @@
+"""The answer that is explained, and the one number that speaks for it.
+
+Of a label, a choice, the start and end of a span, a tag and a filled mask this number is the
+log-odds, log(p / (1 - p)): unlike the probability it does not hide what happens near 0 and 1, and
+unlike the logit it does not move when the scores of all answers move alike. Of a regression it is
+the score itself.
+
+Shape legend: S variants of a text, T tokens of an input, K labels, V pieces of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.inference.explaining.explained_text import ExplainedText
+from bertine.options.names import option
+from bertine.records.entities import OUTSIDE, split_tag
+from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.labels import known_labels
+from bertine.tasks.spans.decoding import window_spans
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.spans.windows import SpanFeatures
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
+from bertine.text.tokenizer import Tokenizer
+
+LOG_ODDS = "log-odds"
+SCORE = "score"
+
+#: The outputs of S variants for each input that counts → their scores, [S].
+Scorer = Callable[[Sequence[Tensor]], Tensor]
+
+
+@dataclass(frozen=True)
+class ExplainedAnswer:
+    """What is explained.
+
+    Attributes:
+        name: the label, the number, the column of the choice, the span's text, the types of the
+            entities, the piece for the mask; "" where a question has no answer.
+        probability: of it; None where there is no single one (numbers, tags, spans).
+        unit: of the score: ``"log-odds"`` or ``"score"``.
+        inputs: the numbers of the text's inputs that the score is read from.
+        in_place: whether the score is read at certain tokens, so that none may be taken out.
+        score: the outputs for these inputs, [S, ...] each → the score of each variant, [S].
+    """
+
+    name: str
+    probability: float | None
+    unit: str
+    inputs: tuple[int, ...]
+    in_place: bool
+    score: Scorer
+
+
+def outputs_of(task: Task[Any] | None, model: Any, batch: Batch) -> Tensor:
+    """What :func:`decide` needs of the model for each sequence of a batch: the task's outputs; of a
+    model that fills masks the logits of the first one, fp32 [S, V]."""
+    if task is not None:
+        return task.outputs(model, batch).float()
+    hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    at = batch.targets["masks"]
+    state = hidden.last_hidden_state[torch.arange(len(at), device=at.device), at]
+    decoder = model.backbone.embeddings.word_embeddings.weight
+    logits: Tensor = model.heads["mlm"](state, decoder).float()
+    return logits
+
+
+def decide(
+    task: Task[Any] | None,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None = None,
+) -> ExplainedAnswer:
+    """The answer for `text`, or the one that is asked about.
+
+    Args:
+        task: of the model; None: one that fills masks.
+        outputs: for each input of the text.
+        label: of a classification, of many labels, of the choices (its column), the type of the
+            entities or the tag; None: what the model answers.
+
+    Raises:
+        BertineError: there is no such label, or nothing of the kind in the answer.
+    """
+    if isinstance(task, TextClassification):
+        mean = np.stack(outputs).astype(np.float64).mean(0)
+        k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
+        probability = float(np.exp(mean[k] - mean.max()) / np.exp(mean - mean.max()).sum())
+        return _whole(task.labels[k], probability, text, lambda o: _odds(_mean(o), k))
+    if isinstance(task, MultiLabel):
+        mean = np.stack(outputs).astype(np.float64).mean(0)
+        k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
+        probability = float(1 / (1 + np.exp(-mean[k])))
+        return _whole(task.labels[k], probability, text, lambda o: _mean(o)[:, k])
+    if isinstance(task, MultipleChoice):
+        return _choice(task, text, outputs, label)
+    if isinstance(task, Tagging):
+        return _tags(task, text, outputs[0], label)
+    if label is not None:
+        kind = "fills masks" if task is None else f"is for {task.name!r}"
+        raise BertineError(f"this model {kind}, so it has no labels; leave out {option('label')}")
+    if isinstance(task, TextRegression):
+        mean_, scale = task.mean, task.scale
+        value = float(np.mean(outputs)) * scale + mean_
+        scorer: Scorer = lambda o: _mean(o) * scale + mean_  # noqa: E731
+        return ExplainedAnswer(f"{value:.4g}", None, SCORE, _all(text), False, scorer)
+    if isinstance(task, SpanExtraction):
+        return _span(task, text, outputs)
+    if task is not None:
+        raise BertineError(f"answers of the task {task.name!r} cannot be explained")
+    logits = outputs[0][: tokenizer.vocab_size].astype(np.float64)
+    k = int(logits.argmax())
+    probability = float(1 / np.exp(logits - logits[k]).sum())
+    pieces = tokenizer.vocab_size
+    name = tokenizer.id_to_token(k)
+    return ExplainedAnswer(
+        name, probability, LOG_ODDS, (0,), True, lambda o: _odds(o[0][:, :pieces], k)
+    )
+
+
+def _all(text: ExplainedText) -> tuple[int, ...]:
+    return tuple(range(len(text.inputs)))
+
+
+def _whole(name: str, probability: float, text: ExplainedText, score: Scorer) -> ExplainedAnswer:
+    return ExplainedAnswer(name, probability, LOG_ODDS, _all(text), False, score)
+
+
+def _known(label: str, labels: Sequence[str], what: str) -> int:
+    if label not in labels:
+        raise BertineError(f"unknown {what} {label!r}{known_labels(label, tuple(labels))}")
+    return labels.index(label)
+
+
+def _mean(outputs: Sequence[Tensor]) -> Tensor:
+    """Over the windows of a text."""
+    return torch.stack(list(outputs)).mean(0)
+
+
+def _odds(logits: Tensor, k: int) -> Tensor:
+    """The log-odds of the answer `k`; logits [S, K] → [S]."""
+    others = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    others[k] = False
+    return logits[:, k] - logits[:, others].logsumexp(-1)
+
+
+def _choice(
+    task: MultipleChoice,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    scores = np.array([float(output) for output in outputs], np.float64)
+    names = [task.label_of(number) for number in range(len(scores))]
+    k = int(scores.argmax()) if label is None else _known(label, names, "choice")
+    probability = float(np.exp(scores[k] - scores.max()) / np.exp(scores - scores.max()).sum())
+    return _whole(names[k], probability, text, lambda o: _odds(torch.stack(list(o), -1), k))
+
+
+def _span(
+    task: SpanExtraction, text: ExplainedText, outputs: Sequence[np.ndarray]
+) -> ExplainedAnswer:
+    """The best span of all windows, or that there is none."""
+    best: tuple[float, int, int, int] | None = None
+    null: tuple[float, int] | None = None
+    for number, (output, feature) in enumerate(zip(outputs, text.inputs, strict=True)):
+        assert isinstance(feature, SpanFeatures)
+        logits = output[: len(feature.input_ids)].astype(np.float64)
+        if null is None or logits[0].sum() < null[0]:
+            null = float(logits[0].sum()), number
+        for score, first, last in window_spans(logits, feature, task.limits.max_answer_length, 1):
+            if best is None or score > best[0]:
+                best = score, number, first, last
+    assert null is not None
+    odds = np.inf if best is None else null[0] - best[0]
+    if best is None or (task.unanswerable and odds > (task.null_threshold or 0.0)):
+        name, number, start, end = "", null[1], 0, 0
+    else:
+        _, number, first, last = best
+        feature = text.inputs[number]
+        assert isinstance(feature, SpanFeatures)
+        name = feature.context[int(feature.offsets[first, 0]) : int(feature.offsets[last, 1])]
+        start, end = feature.first + first, feature.first + last
+
+    def score_of(given: Sequence[Tensor]) -> Tensor:
+        logits = given[0]
+        return _odds(logits[:, :, 0], start) + _odds(logits[:, :, 1], end)
+
+    return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
+
+
+def _tags(
+    task: Tagging, text: ExplainedText, output: np.ndarray, label: str | None
+) -> ExplainedAnswer:
+    """The tags of the entities, all together or of one type; without any the tags of all words."""
+    assert text.first_pieces is not None
+    logits = output[text.first_pieces]
+    tags = [task.labels[k] for k in logits.argmax(-1).tolist()]
+    if label is not None:
+        kinds = sorted({split_tag(tag)[1] or tag for tag in task.labels} | set(task.labels))
+        _known(label, kinds, "tag")
+        chosen = [at for at, tag in enumerate(tags) if label in (tag, split_tag(tag)[1])]
+        if not chosen:
+            there = ", ".join(dict.fromkeys(tags))
+            raise BertineError(f"no word has the tag {label!r}; there is {there}")
+    else:
+        chosen = [at for at, tag in enumerate(tags) if tag != OUTSIDE] or list(range(len(tags)))
+    pairs = [(int(text.first_pieces[at]), task.labels.index(tags[at])) for at in chosen]
+
+    def score(outputs: Sequence[Tensor]) -> Tensor:
+        each = [_odds(outputs[0][:, position], k) for position, k in pairs]
+        return torch.stack(each).sum(0)
+
+    name = label or ", ".join(dict.fromkeys(split_tag(tags[at])[1] or tags[at] for at in chosen))
+    return ExplainedAnswer(name, None, LOG_ODDS, (0,), True, score)

@@ -1,0 +1,215 @@
+"""Explaining answers with a loaded model: reading a text, computing in small units, joining."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any, cast
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.inference.compute.choosing import using_threads
+from bertine.inference.compute.engine import Engine
+from bertine.inference.compute.running import Computing, run_features
+from bertine.inference.explaining.attribution import (
+    INTEGRATED_GRADIENTS,
+    LEAVE_ONE_OUT,
+    METHODS,
+    Attribution,
+    Forward,
+    Gradients,
+    Unit,
+    compute_gradients,
+    integrated_gradients,
+    leave_one_out,
+    mask_targets,
+)
+from bertine.inference.explaining.explained_answer import decide, outputs_of
+from bertine.inference.explaining.explained_text import read_text
+from bertine.inference.explaining.explanation import Explanation, WordContribution
+from bertine.models.model import Model
+from bertine.options.names import option
+from bertine.tasks.base import Features, Task, pad_features
+from bertine.tasks.encoding import HeadOfTexts
+from bertine.text.tokenizer import Tokenizer
+
+
+class Explainer:
+    """Says which words an answer owes to. Holds no state between calls, so threads may share it.
+
+    Args:
+        model: in evaluation mode, which gradients are taken of; None: there is none (an exported
+            model), and leaving words out is the only method.
+        tokenizer: of the model.
+        task: of the model; None: one that fills masks.
+        computing: what computes outputs, an engine for example; None: `model`.
+        dtype: that outputs are computed in; gradients are in fp32.
+        max_tokens: of an input, at most; None: what the task takes.
+        all_windows: of a long text that is read in windows; else the first alone.
+    """
+
+    def __init__(
+        self,
+        model: Model | None,
+        tokenizer: Tokenizer,
+        task: Task[Any] | None,
+        *,
+        computing: Computing | None = None,
+        dtype: torch.dtype = torch.float32,
+        max_tokens: int | None = None,
+        all_windows: bool = True,
+    ) -> None:
+        chosen = model if computing is None else computing
+        assert chosen is not None
+        self.model, self.tokenizer, self.task = model, tokenizer, task
+        self.computing: Computing = chosen
+        self.dtype, self.all_windows = dtype, all_windows
+        config = cast(Any, chosen).config if not isinstance(chosen, Model) else chosen.config
+        longest = config.max_position_embeddings if task is None else task.max_length
+        self.max_tokens = longest if max_tokens is None else min(max_tokens, longest)
+        self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, tokenizer.mask_token_id))
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is an answer to explain."""
+        return self.task is not None or (self.model is not None and "mlm" in self.model.heads)
+
+    def check(self, method: str) -> None:
+        """Refuse a method that is not known, or not to be had with this model.
+
+        Raises:
+            BertineError: it is.
+        """
+        if method not in METHODS:
+            raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
+        if method == INTEGRATED_GRADIENTS and self.model is None:
+            raise BertineError(
+                f"an exported model has no gradients; leave out {option('method')}, or name the "
+                "model directory it was exported from"
+            )
+        apart = isinstance(self.task, HeadOfTexts) and self.task.pair_pooling
+        if method == INTEGRATED_GRADIENTS and apart:
+            raise BertineError(
+                "this model reads the two texts apart, which integrated gradients are not made "
+                f"for; leave out {option('method')}"
+            )
+        if not self.answers:
+            raise BertineError("this model gives vectors only: there is no answer to explain")
+
+    def explain(
+        self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
+    ) -> Explanation:
+        """Explain the answer for a text, or for several texts that belong together.
+
+        Args:
+            parts: the texts, in the order of the task's columns.
+            method: ``"leave-one-out"`` or ``"integrated-gradients"``.
+            label: to explain in place of the answer; None: the answer.
+
+        Raises:
+            BertineError: an unknown method or label; not as many texts as the model takes; a text
+                without words.
+        """
+        steps = self.steps(parts, method=method, label=label)
+        try:
+            units = next(steps)
+            while True:
+                units = steps.send(self.compute(units))
+        except StopIteration as done:
+            explanation: Explanation = done.value
+            return explanation
+
+    def steps(
+        self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
+    ) -> Generator[list[Unit], Sequence[Any], Explanation]:
+        """:meth:`explain`, for who computes otherwise: it yields units of work, wants what
+        :meth:`compute` gives for them, and returns the explanation."""
+        self.check(method)
+        if self.task is None:
+            self._check_mask(parts)
+        text = read_text(
+            self.task,
+            self.tokenizer,
+            parts,
+            max_tokens=self.max_tokens,
+            all_windows=self.all_windows,
+        )
+        outputs = yield [Forward(features) for features in text.inputs]
+        answer = decide(self.task, self.tokenizer, text, outputs, label)
+        if method == INTEGRATED_GRADIENTS:
+            found: Attribution = yield from integrated_gradients(text, answer)
+        else:
+            found = yield from leave_one_out(text, answer, outputs, self.tokenizer.mask_token_id)
+        read = {number for n in answer.inputs for number in text.word_of[n].tolist()}
+        words = tuple(
+            WordContribution(word.text, word.part, word.start, word.end, float(value))
+            for number, (word, value) in enumerate(
+                zip(text.words, found.contributions, strict=True)
+            )
+            if number in read
+        )
+        return Explanation(
+            text.parts,
+            answer.name,
+            answer.probability,
+            words,
+            method,
+            answer.unit,
+            found.score,
+            found.baseline,
+            found.error,
+            text.pieces_cut,
+        )
+
+    def compute(self, units: Sequence[Unit]) -> list[Any]:
+        """The result of each unit, in their order."""
+        results: dict[int, Any] = {}
+        inputs = [(at, unit) for at, unit in enumerate(units) if isinstance(unit, Forward)]
+        if inputs:
+            outputs = run_features(
+                self.computing,
+                self._runner,
+                [unit.features for _, unit in inputs],
+                pad_id=self.tokenizer.pad_token_id,
+                dtype=self.dtype,
+            )
+            results |= {at: output for (at, _), output in zip(inputs, outputs, strict=True)}
+        threads = (
+            using_threads(self.computing.threads)
+            if isinstance(self.computing, Engine)
+            else contextlib.nullcontext()
+        )
+        with threads:
+            for at, unit in enumerate(units):
+                if isinstance(unit, Gradients):
+                    assert self.model is not None
+                    mask = self.tokenizer.mask_token_id
+                    results[at] = compute_gradients(self.model, self.task, unit, mask)
+        return [results[at] for at in range(len(units))]
+
+    def _check_mask(self, parts: Sequence[str]) -> None:
+        ids = self.tokenizer.encode(parts[0], max_length=self.max_tokens).input_ids
+        if self.tokenizer.mask_token_id not in ids:
+            raise BertineError("the text has no [MASK]; write it, in capitals")
+
+
+class _Outputs:
+    """The part of a task that running features takes."""
+
+    def __init__(self, task: Task[Any] | None, max_length: int, mask: int) -> None:
+        self._task, self._max_length, self._mask = task, max_length, mask
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        batch = pad_features(features, pad_id, self._max_length)
+        batch.targets = mask_targets(self._task, batch.input_ids, self._mask)
+        return batch
+
+    def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
+        return outputs_of(self._task, model, batch)
+
+
+def as_parts(text: str | Sequence[str]) -> tuple[str, ...]:
+    """One text, or several that belong together, as a tuple."""
+    return (text,) if isinstance(text, str) else tuple(text)

@@ -1,0 +1,152 @@
+"""Rows of a table on their way through a model: the texts found, in chunks, with a bar."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.options.names import option
+from bertine.tables.given import GivenTable, Source
+from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.parquet import count_rows, is_parquet
+from bertine.tables.streams import COMPRESSIONS
+from bertine.tables.table import Row, Table
+from bertine.tables.text_columns import choose_text_column
+from bertine.terminal.console import progress
+
+#: A chunk of rows: enough to sort by length, few enough to hold in memory.
+CHUNK_ROWS = 4096
+CHUNK_CHARACTERS = 1 << 22
+
+
+def chunks(
+    rows: Iterable[Row], size: Callable[[Row], int], most: int, most_rows: int | None = None
+) -> Iterator[list[Row]]:
+    """`rows` in parts that end where their sizes reach `most` in all, or they are `most_rows`."""
+    chunk: list[Row] = []
+    total = 0
+    for row in rows:
+        chunk.append(row)
+        total += size(row)
+        if total >= most or len(chunk) == most_rows:
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
+
+
+@contextlib.contextmanager
+def text_progress(
+    what: str, path: Source, layout: Layout | None = None, *, show: bool
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar over the texts of `path`; call what it gives with how many more are done.
+
+    Args:
+        what: is done.
+        path: of the file, or a table in memory.
+        layout: of the table; None: each line counts as one, as in a column file.
+        show: whether there is a bar at all.
+    """
+    total = count_texts(path, layout) if show else None
+    done = 0
+    with progress(show=show) as bar:
+        job = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            bar.update(job, completed=done)
+
+        yield advance
+        bar.update(job, completed=done, total=done)
+
+
+def count_texts(path: Source, layout: Layout | None = None) -> int | None:
+    """Count the rows of a table, for the estimate of the time left; None for what can be read but
+    once, or would have to be unpacked. Blank and damaged rows count too.
+
+    Args:
+        path: of the file, or a table in memory.
+        layout: of the table; None: the lines are counted.
+    """
+    if isinstance(path, GivenTable):
+        return len(path)
+    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
+        return None
+    if is_parquet(path):
+        return count_rows(path)
+    quotes = layout is not None and layout.quotes
+    count = parity = 0
+    last = b""
+    with os_errors(path, "reading it"), open(path, "rb") as handle:
+        while block := handle.read(1 << 20):
+            last = block
+            if not quotes:
+                count += block.count(b"\n")
+                continue
+            # Line ends inside quotes belong to a cell: those after an odd number of quotes.
+            between = block.split(b'"')
+            count += sum(part.count(b"\n") for part in between[parity::2])
+            parity = (parity + len(between) - 1) % 2
+    count += bool(last) and not last.endswith(b"\n")
+    header = layout is not None and layout.kind in ("csv", "tsv")
+    return max(0, count - header)
+
+
+@contextlib.contextmanager
+def open_texts(
+    path: Source,
+    column: str | None,
+    *,
+    format: str | None,
+    quotes: bool | None,
+    strict: bool,
+) -> Iterator[tuple[Table, str]]:
+    """A table of texts, and the column of the text: the one named, ``text``, ``sentence``, or the
+    only one.
+
+    Raises:
+        BertineError: what reading the table raises; the column is not there, or none can be told;
+            a column is named, and the file is plain text.
+    """
+    wanted = [column] if column else []
+    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+        yield table, _text_column(table, column)
+
+
+def _text_column(table: Table, name: str | None) -> str:
+    if table.layout.kind == "text":
+        if name not in (None, LINE_COLUMN):
+            raise BertineError(
+                f"{table.name}: is plain text (no header with {name}), a text on each line; leave "
+                f"out {option('text_column')}, or give the format (csv, tsv or jsonl)"
+            )
+        return LINE_COLUMN
+    return choose_text_column(table.name, table.columns, name)
+
+
+def unused(name: str, taken: Container[str], prefix: str) -> str:
+    """`name`, with `prefix` before it as often as it takes to be none of `taken`."""
+    while name in taken:
+        name = prefix + name
+    return name
+
+
+def joined(source: str, row: Row, added: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row of the table `source` and, behind them, those `added`.
+
+    Raises:
+        BertineError: the row has one of these names. Keys of JSON lines may change from row to
+            row, and the names were chosen by the first one's.
+    """
+    for name in added:
+        if name in row.values:
+            raise BertineError(
+                f"{source}:{row.line}: has a key {name!r}, but the first row has none, so it is "
+                "the name of a column to add; rename it"
+            )
+    return {**row.values, **added}

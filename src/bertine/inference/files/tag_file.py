@@ -1,0 +1,340 @@
+"""Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
+lines, and an output that is so called Parquet."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.inference.files.rows import chunks, joined, text_progress, unused
+from bertine.inference.files.text_report import pace
+from bertine.inference.predictor import Predictor
+from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
+from bertine.options.names import option
+from bertine.records.columns import (
+    ColumnLines,
+    Line,
+    column_index,
+    looks_like_columns,
+    refuse_table,
+)
+from bertine.records.conll import (
+    HEAD,
+    SUFFIXES,
+    WORD_KEYS,
+    Columns,
+    blocks,
+    file_format,
+    json_words,
+)
+from bertine.records.entities import OUTSIDE, entities
+from bertine.records.sentences import Sentence, Sentences
+from bertine.records.table_writer import TableWriter, open_writer
+from bertine.tables.given import GivenTable, Source
+from bertine.tables.layout import (
+    LINE_COLUMN,
+    Layout,
+    inner_suffix,
+    named_kind,
+    written_layout,
+)
+from bertine.tables.parquet import is_parquet
+from bertine.tables.table import Row, Table, json_kind, missing_column
+from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.terminal.console import counted
+from bertine.terminal.shown import Shown
+
+#: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
+CHUNK_WORDS = 1 << 15
+#: Of a word, with what is around it, where words are not counted yet.
+_CHARACTERS = 7
+
+
+@dataclass(repr=False)
+class TagReport(Shown):
+    """What tagging a file did.
+
+    Attributes:
+        sentences, words: that were tagged; a sentence is a line of plain text or JSON.
+        entities: that were found, by type.
+        seconds: of wall time.
+        columns: the names of what was added.
+        notes: what was mended in the input, or could not be read.
+    """
+
+    sentences: int = 0
+    words: int = 0
+    entities: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """What a person reads in the terminal."""
+        lines = [
+            f"tagged {counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}, "
+            f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
+        ]
+        if self.entities:
+            each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
+            lines.append(f"{self.entities.total()} entities: {each}")
+        return lines + self.notes
+
+
+def tag_file(
+    predictor: Predictor,
+    input: Source,
+    output: Path | str,
+    columns: Columns,
+    *,
+    details: bool = False,
+    format: str | None = None,
+    strict: bool = False,
+    show_progress: bool = True,
+) -> TagReport:
+    """Tag every word of a file, in its order, in bounded memory (that of a document, where the
+    model reads document context).
+
+    A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
+    ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
+    lines with these. A line of plain text becomes
+    a line of JSON, with the text and its entities by characters; tags that mark no entities come
+    with their words. All but column files may become Parquet, by the name of the output.
+
+    Args:
+        predictor: of a tagger.
+        input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        columns: where the words are.
+        details: also the probability of each tag.
+        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: told by the suffix and the first
+            lines.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+
+    Raises:
+        BertineError: what reading the file raises; it is a table of texts; the words are not where
+            they should be; a column file is to become Parquet or JSON lines, or the others what
+            their rows cannot be written in.
+    """
+    started = time.monotonic()
+    report = TagReport()
+    show = show_progress and str(output) != "-"
+    typed = is_parquet(input) or isinstance(input, GivenTable)
+    with Table(input, format=format if typed else "text", strict=strict) as table:
+        rows = iter(table)
+        head = list(islice(rows, HEAD))
+        kind = "parquet" if isinstance(input, GivenTable) or typed else _kind(input, head, format)
+        columns.require(table.name, kind)
+        if kind == "columns" and named_kind(output) == "jsonl":
+            raise BertineError(
+                f"{output}: the tags of a column file are one more column of it, not Parquet or "
+                "JSON lines; name the output .conll"
+            )
+        layout = Layout("text")
+        if kind != "columns":
+            layout = written_layout(output, Layout("jsonl"), "texts with their tags")
+        job = _Job(predictor, table, columns, details, report)
+        with (
+            open_writer(output, layout, ()) as writer,
+            text_progress("tag", input, show=show) as advance,
+        ):
+            run = job.column_file if kind == "columns" else job.lines_of(kind)
+            reached = 0
+            for line in run(chain(head, rows), writer):
+                advance(line - reached)
+                reached = line
+        report.notes.extend(table.stats.notes(table.name))
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
+    """``"columns"``, ``"jsonl"`` or ``"text"``."""
+    if format == "text":
+        return format
+    lines = [row.values["text"] for row in head]
+    if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
+        return "columns"
+    kind = file_format(input, format, lines[0])
+    if format is None and kind == "columns":
+        refuse_table(input, lines, f"{option('format', 'columns')} or text")
+        if not looks_like_columns(lines):
+            return "text"
+    return kind
+
+
+class _Job:
+    """One file being tagged; what is counted goes into `report`."""
+
+    def __init__(
+        self, predictor: Predictor, table: Table, columns: Columns, details: bool, report: TagReport
+    ) -> None:
+        assert isinstance(predictor.task, Tagging)
+        self.predictor, self.task = predictor, predictor.task
+        self.table, self.name, self.report = table, table.name, report
+        self.columns, self.details = columns, details
+        self._met: Counter[str] = Counter()
+        self._documents = False
+
+    def _run(self, sentences: Sentences) -> list[Tags]:
+        found, _ = self.predictor.run(sentences)
+        report = self.report
+        report.sentences += len(sentences)
+        report.words += sum(len(item.words) for item in sentences.items)
+        self._met.update(sentences.met)
+        if self.task.has_entities:
+            for tags in found:
+                report.entities.update(entity.type for entity in entities(tags.tags))
+        return found
+
+    def _finish(self) -> None:
+        self.report.notes.extend(self.task.met_notes(self.name, self._met))
+        if self.task.document_context and not self._documents:
+            self.report.notes.append(
+                f"{self.name}: tells no documents, so each sentence is read by itself"
+            )
+
+    # Column files
+
+    def column_file(self, rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+        """Tag and write; yields the line that is reached."""
+        lines = ColumnLines(self.name, rows)
+        waiting: list[Line] = []
+        words = 0
+        for line in lines:
+            self._documents |= line.kind == "document"
+            # With document context a document is tagged whole, else any sentence is an end.
+            whole = self.task.document_context and self._documents
+            ends = ("document",) if whole else ("document", "blank")
+            if words >= CHUNK_WORDS and line.kind in ends:
+                self._columns(lines, waiting, writer)
+                yield line.number
+                waiting, words = [], 0
+            waiting.append(line)
+            words += line.kind == "word"
+        self._columns(lines, waiting, writer)
+        extra = [f"column {lines.width + 2} (its probability)"] if self.details else []
+        self.report.columns = [f"column {lines.width + 1} (the tag)", *extra]
+        self.report.notes.extend(lines.notes())
+        self._finish()
+
+    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
+        groups = list(blocks(waiting))
+        if groups:
+            at = column_index(lines, self.columns.word_column or 1, "word")
+            items = [
+                Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
+                for block, document in groups
+            ]
+            found = self._run(Sentences(self.name, (), None, items, word_a_line=True))
+        else:
+            found = []
+        answers = chain.from_iterable(
+            zip(tags.tags, tags.probabilities, strict=True) for tags in found
+        )
+        by = "\t" if lines.tabs else " "
+        for line in waiting:
+            added: list[str] = []
+            if line.kind == "word":
+                tag, chance = next(answers)
+                added = [tag, *([f"{chance:.6f}"] if self.details else [])]
+            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
+                added = [OUTSIDE, *(["1.000000"] if self.details else [])]
+            elif line.kind == "range":
+                added = ["_"] * (2 if self.details else 1)
+            text = line.text.rstrip(" \r") if added else line.text
+            writer.write({LINE_COLUMN: by.join([text, *added])})
+
+    # JSON lines, Parquet and plain text
+
+    def lines_of(self, kind: str) -> Any:
+        """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
+        table = self.table
+        keys: dict[str, str] = {}
+
+        def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+            for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
+                if kind == "text":
+                    values = [dict(row.values) for row in chunk]
+                    texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
+                else:
+                    if kind == "parquet":
+                        values = [dict(row.values) for row in chunk]
+                    else:
+                        full = [row for row in chunk if row.values["text"].strip()]
+                        table.stats.blank_lines += len(chunk) - len(full)
+                        chunk = full
+                        values = [table.json_object(row.values["text"], row.line) for row in chunk]
+                    texts = [
+                        self._json_text(row.line, value)
+                        for row, value in zip(chunk, values, strict=True)
+                    ]
+                lines = [row.line for row in chunk]
+                sentences, offsets = sentences_of(texts, self.name, lines)
+                found = self._run(sentences)
+                answers = tagged_texts(texts, sentences, offsets, found)
+                for line, value, answer in zip(lines, values, answers, strict=True):
+                    writer.write(self._joined(Row(line, value), self._answer(answer), keys))
+                if lines:
+                    yield lines[-1]
+            self.report.columns = list(keys.values())
+            self._finish()
+
+        return run
+
+    def _joined(self, row: Row, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+        """The row with what is added, under names that the first row has not."""
+        for name in added:
+            keys.setdefault(name, unused(name, row.values, "predicted_"))
+        return joined(self.name, row, {keys[name]: value for name, value in added.items()})
+
+    def _answer(self, answer: TaggedText) -> dict[str, Any]:
+        """What is added to a row: the entities; the tags where they are asked for or are all."""
+        added: dict[str, Any] = {}
+        plain = not self.task.has_entities
+        if answer.text is not None and (plain or self.details):
+            added["words"] = list(answer.words)
+            added["offsets"] = [list(pair) for pair in answer.offsets or ()]
+        if answer.text is None or plain or self.details:
+            added["tags"] = list(answer.tags)
+        if self.details:
+            added["probabilities"] = [round(p, 6) for p in answer.probabilities]
+        if not plain:
+            added["entities"] = [mention.to_dict() for mention in answer.entities]
+        return added
+
+    def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
+        wanted = self.columns.word_key
+        if wanted and "text_columns" in self.columns.given and wanted not in value:
+            raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
+        key = wanted or next((name for name in WORD_KEYS if name in value), None)
+        name = "text" if key is None or key not in value else key
+        text = value.get(name)
+        if isinstance(text, str):
+            return text
+        if name != key and name in value:
+            raise BertineError(
+                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
+            )
+        if key is None:
+            raise BertineError(
+                f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
+                f"the key with {option('text_columns')}"
+            )
+        return json_words(self.name, Row(line, value), key)
+
+
+def _size(row: Row) -> int:
+    """Characters of a line, with its end; of a row of Parquet about."""
+    return 1 + sum(
+        len(value) if isinstance(value, str) else _CHARACTERS * len(value)
+        for value in row.values.values()
+        if isinstance(value, str | list)
+    )

@@ -1,0 +1,59 @@
+"""What a model did with a file of texts, counted and told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bertine.tasks.base import Features, cut_line
+from bertine.terminal.console import human_time
+from bertine.terminal.shown import Shown
+
+
+@dataclass(repr=False)
+class TextReport(Shown):
+    """What every verb over a file of texts counts.
+
+    Attributes:
+        rows: of the file that the model has seen.
+        cut: rows of which something was longer than the model's maximum length.
+        pieces_lost: pieces cut off from them.
+        empty: rows without any text; they were computed all the same.
+        seconds: of wall time.
+        max_length: of what is cut, in pieces.
+        cut_texts: what is cut: the texts, or of spans the questions.
+        notes: what was mended in the input.
+    """
+
+    rows: int = 0
+    cut: int = 0
+    pieces_lost: int = 0
+    empty: int = 0
+    seconds: float = 0.0
+    max_length: int = 0
+    cut_texts: str = "texts"
+    notes: list[str] = field(default_factory=list)
+
+    def count(self, rows: int, features: Sequence[Features]) -> None:
+        """Count so many rows, of which `features` were made, one or more of each."""
+        self.rows += rows
+        # The choices of one row are features of their own.
+        self.cut += len({feature.row for feature in features if feature.num_truncated})
+        self.pieces_lost += sum(feature.num_truncated for feature in features)
+
+    def warnings(self) -> list[str]:
+        """A line each for what was cut and what is empty, then the notes."""
+        lines = []
+        if self.cut:
+            lines.append(
+                cut_line(self.cut, self.rows, self.max_length, self.pieces_lost, self.cut_texts)
+            )
+        if self.empty:
+            lines.append(f"{self.empty} of {self.rows} texts are empty")
+        return lines + self.notes
+
+
+def pace(count: int, seconds: float, unit: str = "") -> str:
+    """ "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
+    rate = count / seconds if seconds else 0.0
+    return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"

@@ -1,0 +1,239 @@
+"""A backbone of packed layers: called like :class:`bertine.models.bert.BertBackbone`, for answers.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows of
+:class:`bertine.models.fast.rows.Rows`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
+from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
+from bertine.models.fast.quick_bytes import QUICK_ROWS
+from bertine.models.fast.recorded import Recorded
+from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.model import Model
+
+#: The numbers of tokens of a lone sequence from which on it is computed in another way.
+_DIFFERENT = (1, QUICK_ROWS + 1, FEW_ROWS + 1, BLOCKED_FROM)
+
+Part = Literal["before last", "last", "first of last"]
+
+#: Where a full batch has more places than tokens by this, it is computed without its padding too:
+#: putting tokens in their places for attention costs as much as some hundredths of padding.
+_WORTH = 1.08
+
+
+class PackedOutput:
+    """What a :class:`PackedBackbone` computes: :class:`bertine.models.bert.BackboneOutput`, whose
+    last layer is computed when it is asked for, and for the first tokens alone where nobody wants
+    the others. A twelfth of the work of bert-base is spared so, a sixth of MiniLM's.
+
+    Attributes:
+        hidden_states: as there.
+    """
+
+    def __init__(
+        self,
+        backbone: PackedBackbone,
+        before_last: Tensor,
+        rows: Rows,
+        hidden_states: tuple[Tensor, ...] | None,
+    ) -> None:
+        self._backbone, self._before_last, self._rows = backbone, before_last, rows
+        self.hidden_states = hidden_states
+        self._last: Tensor | None = None if hidden_states is None else hidden_states[-1]
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """fp32 [B, T, H]; what stands at padding has no meaning."""
+        if self._last is None:
+            last = self._backbone.compute("last", self._before_last, self._rows)
+            self._last = self._rows.padded(last.float())
+        return self._last
+
+    @property
+    def first_token(self) -> Tensor:
+        """fp32 [B, H], the last layer's state of each sequence's first token."""
+        if self._last is not None:
+            return self._last[:, 0]
+        first = self._backbone.compute("first of last", self._before_last, self._rows)
+        return first[: self._rows.sequences].float()
+
+    @property
+    def pooler_output(self) -> Tensor | None:
+        """fp32 [B, H] in (-1, 1); None without a pooler."""
+        pooler = self._backbone.pooler
+        return None if pooler is None else torch.tanh(pooler(self.first_token))
+
+
+class PackedBackbone(nn.Module):
+    """The embeddings and the pooler of `backbone`, fp32, and its layers packed.
+
+    Args:
+        backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
+        dtype: of the layers, torch.float32 or torch.bfloat16; torch.int8 for 8-bit products.
+        ranges: of the layers' activations, for torch.int8.
+
+    Attributes:
+        batch_tokens: of a batch that is as large as they are made, with its padding. Such batches
+            come again and again in a few sizes, one for each length, and are worth the kernels that
+            are compiled for attention of that size. Others come in all sizes, and are computed
+            without padding, in round numbers of rows and places. None: all are taken for full.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        dtype: torch.dtype,
+        ranges: Sequence[LayerRanges] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = backbone.config
+        self.dtype = dtype
+        # Of a small model the calls cost more than the padding of a larger group.
+        self._together = 4 if self.config.hidden_size >= 512 else 8
+        self.batch_tokens: int | None = None
+        self._recorded: dict[tuple[Part, int], Recorded] = {}
+        self.pooler = copy.deepcopy(backbone.pooler)
+        self.layers: list[FloatLayer] | list[Int8Layer]
+        act = self.config.hidden_act
+        first: Tensor | None = None
+        with torch.inference_mode():
+            if dtype == torch.int8:
+                if ranges is None:
+                    raise ValueError("8-bit layers need the ranges of their activations")
+                self.layers = int8_layers(backbone.layers, list(ranges), act)
+                first = self.layers[0].divisor
+            else:
+                last = len(backbone.layers) - 1
+                self.layers = [
+                    FloatLayer(layer, dtype, act, split=number == last)  # type: ignore[arg-type]
+                    for number, layer in enumerate(backbone.layers)
+                ]
+            embeddings = backbone.embeddings
+            self._words = embeddings.word_embeddings.weight.detach()
+            types = embeddings.token_type_embeddings.weight.detach()
+            # Nearly every token is of the first segment.
+            self._places = embeddings.position_embeddings.weight.detach() + types[0]
+            self._types = types - types[0]
+            self._norm = norm_of(embeddings.layer_norm, first)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+    ) -> PackedOutput:
+        """Encode a batch; the arguments are those of :class:`bertine.models.bert.BertBackbone`,
+        the real tokens before the padding. Columns of nothing but padding are not computed, so
+        the output may have a smaller T. To be called in ``torch.inference_mode()``."""
+        b, t = input_ids.shape
+        lengths = None
+        if attention_mask is not None:
+            lengths = attention_mask.sum(1)
+            t = int(lengths.max())
+        rows = self._rows(b, t, lengths)
+        types = None if token_type_ids is None else token_type_ids[:, :t]
+        if types is not None and not types.any():
+            types = None
+        x = self._norm(self._embedded(input_ids[:, :t], types, rows))
+        if self.dtype == torch.bfloat16:
+            x = x.to(self.dtype)
+        if not output_hidden_states:
+            x = self.compute("before last", x, rows)
+            return PackedOutput(self, x, rows, None)
+        states: list[Tensor] = []
+        for layer in self.layers:
+            states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
+            x = layer(x, rows)
+        states.append(x.float())
+        return PackedOutput(self, x, rows, tuple(map(rows.padded, states)))
+
+    def compute(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
+        """A part of the layers; x [N, H] as the first of them takes it."""
+        if rows.sequences > 1:
+            return self._computed(part, x, rows)
+        size = len(x)
+        least = max(first for first in _DIFFERENT if first <= size)
+        if (part, least) not in self._recorded:
+            self._recorded[part, least] = Recorded(
+                lambda x: self._computed(part, x, Padded(1, len(x))),
+                least,
+                [weight for layer in self.layers for weight in layer.weights()],
+            )
+        return self._recorded[part, least](x)
+
+    def _computed(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
+        if part == "last":
+            return self.layers[-1](x, rows)
+        if part == "first of last":
+            return self.layers[-1].first_token(x, rows)
+        for layer in self.layers[:-1]:
+            x = layer(x, rows)
+        return x
+
+    def _rows(self, sequences: int, length: int, lengths: Tensor | None) -> Rows:
+        """Padded to `length`, or, where that would be much to compute for nothing or needs kernels
+        that nobody else will, without padding. lengths int64 [B]; None: all are `length`."""
+        if lengths is None or sequences == 1:
+            padded, tokens = Padded(sequences, length), sequences * length
+        else:
+            padded, tokens = Padded.of(lengths, length), int(lengths.sum())
+        full = self.batch_tokens is None or sequences == self.batch_tokens // length
+        if sequences == 1 or padded.few or (full and tokens * _WORTH > padded.area):
+            return padded
+        if lengths is None:
+            lengths = torch.full((sequences,), length)
+        return Bare.of(lengths, self._together)
+
+    def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
+        """The sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
+        if isinstance(rows, Padded):
+            fill = rows.count - rows.area
+            x = torch.embedding(
+                self._words, F.pad(ids.flatten(), (0, fill)) if fill else ids.flatten()
+            )
+            there = rows.padded(x)
+            there.add_(self._places[: ids.shape[1]])
+            if types is not None:
+                there.add_(torch.embedding(self._types, types))
+            return x
+
+        real = torch.arange(ids.shape[1]) < rows.lengths[:, None]
+
+        def bare(x: Tensor) -> Tensor:
+            chosen = x[real]
+            return F.pad(chosen, (0, rows.count - len(chosen)))
+
+        x = torch.embedding(self._words, bare(ids))
+        x.add_(torch.embedding(self._places, bare(torch.arange(ids.shape[1]).expand(ids.shape))))
+        if types is not None:
+            x.add_(torch.embedding(self._types, bare(types)))
+        return x
+
+
+class PackedModel(nn.Module):
+    """A packed backbone with copies of the heads of `model`, which compute in fp32: what a task's
+    ``outputs`` takes in place of a :class:`bertine.models.model.Model`. Always in evaluation mode.
+
+    Attributes:
+        config, heads: of the model.
+        backbone: packed.
+    """
+
+    def __init__(self, model: Model, backbone: PackedBackbone) -> None:
+        super().__init__()
+        self.config = model.config
+        self.heads = copy.deepcopy(model.heads)
+        self.backbone = backbone
+        self.eval()

@@ -1,0 +1,380 @@
+"""BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
+
+Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
+zero point for each place in the network, told beforehand from sample inputs: a scale told from the
+batch would make an answer depend on the texts that happen to stand beside it. What is larger than
+the rest would make the steps of that scale too wide, so
+
+- channels of a layer norm's output are divided by what makes them alike, and their weights
+  multiplied with it, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
+- of the inner states of the feed-forward part the few neurons that reach furthest are computed by
+  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but told
+  beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
+
+The residual stream is fp32, the attention bf16.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.bert import BertBackbone
+from bertine.models.fast import onednn
+from bertine.models.fast.layers import (
+    FUSED_ACTIVATIONS,
+    attend_few,
+    first_attention,
+    norm_of,
+    scaled_queries,
+    self_attention,
+)
+from bertine.models.fast.quick_bytes import QUICK_ROWS, QuickLinear, has_quick_bytes
+from bertine.models.fast.rows import Padded, Rows
+from bertine.models.layers import ACTIVATIONS, EncoderLayer
+
+#: What sample inputs reach is made wider by this: others will reach a little further.
+_MARGIN = 1.1
+#: How much of the difference between channels goes into the weights: SmoothQuant's alpha.
+_ALPHA = 0.65
+#: Neurons of a feed-forward part that are computed in fp32.
+_APART = 8
+#: Up to so many bytes of weights in all layers, which caches may hold, few rows take the quick
+#: products: from memory oneDNN reads weights faster (bert-base has 85 MB, MiniLM 11).
+_QUICK_BYTES = 32 << 20
+
+
+@dataclass
+class Range:
+    """The least and the largest value of each channel seen so far, fp32 [F]."""
+
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def add(self, x: Tensor) -> None:
+        """x [..., F]."""
+        low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+
+    def ends(self, divisor: Tensor | None = None) -> tuple[float, float]:
+        """Of all channels, each divided by its `divisor`; 0 is between them."""
+        low, high = self._seen()
+        if divisor is not None:
+            low, high = low / divisor, high / divisor
+        return min(0.0, float(low.min())) * _MARGIN, max(0.0, float(high.max())) * _MARGIN
+
+    def largest(self) -> Tensor:
+        """Of each channel, without its sign."""
+        low, high = self._seen()
+        return torch.maximum(low.abs(), high.abs())
+
+    def without(self, channels: Tensor) -> Range:
+        """The same, as if `channels` had been 0."""
+        low, high = (ends.clone() for ends in self._seen())
+        low[channels] = 0.0
+        high[channels] = 0.0
+        return Range(low, high)
+
+    def _seen(self) -> tuple[Tensor, Tensor]:
+        if self.low is None or self.high is None:
+            raise ValueError("no sample input has been seen")
+        return self.low, self.high
+
+
+@dataclass
+class LayerRanges:
+    """What goes into the four products of a layer."""
+
+    qkv: Range = field(default_factory=Range)
+    out: Range = field(default_factory=Range)
+    up: Range = field(default_factory=Range)
+    down: Range = field(default_factory=Range)
+
+
+class observed:
+    """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
+    one a layer."""
+
+    def __init__(self, backbone: BertBackbone) -> None:
+        self.ranges = [LayerRanges() for _ in backbone.layers]
+        self._backbone = backbone
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> observed:
+        for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
+            assert isinstance(layer, EncoderLayer)
+            for product, seen in (
+                (layer.attention.qkv, ranges.qkv),
+                (layer.attention.out, ranges.out),
+                (layer.up, ranges.up),
+                (layer.down, ranges.down),
+            ):
+                hook = product.register_forward_pre_hook(
+                    lambda _module, inputs, seen=seen: seen.add(inputs[0])
+                )
+                self._handles.append(hook)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Real numbers as unsigned bytes: (byte - zero) * scale."""
+
+    scale: float
+    zero: int
+
+    @classmethod
+    def over(cls, low: float, high: float) -> Grid:
+        scale = max(high - low, 1e-6) / 255
+        return cls(scale, min(255, max(0, round(-low / scale))))
+
+    @property
+    def inverse(self) -> float:
+        """1 / scale, as it is rounded in fp32, where :meth:`round` multiplies with it."""
+        return float(torch.tensor(1.0) / torch.tensor(self.scale, dtype=torch.float32))
+
+    def of_ones(self) -> tuple[float, Grid]:
+        """The scale, and the grid of what was divided by it."""
+        return self.scale, Grid(1.0, self.zero)
+
+    def round(self, x: Tensor) -> Tensor:
+        """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
+        if not _has_quantize():
+            return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
+        quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
+        if torch.jit.is_tracing():
+            return quantized.int_repr()
+        # Its bytes as they are: int_repr() copies them, which takes longer than rounding.
+        storage = quantized.untyped_storage()
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
+
+
+@functools.cache
+def _has_quantize() -> bool:
+    """Whether PyTorch has its function for rounding in one pass, which a future version is to
+    lose: a fifth of the time of five operations. The first call warns of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
+        except (AttributeError, NotImplementedError, RuntimeError):
+            return False
+    return True
+
+
+class Int8Linear:
+    """x W' + b of bytes and a weight of signed bytes.
+
+    Args:
+        weight: fp32 [F, K].
+        bias: fp32 [F].
+        zero: the byte of 0 in the input, whose numbers are its bytes less this.
+        quick: also keep the weight for :meth:`few`.
+
+    Attributes:
+        bias: fp32 [F].
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, zero: int, quick: bool = False) -> None:
+        weight = weight.detach().float()
+        scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
+        rounded = (weight / scale[:, None]).round_().to(torch.int8)
+        packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+        self._weight = packed, scale, torch.zeros(weight.shape[0], dtype=torch.int64)
+        self._zero = zero
+        self.bias = bias.detach().float().clone()
+        self._quick = QuickLinear(rounded, scale, zero) if quick else None
+
+    def weights(self) -> list[Any]:
+        """Those of the products, as they are packed."""
+        return [self._weight[0], *([] if self._quick is None else [self._quick.weight])]
+
+    def few(self, x: Tensor) -> Tensor:
+        """x W' for fp32 x [N, K], rounded here: fp32 [N, F]. The same bits as of the others, and
+        quicker with few rows; only if it was made `quick`."""
+        assert self._quick is not None
+        return self._quick(x)
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
+        return self._product(x, 1.0, 0, dtype, "none", "")
+
+    def activated(self, x: Tensor, act: str, algorithm: str, grid: Grid) -> Tensor:
+        """The activation of it, on `grid`: uint8 [N, F]."""
+        return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
+
+    def added_to(self, other: Tensor, x: Tensor) -> Tensor:
+        """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
+        return onednn.byte_linear_add(x, self._zero, self._weight, other)
+
+    def _product(
+        self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
+    ) -> Tensor:
+        to = (scale, zero, dtype)
+        return onednn.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
+
+
+class Int8Layer:
+    """An encoder layer of 8-bit products.
+
+    Its input is divided by :attr:`divisor`, which the layer norm before it does, and its output by
+    the next layer's.
+
+    Args:
+        layer: its weights are rounded and packed.
+        ranges: what sample inputs gave there.
+        act: hidden_act of the configuration.
+        next_divisor: fp32 [H], of the next layer; None: the output is as it is.
+        split: also keep queries apart from keys and values, for :meth:`first_token`.
+        quick: also keep the weights for the quick products of few rows.
+
+    Attributes:
+        divisor: fp32 [H].
+    """
+
+    def __init__(
+        self,
+        layer: EncoderLayer,
+        ranges: LayerRanges,
+        act: str,
+        next_divisor: Tensor | None,
+        split: bool = False,
+        quick: bool = False,
+    ) -> None:
+        self.heads = layer.attention.heads
+        self._quick = quick
+        weight, bias = scaled_queries(layer)
+        size = weight.shape[1]
+        out, up, down = layer.attention.out, layer.up, layer.down
+        # Numbers come to the products divided by the steps of their grids, so that those are 1.
+        self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
+        self._divisor = _divisor(ranges.up, up.weight)
+        steps, self._input = Grid.over(*ranges.qkv.ends(self.divisor)).of_ones()
+        self.divisor *= steps
+        steps, self._inner_input = Grid.over(*ranges.up.ends(self._divisor)).of_ones()
+        self._divisor *= steps
+        steps, self._mixed = Grid.over(*ranges.out.ends()).of_ones()
+        out_weight = out.weight * steps
+        weight[2 * size :] /= steps
+        bias[2 * size :] /= steps
+        weight = weight * self.divisor
+        # The neurons that reach furthest become the last.
+        order = ranges.down.largest().argsort(stable=True)
+        apart = order[max(0, len(order) - _APART) :]
+        self._inner = Grid.over(*ranges.down.without(apart).ends())
+        self._apart = slice(len(order) - len(apart), len(order))
+        up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
+        down_weight = down.weight[:, order]
+        self._up_apart = up_weight[self._apart].clone().t()
+        self._up_apart_bias = up_bias[self._apart].clone()
+        self._down_apart = down_weight[:, self._apart].t().contiguous()
+        down_weight[:, self._apart] = 0.0
+        down_weight *= self._inner.scale
+        self._qkv = Int8Linear(weight, bias, self._input.zero, quick)
+        self._split = split
+        if split:
+            self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
+            self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
+        self._out = Int8Linear(out_weight, out.bias, self._mixed.zero, quick)
+        self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero, quick)
+        self._down = Int8Linear(down_weight, down.bias, self._inner.zero, quick)
+        self._attention_norm = norm_of(layer.attention_norm, self._divisor)
+        self._output_norm = norm_of(layer.output_norm, next_divisor)
+        self._inverse = self._inner.inverse
+        self._fused = FUSED_ACTIVATIONS.get(act)
+        self._act = ACTIVATIONS[act]
+
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H] → fp32 [N, H]."""
+        if isinstance(rows, Padded) and rows.few:
+            mixed = attend_few(self._qkv_of_few(x), rows, self.heads, torch.bfloat16)
+            return self._rest_of_few(x, _wide(mixed, x))
+        qkv = self._qkv(self._input.round(x), torch.bfloat16)
+        return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
+
+    def first_token(self, x: Tensor, rows: Rows) -> Tensor:
+        """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
+        first = rows.first(x)
+        if isinstance(rows, Padded) and rows.few:
+            qkv = self._qkv_of_few(x)
+            mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
+            return self._rest_of_few(first, _wide(mixed, first))
+        rounded = self._input.round(x)
+        q = self._q(rows.first(rounded), torch.bfloat16)
+        kv = self._kv(rounded, torch.bfloat16)
+        return self._rest(first, first_attention(q, kv, rows, self.heads).float())
+
+    def weights(self) -> list[Any]:
+        """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
+        products = [self._qkv, self._out, self._up, self._down]
+        if self._split:
+            products += [self._q, self._kv]
+        return [weight for product in products for weight in product.weights()]
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What follows the attention; x and mixed fp32 [M, H]."""
+        x = torch.addcmul(self._out.bias, x, self.divisor)
+        x = self._attention_norm(self._out.added_to(x, self._mixed.round(mixed)))
+        rounded = self._inner_input.round(x)
+        if self._fused:
+            inner = self._up.activated(rounded, *self._fused, self._inner)
+        else:
+            inner = self._inner.round(self._act(self._up(rounded, torch.float32)))
+        apart = self._act(torch.addmm(self._up_apart_bias, x, self._up_apart))
+        x = torch.addcmul(self._down.bias, x, self._divisor).addmm_(apart, self._down_apart)
+        return self._output_norm(self._down.added_to(x, inner))
+
+    def _qkv_of_few(self, x: Tensor) -> Tensor:
+        if self._quick and len(x) <= QUICK_ROWS:
+            return self._qkv.few(x).add_(self._qkv.bias)
+        return self._qkv(self._input.round(x), torch.bfloat16)
+
+    def _rest_of_few(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
+        if not self._quick or len(x) > QUICK_ROWS:
+            return self._rest(x, mixed)
+        x = torch.addcmul(self._out.bias, x, self.divisor)
+        x = self._attention_norm(x.add_(self._out.few(mixed)))
+        inner = self._up.few(x).add_(self._up.bias)
+        torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
+        inner = self._act(inner)
+        x = torch.addcmul(self._down.bias, x, self._divisor)
+        x.addmm_(inner[:, self._apart], self._down_apart)
+        return self._output_norm(x.add_(self._down.few(inner.mul_(self._inverse))))
+
+
+def _wide(mixed: Tensor, x: Tensor) -> Tensor:
+    """`mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
+    return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
+
+
+def _divisor(seen: Range, weight: Tensor) -> Tensor:
+    """What each channel is divided by, and its weights multiplied with: fp32 [K], with a
+    geometric mean of 1."""
+    ours = seen.largest().clamp_min(1e-5)
+    theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
+    divisor = ours**_ALPHA / theirs ** (1 - _ALPHA)
+    return divisor / divisor.log().mean().exp()
+
+
+def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
+    """The layers of a backbone in 8 bits; the last is `split`."""
+    made: list[Int8Layer] = []
+    following: Tensor | None = None
+    weights = sum(part.numel() for part in layers.parameters())
+    quick = weights <= _QUICK_BYTES and has_quick_bytes()
+    for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
+        assert isinstance(layer, EncoderLayer)
+        made.append(Int8Layer(layer, seen, act, following, split=not made, quick=quick))
+        following = made[-1].divisor
+    return made[::-1]

@@ -1,0 +1,397 @@
+"""Sentences of tagged words: read from column files, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from bertine.errors import BertineError
+from bertine.options.names import option
+from bertine.records.columns import (
+    ColumnLines,
+    Line,
+    column_index,
+    column_name,
+    column_number,
+    refuse_table,
+)
+from bertine.records.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
+from bertine.records.examples import Splits, as_columns, find_splits
+from bertine.records.sentences import Sentence, Sentences
+from bertine.tables.given import Data, GivenParts, GivenTable, Source
+from bertine.tables.layout import inner_suffix
+from bertine.tables.parquet import is_parquet
+from bertine.tables.table import Row, Table, listed, missing_column
+from bertine.terminal.console import counted
+
+#: Suffixes of column files besides those of tables and texts.
+SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
+#: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
+WORD_KEYS = ("words", "tokens")
+TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
+
+#: Lines that are read ahead, to tell a column file from what is none.
+HEAD = 100
+
+_OBJECT = re.compile(r'\{\s*"')
+_ENTITY = re.compile(r"[BIESLU]-")
+_JSON = (".jsonl", ".ndjson", ".json")
+#: The official names of the CoNLL-2003 files end in these.
+_OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
+    Parquet.
+
+    What is None is found: the first column, the last one; the usual keys. `given` are the
+    arguments by which a user has named them, which must suit the file.
+    """
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    word_key: str | None = None
+    tag_key: str | None = None
+    given: tuple[str, ...] = ()
+
+    @classmethod
+    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> Columns:
+        """Where they were in the training file that a task remembers."""
+        word = text_columns[0] if text_columns else None
+        number, tag = column_number(word), column_number(label_column)
+        return cls(
+            number,
+            tag,
+            word if number is None else None,
+            label_column if tag is None else None,
+        )
+
+    def merged(self, other: Columns) -> Columns:
+        """These, and what is None from `other`."""
+        return Columns(
+            other.word_column if self.word_column is None else self.word_column,
+            other.tag_column if self.tag_column is None else self.tag_column,
+            self.word_key or other.word_key,
+            self.tag_key or other.tag_key,
+            self.given,
+        )
+
+    def require(self, name: str, kind: str) -> None:
+        """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
+        "parquet"), both for plain text ("text").
+
+        Raises:
+            BertineError: the user has given such; `name` is the file's.
+        """
+        numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
+        for given in self.given:
+            if kind == "columns" and given in names:
+                raise BertineError(
+                    f"{name}: is a column file, whose columns have no names; give their numbers "
+                    f"by {option('word_column')} and {option('tag_column')}, not {option(given)}"
+                )
+            if kind == "text":
+                raise BertineError(
+                    f"{name}: is plain text, which has no columns; leave out {option(given)}"
+                )
+            if kind != "columns" and given in numbers:
+                raise BertineError(
+                    f"{name}: is no column file; name its keys by {option('text_columns')} and "
+                    f"{option('label_column')}, not {option(given)}"
+                )
+
+
+def named_columns(
+    text_columns: Sequence[str] | str | None,
+    label_column: str | None,
+    word_column: int | None,
+    tag_column: int | None,
+) -> Columns:
+    """The columns that a user has named.
+
+    Raises:
+        BertineError: several text columns, or a number below 1.
+    """
+    names = as_columns(text_columns)
+    if len(names) > 1:
+        raise BertineError(
+            f"tagging takes one column of words, not {len(names)} ({', '.join(names)})"
+        )
+    for number in (word_column, tag_column):
+        if number is not None and number < 1:
+            raise BertineError(f"there is no column {number}: columns are counted from 1")
+    word_key = names[0] if names else None
+    named = {
+        "word_column": word_column,
+        "tag_column": tag_column,
+        "text_columns": word_key,
+        "label_column": label_column,
+    }
+    given = tuple(name for name, value in named.items() if value is not None)
+    return Columns(word_column, tag_column, word_key, label_column, given)
+
+
+def file_format(path: str | Path, format: str | None, first: str) -> str:
+    """``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
+
+    Raises:
+        BertineError: another format is asked for.
+    """
+    if format in ("columns", "jsonl"):
+        return format
+    if format is not None:
+        raise BertineError(
+            f"{path}: tagged words are read from column files or JSON lines (columns or jsonl), "
+            f"not as {format}"
+        )
+    if inner_suffix(path) in _JSON:
+        return "jsonl"
+    braces = _OBJECT.match(first) and first.rstrip().endswith("}")
+    return "jsonl" if braces else "columns"
+
+
+def read_sentences(
+    path: Source,
+    columns: Columns | None = None,
+    *,
+    scheme: str | None = None,
+    format: str | None = None,
+    strict: bool = False,
+) -> Sentences:
+    """Read a file of tagged words whole.
+
+    Args:
+        path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
+            memory.
+        columns: where words and tags are.
+        scheme: of the tags (:data:`~bertine.records.entities.SCHEMES`); None: detected. Entities
+            are turned into IOB2.
+        format: ``"columns"`` or ``"jsonl"``; None: told by the suffix and the first line. Not for
+            Parquet.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+
+    Raises:
+        BertineError: what :class:`~bertine.tables.table.Table` raises; it is a table of texts; a
+            column or key is not there; a sentence has more or fewer tags than words; a tag is
+            empty, or none of `scheme`; there is no word.
+    """
+    columns = columns or Columns()
+    kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
+    if not isinstance(path, GivenTable) and not kind:
+        with Table(path, format="text", strict=strict) as table:
+            rows = iter(table)
+            head = list(islice(rows, HEAD))
+            lines = [row.values["text"] for row in head]
+            kind = file_format(path, format, lines[0])
+            if kind == "columns":
+                if format is None:
+                    refuse_table(path, lines, option("format", "columns"))
+                columns.require(table.name, kind)
+                examples = _from_columns(table.name, chain(head, rows), columns)
+    if kind != "columns":
+        reading = format if kind == "parquet" else "jsonl"
+        with Table(path, format=reading, strict=strict) as table:
+            columns.require(table.name, kind)
+            examples = _from_json(table, columns)
+    examples.notes.extend(table.stats.notes(table.name))
+    words = sum(len(item.words) for item in examples.items)
+    if not words:
+        raise BertineError(f"{examples.source}: has no words")
+    empty = sum(not item.words for item in examples.items)
+    if empty:
+        examples.note(f"{examples.source}: {empty} of {len(examples)} sentences have no words")
+    _unify(examples, scheme)
+    return examples
+
+
+def _unify(examples: Sentences, scheme: str | None) -> None:
+    """Tags of entities → IOB2; says so, and what did not keep the rules."""
+    given = [item.tags or () for item in examples.items]
+    tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
+    if examples.scheme == "plain":
+        if scheme is None:
+            _note_mixed(examples, given)
+        return
+    examples.items = [
+        Sentence(item.words, tuple(new), item.line, item.document)
+        for item, new in zip(examples.items, tags, strict=True)
+    ]
+    bilou = examples.scheme == "IOBES" and as_iobes(given) is not given
+    name = "BILOU" if bilou else examples.scheme
+    if name != "IOB2":
+        examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
+    if wrong:
+        examples.note(
+            f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
+            f"{name}; entities are read as conlleval reads them"
+        )
+
+
+def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
+    """Say it where most tags mark entities, but one that does not made all of them plain."""
+    counts = Counter(tag for tags in given for tag in tags)
+    strange = {tag for tag in counts if tag != OUTSIDE and not _ENTITY.match(tag)}
+    if not strange:  # the letters of IOBES and of BILOU together
+        strange = {tag for tag in counts if not is_entity_tag(tag)}
+    wrong, total = sum(counts[tag] for tag in strange), counts.total()
+    if strange < counts.keys() - {OUTSIDE}:
+        examples.note(
+            f"{examples.source}: {wrong} of {total} tags mark no entity (such as "
+            f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
+            f"tags; mend them, or name the scheme ({option('tag_scheme')})"
+        )
+
+
+def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences:
+    lines = ColumnLines(name, rows)
+    items: list[Sentence] = []
+    word_at = tag_at = -1
+    for block, document in blocks(lines):
+        if word_at < 0:
+            word_at, tag_at = places(lines, columns)
+        for line in block:
+            if not line.cells[tag_at]:
+                raise BertineError(f"{name}:{line.number}: the tag is empty; every word needs one")
+        items.append(
+            Sentence(
+                tuple(line.cells[word_at] for line in block),
+                tuple(line.cells[tag_at] for line in block),
+                block[0].number,
+                document,
+            )
+        )
+    examples = Sentences(
+        name, (column_name(word_at + 1),), column_name(tag_at + 1), items, word_a_line=True
+    )
+    examples.notes.extend(lines.notes())
+    return examples
+
+
+def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
+    """The indices (from 0) of the columns of words and tags, once the first word is read.
+
+    Raises:
+        BertineError: the file has no such column, or both are the same; nobody says which column
+            of a CoNLL-U file holds the words, of which the first holds but numbers.
+    """
+    if columns.word_column is None and inner_suffix(lines.name) == ".conllu":
+        raise BertineError(
+            f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
+            f"({option('word_column', 2)} and {option('tag_column', 4)} for parts of speech)"
+        )
+    word = column_index(lines, columns.word_column or 1, "word")
+    tag = column_index(lines, columns.tag_column or lines.width, "tag")
+    if word == tag:
+        raise BertineError(
+            f"{lines.name}: column {word + 1} would be the word and its tag; has the file a column "
+            f"of tags? (name it with {option('tag_column')})"
+        )
+    return word, tag
+
+
+def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
+    """The lines of the words of each sentence, and the number of its document, None before the
+    first line that begins one."""
+    block: list[Line] = []
+    document: int | None = None
+    for line in lines:
+        if line.kind == "word":
+            block.append(line)
+        elif line.kind not in ("comment", "range"):
+            if block:
+                yield block, document
+                block = []
+            if line.kind == "document":
+                document = 0 if document is None else document + 1
+    if block:
+        yield block, document
+
+
+def _from_json(table: Table, columns: Columns) -> Sentences:
+    words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
+    tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
+    examples = Sentences(table.name, (words_key,), tags_key)
+    names = table.class_names(tags_key)
+    for row in table:
+        words = json_words(table.name, row, words_key)
+        tags = _json_tags(table.name, row, tags_key, names)
+        if len(words) != len(tags):
+            raise BertineError(
+                f"{table.name}:{row.line}: {counted(len(words), 'word')} ({words_key}), but "
+                f"{counted(len(tags), 'tag')} ({tags_key}); each word needs one"
+            )
+        if not all(tags):
+            raise BertineError(
+                f"{table.name}:{row.line}: the tag of word {tags.index('') + 1} is empty"
+            )
+        examples.items.append(Sentence(words, tags, row.line))
+    return examples
+
+
+def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
+    """The list of texts under `key`.
+
+    Raises:
+        BertineError: there is no such key, or it holds something else.
+    """
+    if key not in row.values:
+        raise BertineError(missing_column(f"{name}:{row.line}", list(row.values), key))
+    value = row.values[key]
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        raise BertineError(
+            f'{name}:{row.line}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
+        )
+    # Half a surrogate pair is legal in JSON, but no tokenizer takes it.
+    return tuple(part.encode("utf-8", "replace").decode("utf-8") for part in value)
+
+
+def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The tags under `key`: texts, or numbers that stand for `names`."""
+    value = row.values.get(key)
+    if isinstance(value, list) and value and all(type(part) is int for part in value):
+        if not names:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds numbers, and nothing says which tags they stand "
+                "for; write the tags themselves"
+            )
+        wrong = [part for part in value if not 0 <= part < len(names)]
+        if wrong:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
+                f"{len(names) - 1}"
+            )
+        return tuple(names[part] for part in value)
+    return json_words(name, row, key)
+
+
+def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
+    for key in keys:
+        if key in table.columns:
+            return key
+    raise BertineError(
+        f"{table.name}: cannot tell which key holds the {what}; name it with {option(name)}; the "
+        f"keys are {listed(table.columns)}"
+    )
+
+
+def find_tagged(data: Data) -> Splits:
+    """The files of a data set: one file is training data; a folder as
+    :func:`~bertine.records.examples.find_splits` has it, with the suffixes of column files too, or
+    under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
+
+    Raises:
+        BertineError: the path is missing, or which of its files are meant cannot be told.
+    """
+    if isinstance(data, GivenTable | GivenParts):
+        return find_splits(data)
+    folder = Path(data)
+    if folder.is_dir():
+        found = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}
+        if len(found["train"]) == 1 and all(len(files) <= 1 for files in found.values()):
+            return Splits(**{part: files[0] for part, files in found.items() if files})
+    return find_splits(data, more=SUFFIXES)

@@ -1,0 +1,363 @@
+"""Labelled examples: which columns of a table hold them, and the files of a data folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from bertine.errors import BertineError
+from bertine.files import os_errors
+from bertine.options.names import option
+from bertine.records.class_labels import ClassLabels
+from bertine.rng import generator
+from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.tables.parquet import SUFFIXES as PARQUET
+from bertine.tables.streams import COMPRESSIONS
+from bertine.tables.table import MissingColumn, Row, Table, listed, require_columns
+from bertine.terminal.console import counted
+
+#: Usual names of the text columns and of the label column, tried in this order.
+TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text",),
+    ("sentence",),
+)
+LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
+
+_TABLE_SUFFIXES = (
+    *(
+        kind + packed
+        for kind in (".csv", ".tsv", ".jsonl", ".txt")
+        for packed in ("", *COMPRESSIONS)
+    ),
+    *PARQUET,
+)
+#: So many lines are in a message.
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text, or a pair of texts, with its label (None when unknown).
+
+    `line` is the line of the source file, for messages.
+    """
+
+    texts: tuple[str, ...]
+    label: str | None = None
+    line: int = 0
+
+
+#: What one example is: an :class:`Example`, or what another kind of task reads.
+Item = TypeVar("Item")
+
+
+@dataclass
+class Examples(Generic[Item]):
+    """The examples of one file in their order, the columns they came from, and what was mended.
+
+    Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
+    order that the file gives them, if it gives one. `unlabelled` rows of the file have no label
+    and were left out.
+    """
+
+    source: str
+    text_columns: tuple[str, ...]
+    label_column: str | None
+    items: list[Item] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)
+    unlabelled: int = field(default=0, kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the texts and labels in their order, as hex digits."""
+        digest = hashlib.sha256()
+        items: list[Any] = self.items
+        for item in items:
+            digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+    def hold_out(
+        self, share: float, seed: int, *, stratify: bool = True
+    ) -> tuple[Examples[Item], Examples[Item]]:
+        """Split off a random `share` of the examples (at least one), of each label about the same
+        share; both parts keep the order, and the first has every label.
+
+        Without `stratify` the labels, which may be scores, do not count.
+
+        The same examples, share and seed give the same parts.
+        """
+        if not 0 < share < 1 or len(self) < 2:
+            raise BertineError(
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'example')}; "
+                "the share must be between 0 and 1, and at least 2 examples are needed"
+            )
+        items: list[Any] = self.items
+        by_label: dict[str, list[int]] = {}
+        for index in generator(seed, "hold-out").permutation(len(self)).tolist():
+            label = items[index].label if stratify else None
+            by_label.setdefault(label or "", []).append(index)
+        # One of each label stays. Of the others in a row, label after label, every so many-th
+        # goes, which takes the same share of all.
+        free = [index for key in sorted(by_label) for index in by_label[key][1:]]
+        if not free:
+            raise BertineError(
+                f"{self.source}: cannot hold out a validation set, as no label is there twice"
+                + (
+                    f" in the column {self.label_column!r}; name another one with "
+                    f"{option('label_column')}, or "
+                    if self.label_column
+                    else "; "
+                )
+                + "give a folder with a training and a validation file"
+            )
+        count = min(max(1, round(share * len(self))), len(free))
+        chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
+        kept = [item for index, item in enumerate(self.items) if index not in chosen]
+        held = [item for index, item in enumerate(self.items) if index in chosen]
+        columns = (self.text_columns, self.label_column)
+        return (
+            Examples(
+                self.source,
+                *columns,
+                kept,
+                self.notes,
+                class_names=self.class_names,
+                unlabelled=self.unlabelled,
+            ),
+            Examples(f"{self.source} (held out)", *columns, held),
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The files of a data set, or its tables in memory; None where there is none."""
+
+    train: Path | GivenTable | None = None
+    validation: Path | GivenTable | None = None
+    test: Path | GivenTable | None = None
+
+
+def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
+    """The files of a data set: one file is the training set; in a folder, ``train``,
+    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
+    .txt or .parquet. A table in memory is the training set.
+
+    All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
+
+    Raises:
+        BertineError: the path is missing, has none of these files, or two for the same part.
+    """
+    if isinstance(path, GivenTable):
+        return Splits(train=path)
+    if isinstance(path, GivenParts):
+        return Splits(path.train, path.validation, path.test)
+    path = Path(path)
+    with os_errors(path, "looking for its files"):
+        return _find_splits(path, more)
+
+
+def _find_splits(path: Path, more: Sequence[str]) -> Splits:
+    if not path.exists():
+        raise BertineError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        return Splits(train=path)
+    suffixes = [
+        *_TABLE_SUFFIXES,
+        *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
+    ]
+    found: dict[str, Path | None] = {}
+    for part, names in SPLIT_NAMES.items():
+        files = [
+            path / f"{name}{suffix}"
+            for name in names
+            for suffix in suffixes
+            if (path / f"{name}{suffix}").is_file()
+        ]
+        if len(files) > 1:
+            raise BertineError(
+                f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
+                "name the file itself"
+            )
+        found[part] = files[0] if files else None
+    if not any(found.values()):
+        raise BertineError(
+            f"{path}: found no train, validation or test file "
+            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', '.parquet', *more))}) in it"
+        )
+    return Splits(**found)
+
+
+def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Column names as a tuple: one name alone is one column, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    """The asked-for text columns, which must be there, or else the usual ones that are there."""
+    text_columns = as_columns(text_columns)
+    if text_columns:
+        table.require(text_columns)
+        for name in text_columns:
+            if text_columns.count(name) > 1:
+                raise BertineError(f"{table.name}: the text column {name!r} is named twice")
+        return text_columns
+    for names in TEXT_COLUMNS:
+        if set(names) <= set(table.columns):
+            return names
+    raise BertineError(
+        f"{table.name}: cannot tell which column holds the text; name it with "
+        f"{option('text_columns')}; the columns are {listed(table.columns)}"
+    )
+
+
+def resolve_label_column(table: Table, label_column: str | None) -> str:
+    """The asked-for label column, which must be there, or else the usual one that is there."""
+    if label_column:
+        require_columns(table.name, table.columns, [label_column])
+        return label_column
+    for name in LABEL_COLUMNS:
+        if name in table.columns:
+            return name
+    raise BertineError(
+        f"{table.name}: cannot tell which column holds the label; name it with "
+        f"{option('label_column')}; the columns are {listed(table.columns)}"
+    )
+
+
+@contextlib.contextmanager
+def columns_of_training(texts: Sequence[str], label: str | None = None) -> Iterator[None]:
+    """Within it a table is read whose columns nobody has named, so that those of a model's training
+    are looked for: `texts` and `label`. Of one that is not there it is said how to name another.
+
+    Raises:
+        BertineError: what is raised within it.
+    """
+    arguments = dict.fromkeys(texts, "text_columns")
+    if label is not None:
+        arguments[label] = "label_column"
+    try:
+        yield
+    except MissingColumn as error:
+        argument = arguments.get(error.column)
+        if argument is None:
+            raise
+        raise BertineError(
+            f"{error}; {error.column!r} is what the model was trained with, so name what this "
+            f"table has with {option(argument)}"
+        ) from error
+
+
+def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) -> None:
+    """Raise a :class:`BertineError` if the label is one of the texts, which would tell it."""
+    if label_column in text_columns:
+        raise BertineError(
+            f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
+            f"name another one ({option('text_columns')}, {option('label_column')})"
+        )
+
+
+def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
+    """The texts of a row, in the order of `text_columns`."""
+    return tuple(table.text(row, column) for column in text_columns)
+
+
+def read_examples(
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    optional: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+) -> Examples:
+    """Read a labelled table whole. Columns that are not named are told from the header; where an
+    `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
+    which :class:`~bertine.records.class_labels.ClassLabels` tells names from numbers.
+
+    Raises:
+        BertineError: what :class:`~bertine.tables.table.Table` raises; a column is missing or
+            cannot be told; no row has a label, or with `strict` one has none; there is no row.
+    """
+    wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    with Table(path, wanted=wanted, optional=optional, **reading) as table:
+        refuse_plain(table)
+        texts = resolve_text_columns(table, text_columns)
+        label = resolve_label_column(table, label_column)
+        return labelled_rows(table, table, texts, label, known=known)
+
+
+def refuse_plain(table: Table) -> None:
+    """Raise a :class:`BertineError` if a table is plain text, which has no labels."""
+    if table.layout.kind == "text":
+        raise BertineError(
+            f"{table.name}: its first line is not a header with columns for text and label; "
+            "add one, name the columns, or give the format (csv, tsv or jsonl)"
+        )
+
+
+def labelled_rows(
+    table: Table,
+    rows: Iterable[Row],
+    text_columns: tuple[str, ...],
+    label_column: str,
+    *,
+    known: Sequence[str] | None = None,
+) -> Examples[Example]:
+    """The `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without a
+    label are left out, and counted in the notes.
+
+    Raises:
+        BertineError: the label is one of the texts; no row has a label, or with `strict` one has
+            none; there is no row.
+    """
+    refuse_both(table, text_columns, label_column)
+    examples: Examples[Example] = Examples(table.name, text_columns, label_column)
+    labels = ClassLabels(table, label_column, known)
+    examples.class_names = labels.names
+    without: list[int] = []
+    for row in labels.rows(rows):
+        if not table.strict and not table.has_label(row, label_column):
+            without.append(row.line)
+            continue
+        examples.items.append(
+            Example(row_texts(table, row, text_columns), table.label(row, label_column), row.line)
+        )
+    if without and not examples.items:
+        raise BertineError(
+            f"{table.name}: no row has a label in the column {label_column!r}; name another one "
+            f"({option('label_column')}), or fill it in"
+        )
+    if not examples.items:
+        raise BertineError(f"{table.name}: has a header, but no rows")
+    examples.notes = [*table.stats.notes(table.name), *labels.notes()]
+    examples.unlabelled = len(without)
+    if without:
+        shown = ", ".join(map(str, without[:_SHOWN])) + ", …" * (len(without) > _SHOWN)
+        examples.notes.append(
+            f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
+            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out (lines "
+            f"{shown}); {option('strict', True)} refuses them"
+        )
+    note_empty_texts(examples)
+    return examples
+
+
+def note_empty_texts(examples: Examples) -> None:
+    """Add to the notes how many texts are empty, if any is."""
+    empty = sum(1 for item in examples.items if not any(text.strip() for text in item.texts))
+    if empty:
+        examples.notes.append(f"{examples.source}: {empty} of {len(examples)} texts are empty")

@@ -1,0 +1,239 @@
+"""Reading questions: which files there are, and each by its kind, SQuAD's official JSON or a table
+of one's own with a row for each question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.records.examples import as_columns, find_splits
+from bertine.records.span_examples import SpanExamples
+from bertine.records.span_tables import read_span_table
+from bertine.records.squad_files import load_squad, read_squad
+from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.tables.layout import inner_suffix, quotes_for
+from bertine.terminal.console import say
+
+#: Held out of the training file where the data has no validation file.
+_HOLD_OUT = 0.1
+#: What stands in the place of "train" in the name of the validation file; SQuAD's is "dev".
+_VALIDATION = SPLIT_NAMES["validation"][::-1]
+
+
+def read_questions(
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> SpanExamples:
+    """Questions of a file in SQuAD's format, or else of a table; columns that are not named are
+    told as :func:`~bertine.records.span_tables.read_span_table` does.
+
+    Raises:
+        BertineError: what reading either raises.
+    """
+    content = load_squad(path) if format is None else None
+    if content is not None and not isinstance(path, GivenTable):
+        return read_squad(path, content, strict=strict)
+    return read_span_table(
+        path,
+        text_columns=as_columns(text_columns),
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+    )
+
+
+def read_span_splits(
+    data: Data, *, official: bool, seed: int, **reading: Any
+) -> tuple[SpanExamples, SpanExamples]:
+    """The training questions and those that the model is judged on. Where there is no validation
+    file, a tenth of the training questions is held out, by contexts.
+
+    Args:
+        data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
+            format ``train….json`` its ``dev….json`` (``val….json``, …) is taken.
+        official: only files in SQuAD's format.
+        seed: of what is held out.
+        reading: how tables are read, see :func:`read_questions`.
+
+    Raises:
+        BertineError: there is no training file, or more than one; columns are named for SQuAD's
+            files; what reading raises.
+    """
+    named = [value for name, value in reading.items() if name != "strict" and value is not None]
+    if official and named:
+        raise BertineError(
+            "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
+            "on the file as your own data (bertine finetune spans)"
+        )
+    train, validation = span_files(data, official=official)
+    if isinstance(train, Path):
+        if official and load_squad(train) is None:
+            read_squad(train)  # says what it is not
+        if named and reading.get("format") is None and load_squad(train) is not None:
+            refuse_reading(train, **reading)
+    if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
+        say(f"{validation}: beside the training file, and used for validation")
+    files = [train] if validation is None else [train, validation]
+    quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
+    examples = read_questions(train, quotes=quotes[0], **reading).trainable()
+    if validation is None:
+        return examples.hold_out(_HOLD_OUT, seed)
+    return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
+
+
+def read_span_evaluation(
+    data: Data,
+    *,
+    trained_with: tuple[Sequence[str], str | None] = ((), None),
+    **reading: Any,
+) -> SpanExamples:
+    """The questions to judge a model on: of a file, or of the validation file of a folder.
+
+    Args:
+        trained_with: the columns of question and context, and of the answer, of a table where
+            `reading` names none.
+        reading: how a table is read, see :func:`read_questions`.
+
+    Raises:
+        BertineError: there is no such file, or more than one; `reading` says something of a file
+            in SQuAD's format; what reading raises.
+    """
+    if isinstance(data, GivenTable | GivenParts):
+        return _evaluated(_judged(data), trained_with, reading)
+    path = Path(data)
+    if path.is_dir():
+        found = _json_files(path, "dev") or _json_files(path, "val")
+        if len(found) > 1:
+            raise _several(path, found)
+        if found:
+            path = found[0]
+        else:
+            return _evaluated(_judged(path), trained_with, reading)
+    return _evaluated(path, trained_with, reading)
+
+
+def _judged(data: Data) -> Source:
+    """The table itself; of a folder or parts the validation table, else the test table."""
+    splits = find_splits(data)
+    table = splits.train if isinstance(data, GivenTable) else splits.validation or splits.test
+    if table is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    return table
+
+
+def _evaluated(
+    path: Source, trained_with: tuple[Sequence[str], str | None], reading: dict[str, Any]
+) -> SpanExamples:
+    """The questions of one file or table; see :func:`read_span_evaluation`."""
+    content = load_squad(path) if reading.get("format") is None else None
+    if content is not None and not isinstance(path, GivenTable):
+        refuse_reading(path, **reading)
+        return read_squad(path, content, strict=reading.get("strict", False)).scorable()
+    texts, label = trained_with
+    reading["text_columns"] = reading.get("text_columns") or texts
+    reading["label_column"] = reading.get("label_column") or label
+    return read_questions(path, **reading).scorable()
+
+
+def refuse_reading(path: Path | str, **reading: Any) -> None:
+    """Refuse what can be said of a table alone for the file `path` in SQuAD's format; `reading` as
+    of :func:`read_questions`.
+
+    Raises:
+        BertineError: columns or quotes are given.
+    """
+    for name, value in reading.items():
+        if name not in ("strict", "format") and value is not None:
+            raise BertineError(
+                f"{path}: is in SQuAD's format, whose columns and quotes are known; leave out "
+                f"{name} (--{name.replace('_', '-')})"
+            )
+
+
+def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
+    """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
+    as for those.
+
+    Raises:
+        BertineError: there is no training file, or more than one.
+    """
+    if isinstance(data, GivenTable | GivenParts):
+        splits = find_splits(data)
+        if splits.train is None:
+            raise BertineError(f"{data}: has no part called train")
+        return splits.train, splits.validation
+    path = Path(data)
+    if official or _holds_json(path):
+        train, validation = _official_files(path)
+        if path.is_dir() and validation is None:
+            _refuse_left_aside(train)
+        return train, validation
+    splits = find_splits(path)
+    if splits.train is None:
+        raise BertineError(f"{path}: has no training file (train.csv, .tsv or .jsonl)")
+    return splits.train, splits.validation
+
+
+def _holds_json(path: Path) -> bool:
+    """Whether a file is SQuAD's, or a folder has a training file called .json, and no table."""
+    if path.is_file():
+        return load_squad(path) is not None
+    found = _json_files(path, "train")
+    return bool(found) and not set(path.glob("train.*")) - set(found)
+
+
+def _official_files(data: Path | str) -> tuple[Path, Path | None]:
+    path = Path(data)
+    if not path.exists():
+        raise BertineError(f"{path}: no such file or folder")
+    if path.is_dir():
+        found = _json_files(path, "train")
+        if not found:
+            raise BertineError(
+                f"{path}: has no training file of SQuAD, such as train-v1.1.json or train-v2.0.json"
+            )
+        if len(found) > 1:
+            raise _several(path, found)
+        path = found[0]
+    if not path.name.startswith("train"):
+        return path, None
+    rest = path.name.removeprefix("train")
+    beside = (path.with_name(name + rest) for name in _VALIDATION)
+    return path, next((each for each in beside if each.is_file()), None)
+
+
+def _refuse_left_aside(train: Path) -> None:
+    """Raise a :class:`BertineError` if a validation table lies beside SQuAD's JSON, which would be
+    left aside, and a part of the training file be held out in its place."""
+    for name in _VALIDATION:
+        for suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+            table = train.with_name(name + suffix)
+            if table.is_file():
+                raise BertineError(
+                    f"{table}: is not read beside {train.name}; give both in one format, or name "
+                    f"{train} alone"
+                )
+
+
+def _json_files(folder: Path, start: str) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.glob(f"{start}*.json*")
+        if path.is_file() and inner_suffix(path) == ".json"
+    )
+
+
+def _several(folder: Path, found: Sequence[Path]) -> BertineError:
+    names = " and ".join(path.name for path in found[:3])
+    return BertineError(f"{folder}: has {names}; name the file itself, such as {found[0]}")

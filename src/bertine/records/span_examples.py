@@ -1,0 +1,292 @@
+"""Questions about texts, and what is known of their answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bertine.errors import BertineError
+from bertine.records.examples import Examples
+from bertine.rng import generator
+
+#: What became of a gold answer whose text is nowhere in the context.
+_LOST = "not in the context"
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """The answers that people gave to a question.
+
+    Attributes:
+        answers: their texts; empty where the context does not answer the question.
+        span: the characters (begin, end), end exclusive, of the first answer that is in the
+            context; None where none is.
+        v2: whether the rules of SQuAD v2.0 count, in which a question may have no answer.
+    """
+
+    answers: tuple[str, ...]
+    span: tuple[int, int] | None = None
+    v2: bool = False
+
+    def __str__(self) -> str:
+        """The different answers, with a bar between them."""
+        return " | ".join(dict.fromkeys(self.answers))
+
+    @property
+    def answerable(self) -> bool:
+        """As the official scorer of v2.0 has it: whether there are answers."""
+        return bool(self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Unaligned:
+    """A gold answer that is not where it is said to be, or not there at all.
+
+    Attributes:
+        id: of the question.
+        question: its text.
+        answer: the answer as it is given.
+        answer_start: the character it is said to begin at; None where that is not said.
+        found: what was made of it.
+    """
+
+    id: str
+    question: str
+    answer: str
+    answer_start: int | None
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context.
+
+    Attributes:
+        texts: the question and the context.
+        label: what is known of the answers; None where nothing is.
+        line: of the file, or the number of the question in it, for messages.
+        id: what the file calls it.
+    """
+
+    texts: tuple[str, ...]
+    label: Gold | None = None
+    line: int = 0
+    id: str = ""
+
+
+@dataclass
+class SpanExamples(Examples[Question]):
+    """Questions in their order.
+
+    Attributes:
+        v2: whether questions may have no answer.
+        dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
+        unaligned: the gold answers that are not at their place.
+    """
+
+    v2: bool = False
+    dataset: str | None = None
+    unaligned: list[Unaligned] = field(default_factory=list)
+
+    def replaced(self, items: list[Question], *notes: str, source: str = "") -> SpanExamples:
+        """The same data set with these `items`, and further notes."""
+        return SpanExamples(
+            source or self.source,
+            self.text_columns,
+            self.label_column,
+            items,
+            [*self.notes, *notes],
+            self.v2,
+            self.dataset,
+            self.unaligned,
+        )
+
+    def trainable(self) -> SpanExamples:
+        """Those that a model can be trained on: with an answer that is in the context, or (v2)
+        without an answer. The others are counted in the notes.
+
+        Raises:
+            BertineError: there is none.
+        """
+        kept = [item for item in self.items if item.label and _target(item.label)]
+        if not kept:
+            raise BertineError(
+                f"{self.source}: no question has an answer that is in its context; is it a "
+                "training file?"
+            )
+        left = len(self) - len(kept)
+        note = f"{self.source}: {left} of {len(self)} questions are not trained on: "
+        note += "they have no answer, or none that is in the context"
+        return self.replaced(kept, *([note] if left else []))
+
+    def scorable(self) -> SpanExamples:
+        """Those whose answers are known, so that a model can be judged by them. The others are
+        counted in the notes.
+
+        Raises:
+            BertineError: there is none.
+        """
+        kept = [item for item in self.items if item.label and (item.label.answers or self.v2)]
+        if not kept:
+            raise BertineError(f"{self.source}: no question has an answer to compare with")
+        left = len(self) - len(kept)
+        note = f"{self.source}: {left} of {len(self)} questions have no gold answer and are not "
+        note += "scored"
+        return self.replaced(kept, *([note] if left else []))
+
+    def hold_out(
+        self, share: float, seed: int, *, stratify: bool = True
+    ) -> tuple[SpanExamples, SpanExamples]:
+        """Split off about `share` of the questions, at random, with all the questions about the
+        same context on one side: answers seen in training are no test. Both parts keep the order.
+
+        The same examples, share and seed give the same parts; `stratify` changes nothing.
+
+        Raises:
+            BertineError: all questions are about one context.
+        """
+        contexts = Counter(item.texts[1] for item in self.items)
+        if not 0 < share < 1 or len(contexts) < 2:
+            raise BertineError(
+                f"{self.source}: cannot hold out {share:g} of the questions about "
+                f"{len(contexts)} contexts; give a folder with a training and a validation file"
+            )
+        names = list(contexts)
+        wanted = max(1, round(share * len(self)))
+        held: set[str] = set()
+        count = 0
+        for index in generator(seed, "hold-out").permutation(len(names)).tolist()[:-1]:
+            if count >= wanted:
+                break
+            held.add(names[index])
+            count += contexts[names[index]]
+        inside = [item for item in self.items if item.texts[1] in held]
+        outside = [item for item in self.items if item.texts[1] not in held]
+        other = self.replaced(inside, source=f"{self.source} (held out)")
+        other.notes, other.unaligned = [], []
+        return self.replaced(outside), other
+
+
+def _target(gold: Gold) -> bool:
+    """Whether there is something to train on."""
+    return gold.span is not None or (gold.v2 and not gold.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class RawQuestion:
+    """A question as a file has it, before its answers are looked for.
+
+    Attributes:
+        line: of the file, or the number of the question in it.
+        answers: (text, character where it begins or None) of each; None where nothing is said.
+    """
+
+    id: str
+    line: int
+    question: str
+    context: str
+    answers: Sequence[tuple[str, int | None]] | None
+
+
+def span_examples(
+    source: str,
+    columns: tuple[str, str],
+    label_column: str | None,
+    raws: Sequence[RawQuestion],
+    *,
+    v2: bool,
+    dataset: str | None = None,
+    notes: Sequence[str] = (),
+) -> SpanExamples:
+    """Find the answers of `raws` in their contexts.
+
+    An answer that is not at its place is looked for elsewhere in the context, and the nearest
+    place is taken; where the place is not said, the first. Each is listed in ``unaligned``, and
+    counted in the notes.
+    """
+    examples = SpanExamples(source, columns, label_column, notes=[*notes], v2=v2, dataset=dataset)
+    counts: Counter[str] = Counter()
+    for raw in raws:
+        gold = None if raw.answers is None else _gold(raw, v2, examples.unaligned, counts)
+        examples.items.append(Question((raw.question, raw.context), gold, raw.line, raw.id))
+    counts["empty"] = sum(1 for raw in raws if not raw.context.strip())
+    counts["unasked"] = sum(1 for raw in raws if not raw.question.strip())
+    ids = Counter(raw.id for raw in raws)
+    counts["twice"] = sum(1 for count in ids.values() if count > 1)
+    examples.notes.extend(_notes(examples, counts))
+    return examples
+
+
+def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counter[str]) -> Gold:
+    answers = raw.answers or ()
+    if not answers and not v2:
+        unaligned.append(Unaligned(raw.id, raw.question, "", None, "no answer"))
+    span: tuple[int, int] | None = None
+    for text, start in answers:
+        counts["answers"] += 1
+        found = ""
+        if not text:
+            counts["blank"] += 1
+            continue
+        if start is None:
+            place = raw.context.find(text)
+            counts["searched"] += 1
+            counts["several"] += place >= 0 and raw.context.find(text, place + 1) >= 0
+        elif start >= 0 and raw.context.startswith(text, start):
+            place = start
+        else:
+            place = _nearest(raw.context, text, start)
+            counts["moved"] += place >= 0
+            found = f"found at {place}"
+        if place < 0:
+            counts["lost"] += 1
+            found = _LOST
+        elif span is None:
+            span = (place, place + len(text))
+        if found:
+            unaligned.append(Unaligned(raw.id, raw.question, text, start, found))
+    return Gold(tuple(text for text, _ in answers), span, v2)
+
+
+def _nearest(context: str, text: str, start: int) -> int:
+    """Where `text` begins in `context`, nearest to `start`; -1 where it is not."""
+    after = context.find(text, max(0, start))
+    before = context.rfind(text, 0, max(0, start) + len(text))
+    if after < 0 or before < 0:
+        return max(after, before)
+    return before if start - before <= after - start else after
+
+
+def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
+    source, total, notes = examples.source, counts["answers"], []
+    listed = [answer for answer in examples.unaligned if answer.found == _LOST]
+    shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in listed[:5])
+    more = ", …" if len(listed) > 5 else ""
+    if counts["lost"]:
+        notes.append(
+            f"{source}: {counts['lost']} of {total} gold answers are not in their context "
+            f"({shown}{more})"
+        )
+    if counts["moved"]:
+        notes.append(
+            f"{source}: {counts['moved']} of {total} gold answers are not where answer_start "
+            "says; the nearest place with their text is taken"
+        )
+    if counts["searched"]:
+        notes.append(
+            f"{source}: {counts['searched']} answers without answer_start were looked for; "
+            f"{counts['several']} of them are there more than once, and the first place is taken"
+        )
+    if counts["blank"]:
+        notes.append(f"{source}: {counts['blank']} of {total} gold answers are empty texts")
+    if counts["empty"]:
+        notes.append(f"{source}: {counts['empty']} of {len(examples)} contexts are empty")
+    if counts["unasked"]:
+        notes.append(f"{source}: {counts['unasked']} of {len(examples)} questions are empty")
+    if counts["twice"]:
+        notes.append(
+            f"{source}: {counts['twice']} ids stand for more than one question; a file of "
+            "predictions keeps the last answer of each"
+        )
+    return notes

@@ -1,0 +1,130 @@
+"""Writing a table row by row, in the layout of the one that was read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertine.errors import BertineError
+from bertine.files import atomic_file, os_errors
+from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
+from bertine.tables.streams import COMPRESSIONS
+from bertine.tables.table import encodable
+from bertine.terminal.console import say
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """`value` in JSON, characters as they are; escaped where half a character is among them,
+    which has no UTF-8."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if encodable(text) else json.dumps(value, indent=indent)
+
+
+class TableWriter:
+    """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
+    other columns and tabs, so that it can be cut apart again whatever the text holds.
+
+    Args:
+        header: write that of csv and tsv; not where rows are added to some that are there.
+    """
+
+    def __init__(
+        self, handle: TextIO, layout: Layout, columns: Sequence[str], *, header: bool = True
+    ) -> None:
+        self._handle, self.layout, self.columns = handle, layout, list(columns)
+        if header and layout.kind in ("csv", "tsv"):
+            self._write_cells(self.columns)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Write one row; csv and tsv need a value for every column, of which None is an empty
+        cell."""
+        if self.layout.kind == "jsonl":
+            self._handle.write(json_text(values) + "\n")
+        elif self.layout.kind == "text":
+            added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
+            self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
+        else:
+            self._write_cells([_cell(values[name]) for name in self.columns])
+
+    def _write_cells(self, cells: Sequence[str]) -> None:
+        delimiter = self.layout.delimiter
+        if self.layout.quotes:
+            # A lone empty cell would be a blank line, which readers skip.
+            alone = len(cells) == 1
+            cells = [_quoted(cell, delimiter, force=alone and not cell) for cell in cells]
+        else:
+            for cell in cells:
+                if delimiter in cell or "\n" in cell or cell.endswith("\r"):
+                    raise BertineError(
+                        f"{cell[:40]!r} cannot be written without quotes, because it holds the "
+                        "separator or a line break; use csv or jsonl"
+                    )
+        self._handle.write(delimiter.join(cells) + "\n")
+
+
+@contextlib.contextmanager
+def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
+    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+
+    JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
+    type must hold all of its values, so it is made of all rows in the end.
+
+    Raises:
+        BertineError: `path` is a folder, called as a compressed file, or as Parquet and the layout
+            is another, or it is a device or a pipe; it cannot be written.
+    """
+    if str(path) == "-":
+        yield TableWriter(sys.stdout, layout, columns)
+        sys.stdout.flush()
+        return
+    check_output(path)
+    parquet = is_parquet(path)
+    if parquet and (layout.kind != "jsonl" or is_stream(path)):
+        raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
+    with contextlib.ExitStack() as stack:
+        target = Path(path) if is_stream(path) else stack.enter_context(atomic_file(path))
+        stack.enter_context(os_errors(path, "writing it"))
+        rows = target.with_name(f"{target.name}.rows") if parquet else target
+        if parquet:
+            stack.callback(rows.unlink, missing_ok=True)
+        with open(rows, "w", encoding="utf-8", newline="") as handle:
+            yield TableWriter(handle, layout, columns)
+        if parquet:
+            mixed = write_parquet(rows, target, columns)
+            if mixed:
+                say(mixed_note(path, mixed))
+
+
+def is_stream(path: str | Path) -> bool:
+    """Whether it is stdout (``-``), a device or a pipe: written to, as it cannot be replaced."""
+    return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
+
+
+def check_output(path: str | Path) -> None:
+    """Refuse a folder and the name of a compressed file: at once, not when all is answered.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if Path(path).is_dir():
+        raise BertineError(f"{path}: is a folder; name a file in it")
+    if Path(path).suffix.lower() in COMPRESSIONS:
+        raise BertineError(
+            f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
+            "and compress that"
+        )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
+    if force or any(character in cell for character in (delimiter, '"', "\n", "\r")):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell

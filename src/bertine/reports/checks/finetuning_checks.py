@@ -1,0 +1,355 @@
+"""The diagnosis of a fine-tuning run: what is wrong, by what evidence, and what to run next.
+
+Every rule compares figures of the run with each other or with what needs no training (the label
+frequencies, the baselines), never with default settings. The bounds were set on about forty runs
+of a small published model on seven public data sets, most of them spoiled on purpose: too short,
+at rates from 1e-6 to 5e-3, with wrong labels, with leaks (``tests/reports/finetuning_runs.json``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.reports.checks.finetuning_changes import (
+    finding,
+    longer,
+    lower,
+    suited_rate,
+    weighs_classes,
+)
+from bertine.reports.checks.finetuning_evidence import Evidence
+from bertine.reports.checks.log_view import Finding, Seen, Severity
+from bertine.reports.checks.next_command import Asked
+from bertine.reports.checks.score_checks import (
+    FEW_EXAMPLES,
+    NAMES,
+    few_examples,
+    head_alone,
+    leak,
+    train_counts,
+    under_baseline,
+)
+from bertine.reports.scores import exact_rate, score_name, score_text
+from bertine.terminal.console import counted, visible, visible_list
+
+#: Below this share of the labels' uncertainty explained, a model has learned nothing; above the
+#: second, its training examples; above the third, it knows them by heart.
+_NOTHING, _MUCH, _BY_HEART = 0.12, 0.5, 0.85
+#: Below this sum of learning rates a pre-trained model has not moved (the good runs have 0.005 and
+#: more, those at 1e-6 or of a few steps below 0.001).
+_STILL = 0.004
+#: Fewer updates than this are too few to learn a task, whatever the rate.
+_FEW_UPDATES = 100
+#: From this rate on nothing learned means a rate that is too high; below the second only where
+#: the loss was thrown about.
+_HIGH_RATE, _RATHER_HIGH_RATE = 2e-3, 3e-4
+_LOW_RATE = 1e-5
+
+
+def finetuning_findings(seen: Seen) -> list[Finding]:
+    """What stands out in a fine-tuning run; the order is the caller's.
+
+    Raises:
+        BertineError: what the run's folder says of its scores or its data is damaged.
+    """
+    if not seen.log:
+        return []
+    try:
+        return _findings(seen)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        file = Path(seen.facts.get("folder") or "run") / "scores.json"
+        raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
+
+
+def _findings(seen: Seen) -> list[Finding]:
+    evidence = Evidence(seen)
+    asked = Asked.of(Path(seen.facts.get("folder") or "run"), seen.facts)
+    if evidence.seen.facts.get("instead_of"):  # the curves are those of another model
+        findings = under_baseline(evidence, asked, None) + head_alone(evidence, asked)
+        return findings + leak(evidence, asked) + few_examples(evidence, asked)
+    cause = _cause(evidence, asked)
+    findings = [cause] if cause else _unexplained(evidence, asked)
+    few = few_examples(evidence, asked)
+    if cause is None:
+        findings += _by_heart(evidence, asked) or _past_its_best(evidence, asked)
+        findings += _still_falling(evidence, asked)
+    findings += under_baseline(evidence, asked, cause)
+    return findings + leak(evidence, asked) + few
+
+
+def with_command(finding: Finding, seen: Seen) -> Finding:
+    """A finding about any kind of run with the command for one of fine-tuning."""
+    if finding.command:
+        return finding
+    asked = Asked.of(Path(seen.facts.get("folder") or "run"), seen.facts)
+    if finding.kind in ("not-finite", "diverged"):
+        changes: dict[str, Any] = {"learning_rate": lower(Evidence(seen))}
+    elif finding.kind == "warm-up":
+        changes = {"warmup_ratio": 0.1, "warmup_steps": None}
+    else:
+        return finding
+    command = asked.again(**changes)
+    return replace(finding, command=command.shell, call=command.python)
+
+
+# Why nothing was learned
+
+
+def _cause(evidence: Evidence, asked: Asked) -> Finding | None:
+    """The one reason why a run did not learn its training examples, with what shows it."""
+    learned, level, constant = evidence.learned, evidence.level, evidence.constant
+    # A run that goes on is not told to train longer.
+    if level is None or not evidence.final or not evidence.updates:
+        return None
+    rate = evidence.peak_rate or 0.0
+    nothing = learned is not None and learned < _NOTHING
+    symptom = _symptom(evidence)
+    if not nothing and not symptom:
+        return None
+    if learned is not None and learned > _MUCH:
+        return None  # its training examples it has learned
+    after = f"after {counted(evidence.updates, 'update')}"
+    losses = f"the training loss is {level:.2f}"
+    if constant:
+        what = "the mean" if "variance" in evidence.final else "the label frequencies"
+        losses += f" (always answering {what}: {constant:.2f})"
+    useless = evidence.no_better or evidence.final.get("collapsed") is True
+    severity: Severity = "fault" if useless else "warning"
+    why = f"{symptom}. " if symptom else ""
+    risen = evidence.risen
+    high = rate >= _HIGH_RATE or (nothing and rate > 3 * suited_rate(evidence))
+    if high or risen or (rate >= _RATHER_HIGH_RATE and evidence.jumps):
+        how = f"{after} at up to {exact_rate(rate)} {losses}"
+        if risen:
+            low, step, now = risen
+            how = f"the training loss fell to {low:.2f} about step {step:,} and rose to {now:.2f}"
+        elif evidence.jumps:
+            how += f", and on the way it jumped to {float(evidence.losses[1:].max()):.2f}"
+        return finding(
+            "rate-too-high",
+            severity,
+            f"{why}The learning rate is too high: {how}",
+            asked.again(learning_rate=lower(evidence)),
+        )
+    little = evidence.distance < _STILL
+    if (
+        little
+        and rate <= _LOW_RATE
+        and evidence.updates * suited_rate(evidence) / 2 > evidence.distance
+    ):
+        change: dict[str, Any] = {"learning_rate": suited_rate(evidence)}
+        if evidence.updates < _FEW_UPDATES:
+            change |= longer(evidence)
+        return finding(
+            "rate-too-low",
+            severity,
+            f"{why}The learning rate is too low for the weights to move: {after} at no more than "
+            f"{exact_rate(rate)} {losses}",
+            asked.again(**change),
+        )
+    if little or evidence.updates < _FEW_UPDATES:
+        return finding(
+            "few-updates",
+            severity,
+            f"{why}There were too few updates: after {_only(evidence.updates)} {losses}",
+            asked.again(**longer(evidence)),
+        )
+    if nothing:
+        return finding(
+            "nothing-learned",
+            severity,
+            f"{why}Nothing was learned: {after} at up to {exact_rate(rate)} {losses}. The labels "
+            "may not follow from the texts: look at them, and at the columns that were read",
+            asked.worst(),
+        )
+    if evidence.no_better or not _still_falling(evidence, asked):
+        return None
+    return finding(
+        "undertrained",
+        "warning",
+        f"{why}The run was too short: {after} {losses}, and it was still falling",
+        asked.again(**longer(evidence)),
+    )
+
+
+def _symptom(evidence: Evidence) -> str:
+    """What is wrong with the answers, in a few words; "" where nothing is."""
+    missing, labels = evidence.never
+    if evidence.final.get("collapsed") is True:
+        return f"all validation examples get the same answer{_beside(evidence)}"
+    if evidence.no_better:
+        said = _score(evidence)
+        some = f"; {_missing(missing, labels)}" if missing else ""
+        return f"{said} on the validation examples, no better than a constant answer{some}"
+    return _missing(missing, labels) if missing else ""
+
+
+def _beside(evidence: Evidence) -> str:
+    share = evidence.final.get("majority_share")
+    if not isinstance(share, float):
+        return ""
+    name = evidence.final.get("majority_label")
+    what = f"the most frequent one, {visible(str(name))!r}, is" if name else "a constant one is"
+    return f" ({what} right for {share:.1%})"
+
+
+def _missing(missing: Sequence[str], labels: int) -> str:
+    names = visible_list(missing[:NAMES]) + (", …" if len(missing) > NAMES else "")
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{len(missing)} of {counted(labels, 'label')} {verb} never predicted ({names})"
+
+
+def _unexplained(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """Symptoms of a model that has learned its training examples, or of which no loss is known."""
+    missing, labels = evidence.never
+    if evidence.final.get("collapsed") is True:
+        if evidence.seen.facts.get("frozen"):
+            text = f"all validation examples get the same answer{_beside(evidence)}"
+            command = asked.again(**longer(evidence))
+            return [finding("collapsed", "fault", f"{text}. Train all weights", command)]
+        return [
+            finding(
+                "collapsed",
+                "fault",
+                f"all validation examples get the same answer{_beside(evidence)}. Train again "
+                "with another seed; where that does not help, at another learning rate",
+                asked.again(seed=int(evidence.seen.fact("seed") or 0) + 1),
+            )
+        ]
+    if not missing:
+        return []
+    counts = train_counts(evidence)
+    if counts and all(counts.get(name, math.inf) < FEW_EXAMPLES for name in missing):
+        return []  # told as labels with few examples
+    severity: Severity = "advice" if 2 * len(missing) < labels else "warning"
+    how = f"{_missing(missing, labels)}"
+    if counts:
+        shown = ", ".join(f"{visible(n)}: {counts.get(n, 0)}" for n in missing[:NAMES])
+        how += f"; training examples of them: {shown}"
+    if weighs_classes(evidence):
+        text = f"{how}. Let rare labels count as much as frequent ones, or label more of them"
+        command = asked.again(class_weights="balanced")
+    else:
+        text = f"{how}. Label more of them, or train longer"
+        command = asked.again(**longer(evidence))
+    return [finding("labels-never-predicted", severity, text, command)]
+
+
+# Learned, but not what was meant
+
+
+def _by_heart(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """The training examples are known by heart, and the others are hardly answered better than by
+    a constant answer: too few examples, or labels that do not follow from the texts."""
+    skill, learned = evidence.skill, evidence.learned
+    if skill is None or learned is None or learned < _BY_HEART:
+        return []
+    wrong = _confidently_wrong(evidence)
+    if not (evidence.no_better or wrong or skill < 0.12):
+        return []
+    text = (
+        f"the training examples are learned by heart (loss {evidence.level:.3f}), but on the "
+        f"validation examples it has {_score(evidence)}"
+    )
+    share = evidence.final.get("majority_share")
+    if isinstance(share, float):
+        text += f", where a constant answer has {share:.1%}"
+    if wrong:
+        loss = evidence.metrics["loss"]
+        text += f" and is often sure of a wrong answer (loss {loss:.2f})"
+    # Of the training examples, wrong labels are learned by heart too, and have no high loss.
+    text += (
+        ". The examples are too few for this task, or many labels are wrong: look at the "
+        "validation examples that are predicted worst"
+    )
+    return [finding("by-heart", "warning", text, asked.worst_held_out())]
+
+
+def _confidently_wrong(evidence: Evidence) -> bool:
+    """Whether the validation loss is far above that of a constant answer: sure, and wrong."""
+    loss, constant = evidence.metrics.get("loss"), evidence.constant
+    skill = evidence.skill
+    if loss is None or not constant or skill is None or skill >= 0.3:
+        return False
+    return loss > 1.35 * constant
+
+
+def _past_its_best(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """The saved model is clearly worse than that of an earlier epoch."""
+    facts = evidence.seen.facts
+    steps, scores = evidence.evaluated
+    if facts.get("save_best") or facts.get("patience") or len(scores) < 3:
+        return []
+    metric = str(evidence.metric)
+    best = max(range(len(scores)), key=scores.__getitem__)
+    top = scores[best]
+    error = math.sqrt(max(top * (1 - top), 0.01) / (evidence.count or 100))
+    # The saved model may be that of the best epoch already.
+    saved = min(scores[-1], top) if not evidence.final else evidence.metrics.get(metric, top)
+    if saved >= top - max(0.02, 1.5 * error) or best >= len(scores) - 1:
+        return []
+    return [
+        finding(
+            "overfitting",
+            "warning",
+            f"the {score_name(metric)} was best after step {steps[best]:,} "
+            f"({score_text(metric, top)}) and is {score_text(metric, scores[-1])} at the end, as "
+            "the model learned its training examples by heart. Keep the best epoch",
+            asked.again(patience=3),
+        )
+    ]
+
+
+def _still_falling(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """Training and validation were both getting better when the run ended."""
+    learned, scores = evidence.learned, evidence.evaluated[1]
+    if learned is None or learned > 0.75 or len(scores) < 2 or not evidence.final:
+        return []
+    held = evidence.seen.points("eval_loss")[1]
+    size = max(1, round(0.2 * len(evidence.losses)))
+    before, after = evidence.losses[-2 * size : -size], evidence.losses[-size:]
+    if not len(before) or float(after.mean()) > 0.97 * float(before.mean()):
+        return []
+    if len(held) >= 2:
+        better = held[-1] == held.min() and held[-1] < 0.985 * held[-2]
+    else:
+        better = scores[-1] == max(scores) and scores[-1] > scores[-2] + 0.01
+    if not better:
+        return []
+    level = float(after.mean())
+    if len(held) >= 2:
+        shown = f"validation loss {float(held[-2]):.3f}, then {float(held[-1]):.3f}"
+    else:
+        metric = str(evidence.metric)
+        shown = (
+            f"{score_name(metric)} {score_text(metric, scores[-2])}, then "
+            f"{score_text(metric, scores[-1])}"
+        )
+    return [
+        finding(
+            "still-falling",
+            "advice",
+            f"the run ended while it was getting better ({shown}; training loss "
+            f"{float(before.mean()):.2f}, then {level:.2f}). Train longer",
+            asked.again(**longer(evidence)),
+        )
+    ]
+
+
+def _score(evidence: Evidence) -> str:
+    metric, metrics = evidence.metric, evidence.metrics
+    if "variance" in evidence.final and "mean_squared_error" in metrics:
+        variance = float(evidence.final["variance"])
+        return f"mean squared error {metrics['mean_squared_error']:.3g} (variance {variance:.3g})"
+    if metric is None:
+        return "no score"
+    return f"{score_name(metric)} {score_text(metric, metrics[metric])}"
+
+
+def _only(updates: int) -> str:
+    return f"only {counted(updates, 'update')}"

@@ -1,0 +1,251 @@
+"""What a fine-tuning run shows about itself: how much was learned, and how far weights moved.
+
+The losses of every task are compared with `constant`: the loss of the best answer that does not
+look at the text (the label frequencies; the mean score). A training loss at that level means that
+nothing was learned, whatever the number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bertine.reports.checks.log_view import Floats, Seen
+
+#: Of the logged lines the last share that counts as the end of a run.
+_END = 0.15
+#: Metrics that say how a task is judged, where its run does not: the first one that is there.
+_SCORES = ("accuracy", "f1", "micro_f1", "pearson", "exact_match")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of a run; attributes that cannot be told are None.
+
+    Attributes:
+        seen: its log and facts.
+    """
+
+    seen: Seen
+
+    @cached_property
+    def final(self) -> Mapping[str, Any]:
+        """The report on the saved model."""
+        found = self.seen.facts.get("final")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def updates(self) -> int:
+        return self.seen.last_step
+
+    @cached_property
+    def losses(self) -> Floats:
+        return self.seen.points("loss")[1]
+
+    @cached_property
+    def peak_rate(self) -> float | None:
+        """The highest learning rate that the run came to."""
+        _, rates = self.seen.points("learning_rate")
+        wanted = self.seen.fact("learning_rate")
+        return max(float(rates.max()) if len(rates) else 0.0, wanted or 0.0) or None
+
+    @cached_property
+    def distance(self) -> float:
+        """The sum of the learning rates of all updates. AdamW moves no weight much further: below
+        a few thousandths a pre-trained model is still where it started."""
+        steps, rates = self.seen.points("learning_rate")
+        if not len(steps):
+            return (self.peak_rate or 0.0) * self.updates / 2
+        counts = np.diff(np.concatenate([[0.0], steps]))
+        # A line has the rate of its last step: in a short run with few lines that is often 0.
+        if len(steps) < 4:
+            return max(float(counts @ rates), (self.peak_rate or 0.0) * self.updates / 2)
+        return float(counts @ rates)
+
+    @cached_property
+    def constant(self) -> float | None:
+        """The loss of always answering the label frequencies, in the unit of the training loss."""
+        return self.seen.fact("constant_loss") or _entropy(self.final)
+
+    @cached_property
+    def level(self) -> float | None:
+        """The training loss at the end."""
+        if not len(self.losses):
+            return None
+        return float(self.losses[-max(1, round(_END * len(self.losses))) :].mean())
+
+    @cached_property
+    def learned(self) -> float | None:
+        """The share of the training labels' uncertainty that is explained at the end: 0 at the
+        level of `constant`, 1 where every training example is certain and right."""
+        if self.level is None or not self.constant:
+            return None
+        return 1.0 - self.level / self.constant
+
+    @cached_property
+    def jumps(self) -> bool:
+        """Whether the loss was thrown about: after the first fifth of the run it was well above
+        `constant`, twice or at an evaluation, where a model that learns anything is below it."""
+        # A squared error differs from batch to batch by more than that.
+        if not self.constant or "variance" in self.final:
+            return False
+        begun = self.losses[max(1, len(self.losses) // 5) :]
+        high = int((begun > 1.15 * self.constant).sum())
+        fell = bool(len(self.losses)) and float(self.losses.min()) < 1.1 * self.constant
+        return fell and high >= max(2, len(begun) // 20)
+
+    @cached_property
+    def risen(self) -> tuple[float, int, float] | None:
+        """Where the training loss was lowest and rose again by a third of `constant`: the lowest
+        mean of a tenth of the lines, its step, and the last such mean."""
+        steps, loss = self.seen.points("loss")
+        window = max(3, len(loss) // 10)
+        if len(loss) < 3 * window or not self.constant:
+            return None
+        levels = np.convolve(loss, np.ones(window) / window, "valid")
+        best = int(levels.argmin())
+        if levels[-1] - levels[best] < self.constant / 3:
+            return None
+        return float(levels[best]), int(steps[best + window // 2]), float(levels[-1])
+
+    # On the validation examples
+
+    @cached_property
+    def judged(self) -> list[str]:
+        """The names of the scores by which the run is judged, by their mean; empty where none of
+        them is known."""
+        metrics = self.metrics
+        info = self.seen.facts.get("labels_and_columns")
+        named = (info.get("metrics") or ()) if isinstance(info, Mapping) else ()
+        known = [name for name in named if name in metrics]
+        return known or [name for name in _SCORES if name in metrics][:1]
+
+    @property
+    def metric(self) -> str | None:
+        """The first of them."""
+        return self.judged[0] if self.judged else None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of the saved model, or, while a run goes on, of its last evaluation."""
+        found = self.final.get("metrics")
+        if isinstance(found, Mapping):
+            return found
+        scored = [row for row in self.seen.log if any(key.startswith("eval_") for key in row)]
+        last = scored[-1] if scored else {}
+        return {
+            key.removeprefix("eval_"): float(value)
+            for key, value in last.items()
+            if key.startswith("eval_") and isinstance(value, int | float)
+        }
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.final.get("num_examples") or 0)
+
+    @cached_property
+    def skill(self) -> float | None:
+        """How far the score is from that of always answering the same (0) to perfect (1)."""
+        found = self._shares()
+        if found is None:
+            return None
+        score, constant = found
+        return (score - constant) / max(1e-9, 1.0 - constant)
+
+    @cached_property
+    def no_better(self) -> bool:
+        """Whether the score is within two standard errors of always answering the same."""
+        found = self._shares()
+        if found is None or not self.count:
+            return False
+        score, constant = found
+        error = math.sqrt(max(constant * (1 - constant), 0.0) / self.count)
+        return score <= constant + max(2 * error, 0.05 * (1 - constant)) and not self._finds_rare
+
+    @property
+    def _finds_rare(self) -> bool:
+        """Whether rarer classes are found too, though the accuracy is that of the most frequent:
+        where one class is nearly all, accuracy says little."""
+        table = self.final.get("per_label")
+        if not isinstance(table, Mapping) or "confusion" not in self.final:
+            return False
+        rarer = sorted(table.values(), key=lambda row: -row["support"])[1:]
+        found = [row["f1"] for row in rarer if row["support"] >= 3]
+        return bool(found) and sum(found) / len(found) > 0.3
+
+    def _shares(self) -> tuple[float, float] | None:
+        """The score and that of always answering the same, as shares of 1."""
+        metrics, final = self.metrics, self.final
+        if "variance" in final and "mean_squared_error" in metrics:
+            variance = float(final["variance"])
+            return (1 - metrics["mean_squared_error"] / variance, 0.0) if variance > 0 else None
+        if "confusion" in final and "accuracy" in metrics:
+            return metrics["accuracy"], float(final.get("majority_share") or 0.0)
+        if "micro_f1" in metrics:
+            return metrics["micro_f1"], _constant_f1(final)
+        if "types" in final and "f1" in metrics:
+            if "precision" in metrics:  # entities: to find none is 0
+                return metrics["f1"], 0.0
+            true = [int(row["true"]) for row in final["types"].values()]
+            return metrics["accuracy"], max(true, default=0) / max(1, sum(true))
+        if "exact_match" in metrics:
+            # An answer anywhere shares a few words with the true one.
+            return metrics["f1"], max(0.07, float(final.get("majority_share") or 0.0))
+        return None
+
+    @cached_property
+    def evaluated(self) -> tuple[list[int], list[float]]:
+        """Steps and scores of the evaluations."""
+        if self.metric is None:
+            return [], []
+        steps, values = self.seen.points(f"eval_{self.metric}")
+        return [int(step) for step in steps], values.tolist()
+
+    @cached_property
+    def never(self) -> tuple[list[str], int]:
+        """The labels, or types of entities, that the validation examples have at least three
+        times and the model never gives; and how many there are of all."""
+        table = self.final.get("per_label") or self.final.get("types") or {}
+        if not isinstance(table, Mapping):
+            return [], 0
+        missing = [
+            str(name)
+            for name, row in table.items()
+            if row.get("predicted") == 0 and (row.get("support") or row.get("true") or 0) >= 3
+        ]
+        there = sum(1 for row in table.values() if (row.get("support") or row.get("true") or 0) > 0)
+        return missing, there
+
+
+def _entropy(final: Mapping[str, Any]) -> float | None:
+    """Of the classes of the validation examples, in nats; 1 for scores, which are standardized."""
+    if "variance" in final:
+        return 1.0
+    table = final.get("per_label")
+    if not isinstance(table, Mapping):
+        return None
+    counts = [float(row["support"]) for row in table.values()]
+    total = sum(counts)
+    if "confusion" in final and total:
+        return -sum(c / total * math.log(c / total) for c in counts if c) or None
+    number = float(final.get("num_examples") or 0)
+    shares = [min(max(c / number, 1e-9), 1 - 1e-9) for c in counts] if number else []
+    each = [-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in shares]
+    return sum(each) / len(each) if each else None
+
+
+def _constant_f1(final: Mapping[str, Any]) -> float:
+    """The best micro F1 of giving every example the same labels."""
+    number = float(final.get("num_examples") or 0)
+    table = final.get("per_label")
+    counts = sorted((float(row["support"]) for row in (table or {}).values()), reverse=True)
+    total, hits, best = sum(counts), 0.0, 0.0
+    for given, count in enumerate(counts, 1):
+        hits += count
+        best = max(best, 2 * hits / (given * number + total)) if number else best
+    return best

@@ -1,0 +1,128 @@
+"""What a diagnosis is made of: findings, and a log as the checks want to see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bertine.runs.log import LogRow, series
+
+#: float64 [N].
+Floats = npt.NDArray[np.float64]
+Severity = Literal["fault", "warning", "advice"]
+#: Fewer points of a curve than this are no trend.
+FEW = 6
+#: In fewer lines of log neither a stall nor a divergence is told from noise.
+SHORT_LOG = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a person should know about a run.
+
+    Attributes:
+        kind: a short name for programs, e.g. "stalled".
+        severity: "fault": the result is of no use; "warning": it is worse than it need be;
+            "advice": nothing is wrong, but more can be had.
+        text: what was seen, with its figures, and what to try.
+        command: what to run next, for the shell; "" in pre-training.
+        call: the same in Python.
+    """
+
+    kind: str
+    severity: Severity
+    text: str
+    command: str = ""
+    call: str = ""
+
+    def __str__(self) -> str:
+        """The finding in one line, with the command."""
+        told = f"{self.severity}: {self.text}"
+        return f"{told}; next: {self.command}" if self.command else told
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The log and the facts, as the checks want them."""
+
+    log: Sequence[LogRow]
+    facts: Mapping[str, Any]
+    pretraining: bool
+
+    @property
+    def loss_key(self) -> str:
+        return "mlm_loss" if self.pretraining else "loss"
+
+    @property
+    def loss_name(self) -> str:
+        return "MLM loss" if self.pretraining else "loss"
+
+    @property
+    def last_step(self) -> int:
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def begin(self) -> int:
+        """The step before the first of the current phase: where sequences become longer, the loss
+        rises and the speed changes, and neither is a fault."""
+        starts = [int(step) for step in self.facts.get("phase_starts") or ()]
+        return max((step for step in starts if step < self.last_step), default=0)
+
+    @property
+    def warm(self) -> int:
+        """The step from which on the learning rate no longer rises."""
+        return max(self.begin, int(self.fact("warmup_steps") or 0))
+
+    def fact(self, name: str) -> float | None:
+        """A fact that is a finite number, else None."""
+        value = self.facts.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        return None
+
+    def points(self, key: str, after: float = -1) -> tuple[Floats, Floats]:
+        """Steps and values of `key` in lines whose step is above `after`."""
+        steps, values = series((row for row in self.log if row["step"] > after), key)
+        return np.asarray(steps), np.asarray(values)
+
+
+def mean(values: Floats) -> float:
+    return float(values.mean())
+
+
+def noise(values: Floats) -> float:
+    """Standard deviation of what is not trend, from the differences of neighbours, robustly."""
+    return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
+
+
+def last_third(seen: Seen, key: str) -> tuple[Floats, Floats] | None:
+    """Of the lines after warm-up, the last third; None where they are too few to tell."""
+    steps, values = seen.points(key, seen.warm)
+    size = len(values) // 3
+    return (steps[-size:], values[-size:]) if size >= FEW // 2 else None
+
+
+def context_floor(seen: Seen) -> float | None:
+    """The lowest MLM loss that uses no context, in nats.
+
+    Of the chosen tokens a tenth is left in place, so a model that repeats what it sees and knows
+    how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It cannot
+    reach that quite: a random token might have been left in place too.)
+    """
+    entropy = seen.fact("unigram_entropy")
+    if entropy is None:
+        return None
+    split = seen.facts.get("mask_split")
+    kept = float(split[2]) if isinstance(split, list | tuple) and len(split) == 3 else 0.1
+    return (1 - kept) * entropy
+
+
+def rounded(count: float) -> str:
+    """A count for a sentence: 12345 → "12,000"."""
+    digits = max(0, int(math.log10(max(count, 1))) - 1)
+    return f"{round(count, -digits):,.0f}"

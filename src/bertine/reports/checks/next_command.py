@@ -1,0 +1,139 @@
+"""The command to run next: the user's own, with the options that a finding changes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Arguments that a new run does not take over.
+_NOT_AGAIN = ("out", "resume", "task")
+#: What stands for examples that were given in memory.
+_IN_MEMORY = "…"
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """One command, as the shell and as Python take it.
+
+    Attributes:
+        shell: with quotes where the shell needs them.
+        python: the call of the same function.
+    """
+
+    shell: str
+    python: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fine-tuning run was asked for.
+
+    Attributes:
+        task: the first word after ``bertine finetune``.
+        folder: of the run.
+        arguments: of :func:`bertine.finetune` that are not the defaults, by
+            name, as JSON values; `data` is None where the examples were in memory.
+    """
+
+    task: str
+    folder: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path, facts: Mapping[str, Any]) -> Asked:
+        """From ``start.json`` in `facts`, or, of a run of an older version, from its settings."""
+        given = facts.get("arguments")
+        if isinstance(given, Mapping):
+            rest = {name: value for name, value in given.items() if name != "task"}
+            return cls(str(given.get("task", "text")), folder, rest)
+        info = facts.get("labels_and_columns")
+        info = info if isinstance(info, Mapping) else {}
+        arguments: dict[str, Any] = {
+            "model": facts.get("model_path", "MODEL"),
+            "data": facts.get("data_path", "DATA"),
+        }
+        if info.get("dataset") is None and info.get("name") in ("text", "regression"):
+            arguments |= {
+                "text_columns": list(info.get("text_columns") or ()) or None,
+                "label_column": info.get("label_column"),
+            }
+        names = ("epochs", "batch_size", "learning_rate", "class_weights", "seed")
+        arguments |= {name: facts.get(name) for name in names if facts.get(name)}
+        task = str(facts.get("task", "text"))
+        if "/" in task:  # "glue/CoLA"
+            task, arguments["glue_task"] = task.split("/", 1)
+            if task != "glue":
+                del arguments["glue_task"]
+        return cls(task, folder, {k: v for k, v in arguments.items() if v is not None})
+
+    def again(self, **changes: Any) -> NextCommand:
+        """Fine-tune again, with other values for some options, into a folder beside this one.
+
+        Args:
+            changes: by the names of the arguments; None leaves the option out.
+        """
+        arguments = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN}
+        arguments["out"] = str(_beside(self.folder))
+        arguments |= changes
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        words = ["bertine", "finetune", self.task]
+        for name, value in arguments.items():
+            words += _option(name, value)
+        call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
+        if "data" not in arguments:
+            call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
+        return NextCommand(shlex.join(words), f"bertine.finetune({call})")
+
+    def worst(self, count: int = 20) -> NextCommand:
+        """List the training examples that the run's model predicts worst."""
+        model = str(self.folder / "model")
+        data = self.arguments.get("data")
+        words = ["bertine", "evaluate", model, "--data", _train_file(data), "--worst", str(count)]
+        return NextCommand(shlex.join(words), f'learner.top_losses({count}, data="train")')
+
+    def worst_held_out(self, count: int = 20) -> NextCommand:
+        """Write the run's page, which lists the validation examples that are predicted worst."""
+        words = ["bertine", "report", str(self.folder)]
+        return NextCommand(shlex.join(words), f"learner.top_losses({count})")
+
+    def other_data(self) -> NextCommand:
+        """Score the run's model on examples from elsewhere."""
+        model = str(self.folder / "model")
+        words = ["bertine", "evaluate", model, "--data", "OTHER.csv"]
+        return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
+
+
+def _option(name: str, value: Any) -> list[str]:
+    option = "--" + name.replace("_", "-")
+    if value is True:
+        return [option]
+    if value is False:
+        return ["--no-" + option.removeprefix("--")]
+    if isinstance(value, list | tuple):
+        return [option, *map(str, value)]
+    return [option, f"{value:g}" if isinstance(value, float) else str(value)]
+
+
+def _train_file(data: Any) -> str:
+    """The file of the training examples, as far as it is known without reading."""
+    if not isinstance(data, str):
+        return "TRAIN.csv"
+    folder = Path(data)
+    if folder.is_dir():
+        found = sorted(folder.glob("train*"))
+        return str(found[0]) if found else str(folder)
+    return data
+
+
+def _beside(folder: Path) -> Path:
+    """A folder that is not there yet: ``run-2`` beside ``run``, then ``run-3``."""
+    stem, _, number = folder.name.rpartition("-")
+    counted = number.isdigit() and (folder.parent / stem).is_dir()
+    base = stem if stem and counted else folder.name
+    taken = 2
+    while (folder.parent / f"{base}-{taken}").exists() or f"{base}-{taken}" == folder.name:
+        taken += 1
+    return folder.parent / f"{base}-{taken}"

@@ -1,0 +1,155 @@
+"""Whether the score of a fine-tuning run is worth anything: beside baselines, and by its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertine.reports.checks.finetuning_changes import finding, kind_of_task, longer, weighs_classes
+from bertine.reports.checks.finetuning_evidence import Evidence
+from bertine.reports.checks.log_view import Finding
+from bertine.reports.checks.next_command import Asked
+from bertine.reports.scores import score_name, score_text
+from bertine.terminal.console import counted, visible
+
+#: Training examples of a label below which it can hardly be learned.
+FEW_EXAMPLES = 10
+#: A validation score from here on is looked at twice, with at least so many examples.
+_PERFECT, _ENOUGH = 0.995, 50
+#: Share of the validation examples that are also training examples which is worth a word.
+_LEAK = 0.02
+#: Labels that a line names.
+NAMES = 5
+#: The tasks whose head can be fitted alone, and the changes that do it: what is of training goes.
+_FROZEN_TASKS = ("text", "multi-label", "regression", "choice", "tagging")
+_HEAD_ALONE: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            *("epochs", "batch_size", "learning_rate", "paper", "save_best", "patience", "shard"),
+            *("focal_gamma", "freeze_layers", "freeze_embeddings", "fresh_weights"),
+        )
+    ),
+    "frozen": True,
+}
+
+
+def under_baseline(evidence: Evidence, asked: Asked, cause: Finding | None) -> list[Finding]:
+    """A baseline, which takes seconds, is better than the model."""
+    judged, found = evidence.judged, evidence.seen.facts.get("baselines")
+    if not judged or not isinstance(found, Sequence):
+        return []
+    scores = {
+        str(each["name"]): [float(each["metrics"][metric]) for metric in judged]
+        for each in found
+        if isinstance(each, Mapping) and set(judged) <= set(each.get("metrics") or {})
+    }
+    own = [evidence.metrics[metric] for metric in judged]
+    if not scores or max(map(sum, scores.values())) <= sum(own):
+        return []
+    name = max(scores, key=lambda each: sum(scores[each]))
+
+    text = f"the baseline {name!r} is better than the model on the same examples. "
+    instead = bool(evidence.seen.facts.get("instead_of"))
+    if name == "frozen vectors" and instead:
+        return []  # that is what the model is; it was fitted once more
+    frozen = bool(evidence.seen.facts.get("frozen"))
+    if name == "frozen vectors" and not frozen and kind_of_task(evidence) in _FROZEN_TASKS:
+        text += "Fit the head alone on these vectors, which takes seconds"
+        return [finding("under-baseline", "warning", text, asked.again(**_HEAD_ALONE))]
+    if cause is not None:
+        text += "The model should be better once it is trained as said above"
+        return [Finding("under-baseline", "warning", text, cause.command, cause.call)]
+    text += f"Train {'all weights' if frozen else 'longer'}, with the best epoch kept"
+    return [finding("under-baseline", "warning", text, asked.again(**longer(evidence), patience=3))]
+
+
+def head_alone(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """The head alone was saved in place of the model whose weights were all trained."""
+    facts, judged = evidence.seen.facts, evidence.judged
+
+    def shown(of: Any) -> str:
+        if not judged or not isinstance(of, Mapping) or not set(judged) <= set(of):
+            return ""
+        named = (f"{score_text(name, float(of[name]))} {score_name(name)}" for name in judged)
+        return " and ".join(named)
+
+    if not (trained := shown(facts.get("instead_of"))):
+        return []
+    left_out = shown(facts.get("cross_validated"))
+    text = (
+        "with these labels the head alone, on the model's vectors as they were before training, "
+        f"promises more, so it was saved: {shown(evidence.metrics)} on the validation examples"
+        + (f" and {left_out} on training examples that were left out" if left_out else "")
+        + f"; the trained model has {trained} on the validation examples. The curves are those of "
+        "the trained model. It can still be had"
+    )
+    return [finding("head-alone", "advice", text, asked.again(frozen=False))]
+
+
+def leak(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """Validation examples that are training examples, or a score too good to be true."""
+    both = _number(evidence.seen.facts.get("data"), "in_training")
+    metric = evidence.metric
+    score = evidence.metrics.get(metric or "", 0.0)
+    if both is not None and evidence.count and both / evidence.count > _LEAK:
+        text = (
+            f"{both:,.0f} of {evidence.count:,} validation examples are training examples too, so "
+            f"the {score_name(metric or 'score')} of {score_text(metric or '', score)} says "
+            "little about new texts. Take them out of one of the two, or judge on other examples"
+        )
+        return [finding("leak", "warning", text, asked.other_data())]
+    if evidence.count < _ENOUGH or score < _PERFECT or metric is None:
+        return []
+    text = (
+        f"{score_text(metric, score)} {score_name(metric)} on {evidence.count:,} validation "
+        "examples is rarely true: look whether the texts tell the label (an id, a word that only "
+        "one label has) or are also in the training file. Judge on examples from elsewhere"
+    )
+    return [finding("suspicious-score", "advice", text, asked.other_data())]
+
+
+def few_examples(evidence: Evidence, asked: Asked) -> list[Finding]:
+    """Labels with fewer than ten training examples."""
+    counts = train_counts(evidence)
+    few = {name: count for name, count in counts.items() if count < FEW_EXAMPLES}
+    if not few or len(counts) > 200:
+        return []
+    shown = ", ".join(f"{visible(name)}: {count}" for name, count in list(few.items())[:NAMES])
+    text = (
+        f"{len(few)} of {counted(len(counts), 'label')} "
+        f"{'has' if len(few) == 1 else 'have'} fewer than {FEW_EXAMPLES} training examples "
+        f"({shown}{', …' if len(few) > NAMES else ''}), too few to learn "
+        f"{'it' if len(few) == 1 else 'them'} from. Label more"
+    )
+    if weighs_classes(evidence):
+        text += ", or let rare labels count as much as frequent ones"
+        return [finding("few-examples", "advice", text, asked.again(class_weights="balanced"))]
+    return [finding("few-examples", "advice", text, asked.again())]
+
+
+def train_counts(evidence: Evidence) -> dict[str, int]:
+    """How often each label is in the training examples; empty where that is not known."""
+    data = evidence.seen.facts.get("data")
+    train = data.get("train") if isinstance(data, Mapping) else None
+    labels = train.get("labels") if isinstance(train, Mapping) else None
+    if kind_of_task(evidence) not in (
+        "text",
+        "multi-label",
+        "tagging",
+    ):  # of others: places or kinds
+        return {}
+    if not isinstance(labels, Mapping):
+        return {}
+    return {str(name): int(count) for name, count in labels.items() if isinstance(count, int)}
+
+
+def _number(data: Any, *names: str) -> float | None:
+    """The first of `names` in `data`, or in its validation part, that is a number."""
+    if not isinstance(data, Mapping):
+        return None
+    for part in (data, data.get("validation")):
+        for name in names:
+            value = part.get(name) if isinstance(part, Mapping) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+    return None

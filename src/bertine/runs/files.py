@@ -1,0 +1,198 @@
+"""What a training run has left to read: settings, log, samples, scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import read_json
+from bertine.runs.log import LogRow, by_step, pretraining_names, read_log, series
+from bertine.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
+
+#: What a fine-tuning run was asked for, and what it found in the data.
+START, DATA = "start.json", "data.json"
+#: Of folders that are no runs: of a search, of a test of learning rates.
+_PAGES = ("search.html", "lr-find.html")
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run has left to read so far.
+
+    Attributes:
+        folder: the run's.
+        settings, environment: of ``run.json``.
+        log: of ``log.jsonl``, one line a step; empty before the first.
+        samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
+        scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
+            one that this has done; else empty.
+        worst: of ``worst.json``: the examples that were predicted worst; else empty.
+        start: of ``start.json``: the arguments that were given (``arguments``), the training loss
+            of a constant answer (``constant_loss``), the model's ``hidden_size``; else empty.
+        data: of ``data.json``: counts of the labels, and what was noticed; else empty.
+        finished: whether the model has been written.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    log: list[LogRow]
+    samples: list[LogRow]
+    scores: dict[str, Any]
+    worst: dict[str, Any]
+    start: dict[str, Any]
+    data: dict[str, Any]
+    finished: bool
+
+    @classmethod
+    def read(cls, folder: Path | str) -> RunFiles:
+        """Read a run's folder.
+
+        Raises:
+            BertineError: it is not a run's folder, or a file in it is damaged.
+        """
+        folder = Path(folder)
+        file = folder / "run.json"
+        if not file.is_file():
+            hint = ""
+            if (folder.parent / "run.json").is_file():
+                hint = f"; its run is {folder.parent}"
+            elif pages := [name for name in _PAGES if (folder / name).is_file()]:
+                hint = f"; its own page is {folder / pages[0]}"
+            problem = "is not the folder of a run: it has no run.json"
+            if not folder.exists():
+                problem = "no such folder"
+            raise BertineError(f"{folder}: {problem}{hint}")
+        settings, environment = read_begun(file)
+        scores = _optional(folder / "scores.json")
+        if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
+            raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
+        try:
+            check_shape(scores, _SCORES, "damaged")
+        except BertineError as error:
+            problem = f"{error}; remove it or train again"
+            raise BertineError(f"{folder / 'scores.json'}: {problem}") from error
+        worst = _optional(folder / "worst.json")
+        if not isinstance(worst, dict):
+            raise BertineError(f"{folder / 'worst.json'}: damaged; remove it or train again")
+        start, data = _optional(folder / START), _optional(folder / DATA)
+        for name, content in ((START, start), (DATA, data)):
+            if not isinstance(content, dict):
+                raise BertineError(f"{folder / name}: damaged; remove it or train again")
+        log = by_step(read_log(folder / "log.jsonl"))
+        samples = by_step(read_log(folder / "samples.jsonl"))
+        finished = (folder / "model").is_dir()
+        return cls(
+            folder,
+            settings,
+            environment,
+            log if "task" in settings else pretraining_names(log),
+            samples,
+            scores,
+            worst,
+            start,
+            data,
+            finished,
+        )
+
+    @property
+    def task(self) -> str | None:
+        """The task of fine-tuning; None in pre-training."""
+        return self.settings.get("task")
+
+    @property
+    def steps(self) -> int:
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def total_steps(self) -> int | None:
+        total = self.settings.get("steps")
+        return total if isinstance(total, int) else None
+
+    def facts(self) -> dict[str, Any]:
+        """What :func:`~bertine.reports.checks.diagnosis.diagnose` wants to know."""
+        if self.task is None:
+            return dict(self.settings)
+        found = {
+            "folder": self.folder,
+            "final": self.scores.get("final") or {},
+            "baselines": self.scores.get("baselines") or [],
+            "data": self.data,
+            "instead_of": self.scores.get("instead_of") or {},
+            "cross_validated": self.scores.get("cross_validated") or {},
+        }
+        return {**self.settings, **self.start, **found}
+
+    def last(self, key: str) -> tuple[float, int] | None:
+        """The mean of `key` over the last twentieth of its lines and the first step these stand
+        for (of one line: its own); None without lines. One line may stand for a few steps only."""
+        steps, values = series(self.log, key)
+        if not values:
+            return None
+        count = max(1, len(values) // 20)
+        begin = steps[-count - 1] if len(steps) > count else 0
+        return sum(values[-count:]) / count, int(begin) + 1
+
+
+#: Settings that pages and checks compute with; each may be missing, by the kind of run.
+_SETTINGS: Shape = {
+    "task?": TEXT,
+    "steps?": COUNT,
+    "warmup_steps?": COUNT,
+    "schedule?": TEXT,
+    "num_tokens?": COUNT,
+    "num_examples?": COUNT,
+    "unigram_entropy?": NUMBER,
+    "max_grad_norm?": NUMBER,
+    "budget_seconds?": NUMBER,
+    "patience?": NUMBER,
+    "mask_split?": [NUMBER],
+    "model_path?": TEXT,
+    "data_path?": TEXT,
+    "labels_and_columns?": {"labels?": [TEXT], "text_columns?": [TEXT], "metrics?": [TEXT]},
+}
+
+
+#: What ``scores.json`` must hold where it holds it; the rest is looked at with care.
+_SCORES: Shape = {
+    "instead_of?": {"*?": NUMBER},
+    "cross_validated?": {"*?": NUMBER},
+    "final?": {
+        "source?": TEXT,
+        "num_answerable?": COUNT,
+        "num_words?": COUNT,
+        "points?": [[NUMBER]],
+        "num_examples?": COUNT,
+        "majority_share?": NUMBER,
+        "variance?": NUMBER,
+        "metrics?": {"*?": NUMBER},
+        "labels?": [TEXT],
+        "notes?": [TEXT],
+        "per_label?": {"*?": {"*?": NUMBER}},
+        "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
+        "confusion?": [[COUNT]],
+    },
+    "scores?": [{"step": COUNT}],
+    "baselines?": [{"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER}],
+}
+
+
+def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the environment that a run was started with, from its ``run.json``.
+
+    Raises:
+        BertineError: the file is missing or damaged.
+    """
+    begun = read_json(file, lenient=True)
+    found = begun if isinstance(begun, dict) else {"settings": None}
+    settings, environment = found.get("settings", {}), found.get("environment", {})
+    if not isinstance(settings, dict) or not isinstance(environment, dict):
+        raise BertineError(f"{file}: damaged; it should hold settings and environment")
+    check_shape(settings, _SETTINGS, file)
+    return settings, environment
+
+
+def _optional(path: Path) -> Any:
+    return read_json(path, lenient=True) if path.is_file() else {}

@@ -1,0 +1,238 @@
+"""uvicorn's HTTP protocol with bounds on what a connection may keep waiting for.
+
+uvicorn closes a connection that is idle between two requests. It waits for ever for the first
+bytes, for the rest of the headers, and for a client that does not read its answer; httptools takes
+headers of any size, trailers too; and requests that are sent ahead of the answers are all kept.
+Each of these would let a few clients occupy all connections, or the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from bertine.serving.http.errors import error_body
+from bertine.serving.http.parser import PlainParser
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
+#: Of the request line and the headers, in bytes.
+MAX_HEADERS = 32 << 10
+#: Requests that a client may have sent ahead of the answers, on one connection.
+MAX_AHEAD = 128
+#: Of its answers a client has to take so much, in bytes, or all there is, within each `timeout`.
+LEAST_READ = 16 << 10
+
+#: Why a connection was ended before the application had a say in it, and the status that the
+#: client is told, if any.
+REFUSALS: dict[str, int | None] = {
+    "too_many": 503,
+    "no_http": 400,
+    "slow_headers": 408,
+    "large_headers": 431,
+    "silent": None,  # nothing came at all
+    "too_far_ahead": None,
+    "unread": None,  # the client does not read its answers
+}
+
+
+def bounded_protocol(
+    max_connections: int, timeout: float, on_refused: Callable[[str], None]
+) -> type[HttpToolsProtocol]:
+    """The protocol class of a server.
+
+    Args:
+        max_connections: that are open at once; more are answered with 503 and closed.
+        timeout: seconds for the headers, and for taking the next `LEAST_READ` of the answers.
+        on_refused: called with one of `REFUSALS` for every connection that is ended for it.
+    """
+
+    class BoundedProtocol(HttpToolsProtocol):
+        """One connection."""
+
+        parser: PlainParser  # type: ignore[assignment]
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.parser = PlainParser(self)
+            self._header_timer: asyncio.TimerHandle | None = None
+            self._write_timer: asyncio.TimerHandle | None = None
+            # Since the last headers or part of a body was complete: these are kept by the parser.
+            self._unheard = 0
+            self._refused = False
+            self._answering: RequestResponseCycle | None = None
+            self._due = 0  # bytes that the client must have taken when the write timer ends
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            self._outgoing = _Outgoing(transport)
+            super().connection_made(self._outgoing)  # type: ignore[arg-type]
+            if len(self.connections) > max_connections:
+                self._refuse("too_many", "too many connections; try again in a second", retry=True)
+            else:
+                self._await_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._header_timer, self._write_timer):
+                if timer is not None:
+                    timer.cancel()
+            self._unset_keepalive_if_required()
+            # uvicorn tells the request that came last, which may not have been begun.
+            if self._answering is not None and not self._answering.response_complete:
+                self._answering.disconnected = True
+                self._answering.message_event.set()
+            super().connection_lost(exc)
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+            self._answering = cycle
+            super()._start_asgi_task(cycle, app)
+
+        def data_received(self, data: bytes) -> None:
+            if self._refused or self.transport.is_closing():
+                return
+            idle = self.cycle is None or self.cycle.response_complete
+            if idle and self._header_timer is None:
+                self._await_headers()
+            self._unheard += len(data)
+            super().data_received(data)
+            # Headers, those of the next request while this one is computed, or trailers. What
+            # follows a complete part in the same data is not counted, which is never much.
+            if self._unheard > MAX_HEADERS and not self._refused:
+                self._refuse("large_headers", f"the headers have more than {MAX_HEADERS} bytes")
+
+        def on_headers_complete(self) -> None:
+            if self.parser.repeats:
+                return
+            self._unheard = 0
+            self._stop_header_timer()
+            super().on_headers_complete()
+            if len(self.pipeline) > MAX_AHEAD:
+                self._abort("too_far_ahead")
+                raise ConnectionAbortedError  # ends the parser, which has more of them
+
+        def on_body(self, body: bytes) -> None:
+            self._unheard = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            if self.parser.should_upgrade():
+                return  # its body is still to come
+            self._unheard = 0
+            super().on_message_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            if not self._refused:
+                self._refuse("no_http", "this is not a request of HTTP/1.1")
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.get_write_buffer_size():
+                self._await_reading()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._await_reading()
+
+        def resume_writing(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
+            super().resume_writing()
+
+        def _await_headers(self) -> None:
+            self._unheard = 0
+            self._header_timer = self.loop.call_later(timeout, self._headers_late)
+
+        def _stop_header_timer(self) -> None:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+
+        def _headers_late(self) -> None:
+            self._header_timer = None
+            if self._unheard:
+                self._refuse("slow_headers", f"the headers did not come within {timeout:g} s")
+            else:
+                self._abort("silent")
+
+        def _await_reading(self) -> None:
+            if self._write_timer is None:
+                self._due = min(self._outgoing.taken() + LEAST_READ, self._outgoing.written)
+                self._write_timer = self.loop.call_later(timeout, self._look_at_reading)
+
+        def _look_at_reading(self) -> None:
+            self._write_timer = None
+            if not self.transport.get_write_buffer_size():
+                return
+            if self._outgoing.taken() < self._due:
+                self._abort("unread")
+            else:
+                self._await_reading()
+
+        def _abort(self, reason: str) -> None:
+            if not self._refused:
+                self._refused = True
+                on_refused(reason)
+            self.transport.abort()
+
+        def _refuse(self, reason: str, message: str, retry: bool = False) -> None:
+            self._refused = True
+            on_refused(reason)
+            self._stop_header_timer()
+            status = REFUSALS[reason]
+            assert status is not None
+            body = json.dumps(error_body(status, message)).encode()
+            lines = [
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+                "content-type: application/json",
+                f"content-length: {len(body)}",
+                *(["retry-after: 1"] if retry else []),
+                "connection: close",
+            ]
+            self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+            self.transport.close()
+            if self.transport.get_write_buffer_size():
+                self._await_reading()
+
+    return BoundedProtocol
+
+
+class _Outgoing:
+    """A transport that counts what is written to it.
+
+    Attributes:
+        written: bytes so far.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.written = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self.written += len(data)
+        self._transport.write(data)
+
+    def taken(self) -> int:
+        """Bytes that are the client's: neither in the buffer here nor, where that can be told, in
+        the kernel's, which is megabytes on a fast line."""
+        return self.written - self._transport.get_write_buffer_size() - self._in_kernel()
+
+    def _in_kernel(self) -> int:
+        if sys.platform != "linux":
+            return 0
+        try:
+            descriptor = self._transport.get_extra_info("socket").fileno()
+            found = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return 0
+        return int.from_bytes(found, sys.byteorder)

@@ -1,0 +1,42 @@
+"""The texts of a csv or tsv file, one row at a time: each is a document of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertine.tables.streams import Repairs
+from bertine.tables.table import Table
+from bertine.tables.text_columns import choose_text_column
+
+
+def table_texts(
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Repairs
+) -> Iterator[tuple[str, int, int]]:
+    r"""Read the text of each row; memory holds one row.
+
+    Args:
+        path: a csv or tsv file by its name, perhaps compressed.
+        column: where the text is; None: ``text``, ``sentence``, or the only column.
+        quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        repairs: counts what is mended in the whole table; changed at its end.
+
+    Yields:
+        The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
+        of the file on disk have been read.
+
+    Raises:
+        BertineError: the column is not there or cannot be told; a row has the wrong number of
+            cells, broken quotes or a line that is too long; what :class:`Table` raises.
+    """
+    wanted = [] if column is None else [column]
+    with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
+        column = choose_text_column(table.name, table.columns, column)
+        for row in table:
+            text = table.text(row, column)
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+            yield text, row.line, table.position
+        repairs.invalid_utf8 += table.stats.invalid_utf8
+        repairs.nul += table.stats.nul_bytes

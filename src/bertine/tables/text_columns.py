@@ -1,0 +1,36 @@
+"""Which column of a table of single texts holds the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bertine.errors import BertineError
+from bertine.options.names import option
+from bertine.tables.table import listed, require_columns
+
+#: The usual names of the column, tried in this order.
+USUAL_TEXT_COLUMNS = ("text", "sentence")
+
+
+def choose_text_column(where: str, columns: Sequence[str], named: str | None) -> str:
+    """Choose the column that holds the text: the one named, ``text``, ``sentence``, or the only
+    one.
+
+    Args:
+        where: the table, or a row of it, for messages.
+        columns: the names that it has.
+        named: by the user; None: nobody has named one.
+
+    Raises:
+        BertineError: the named column is not there, or none can be told. Lists the columns.
+    """
+    if named is not None:
+        require_columns(where, columns, [named])
+        return named
+    for usual in (*USUAL_TEXT_COLUMNS, *(columns if len(columns) == 1 else ())):
+        if usual in columns:
+            return usual
+    raise BertineError(
+        f"{where}: cannot tell which column holds the text; name it with "
+        f"{option('text_column')}; the columns are {listed(columns)}"
+    )

@@ -1,0 +1,205 @@
+"""From the scores of every piece as start and end to the best answers of a question.
+
+Devlin et al. 2018, sections 4.2 and 4.3: the score of a span is the sum of its start's and its
+end's, the best one over all windows with end ≥ start is the answer, and no answer is given where
+the null score, that of [CLS] as start and end, exceeds it by more than a threshold. What the
+paper leaves open is as in google-research/bert, ``run_squad.py``: a start counts only in the
+window that shows most around it, a span has at most so many pieces, and of several windows the
+lowest null score counts. That code looks at the twenty best starts and ends; here all spans are.
+
+Shape legend: T places of a feature's sequence, m pieces of its window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertine.tasks.answer import Answer
+from bertine.tasks.spans.windows import SpanFeatures
+from bertine.terminal.console import visible
+
+#: The odds of a question for which there is no span at all, as of an empty context: a number, for
+#: JSON has no infinity.
+NO_SPAN = 1e9
+#: Spans that are looked at for each one that is listed, for several may have the same text.
+_SPARE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SpanAnswer:
+    """One of the n best answers to a question.
+
+    Attributes:
+        text: of the context, from `start` on; "" says that it has no answer.
+        start: the character of the context at which it begins; None where there is no answer.
+        probability: among the n best, which sum to 1.
+        start_logit: of its first piece, or of [CLS].
+        end_logit: of its last piece, or of [CLS].
+    """
+
+    text: str
+    start: int | None
+    probability: float
+    start_logit: float
+    end_logit: float
+
+    @property
+    def end(self) -> int | None:
+        """The character of the context before which it ends; None where there is no answer."""
+        return None if self.start is None else self.start + len(self.text)
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SpanPrediction(Answer):
+    """The answer to a question.
+
+    Attributes:
+        answer: a part of the context; "" says that it has no answer.
+        start: the character of the context at which it begins; None where there is no answer.
+        probability: of the answer among the n best.
+        null_odds: the score of no answer less that of the best span; None of a model that always
+            answers.
+        n_best: the best answers, the most probable first, no text twice; no answer is among them
+            where the model may give none.
+    """
+
+    answer: str
+    start: int | None
+    probability: float
+    null_odds: float | None
+    n_best: tuple[SpanAnswer, ...]
+
+    @property
+    def end(self) -> int | None:
+        """The character of the context before which it ends; None where there is no answer."""
+        return None if self.start is None else self.start + len(self.answer)
+
+    def cells(self) -> tuple[str, str]:
+        return visible(self.answer) or "(no answer)", f"{self.probability:.1%}"
+
+    def chances(self) -> list[tuple[str, float]]:
+        return [(each.text or "(no answer)", each.probability) for each in self.n_best]
+
+    @property
+    def best_span(self) -> SpanAnswer | None:
+        """The best answer that is one; None where the context has nothing to answer with."""
+        return next((answer for answer in self.n_best if answer.start is not None), None)
+
+    def decided(self, threshold: float) -> SpanPrediction:
+        """The same with the answer that `threshold` gives: "" where the null odds are above it."""
+        best = self.best_span
+        if best is None or (self.null_odds is not None and self.null_odds > threshold):
+            best = next((answer for answer in self.n_best if answer.start is None), None)
+        if best is None:
+            return dataclasses.replace(self, answer="", start=None, probability=0.0)
+        return dataclasses.replace(
+            self, answer=best.text, start=best.start, probability=best.probability
+        )
+
+
+def window_spans(
+    logits: np.ndarray, feature: SpanFeatures, max_pieces: int, count: int
+) -> list[tuple[float, int, int]]:
+    """The `count` best spans of a window, best first: (score, first piece, last piece), of equal
+    scores the earlier, then the shorter.
+
+    Args:
+        logits: fp64 [T, 2], of start and end.
+        feature: its window.
+        max_pieces: the longest span.
+    """
+    m = len(feature.offsets)
+    if m == 0:
+        return []
+    starts, ends = logits[feature.first : feature.first + m].T
+    starts = np.where(feature.max_context, starts, -np.inf)
+    width = min(max_pieces, m)
+    padded = np.concatenate([ends, np.full(width - 1, -np.inf)])
+    # [m, width]: of the span that begins with piece i and ends with piece i + d.
+    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
+    flat = np.where(np.isfinite(scores), scores, -np.inf).reshape(-1)
+    if count < len(flat):
+        # All that reach the count-th best score, so that the order decides among equal ones.
+        least = np.partition(flat, len(flat) - count)[len(flat) - count]
+        chosen = np.flatnonzero(flat >= least)
+    else:
+        chosen = np.arange(len(flat))
+    chosen = chosen[np.lexsort((chosen, -flat[chosen]))][:count]
+    return [
+        (float(flat[at]), int(at) // width, int(at) // width + int(at) % width)
+        for at in chosen
+        if np.isfinite(flat[at])
+    ]
+
+
+def answer_question(
+    outputs: Sequence[np.ndarray],
+    features: Sequence[SpanFeatures],
+    *,
+    max_pieces: int,
+    n_best: int,
+    unanswerable: bool,
+    threshold: float,
+) -> SpanPrediction:
+    """The answer to one question.
+
+    Args:
+        outputs: [T or more, 2] of each of its windows.
+        features: its windows.
+        max_pieces: the longest answer.
+        n_best: how many answers are listed, at most.
+        unanswerable: whether no answer may be given.
+        threshold: no answer is given where the null odds are above it.
+    """
+    found: list[tuple[float, int, int, int]] = []
+    null: tuple[float, float] | None = None
+    tables = [np.asarray(output, dtype=np.float64) for output in outputs]
+    for number, (table, feature) in enumerate(zip(tables, features, strict=True)):
+        table = table[: len(feature.input_ids)]
+        if null is None or table[0].sum() < sum(null):
+            null = float(table[0, 0]), float(table[0, 1])
+        found += [
+            (score, number, first, last)
+            for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
+        ]
+    assert null is not None, "a question has a window"
+    found.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
+    answers: dict[str, SpanAnswer] = {}
+    for _, number, first, last in found:
+        if len(answers) == n_best:
+            break
+        feature, table = features[number], tables[number]
+        begin, end = int(feature.offsets[first, 0]), int(feature.offsets[last, 1])
+        text = feature.context[begin:end]
+        if text and text not in answers:
+            start, stop = table[feature.first + first, 0], table[feature.first + last, 1]
+            answers[text] = SpanAnswer(text, begin, 0.0, float(start), float(stop))
+    listed = list(answers.values())
+    odds = None
+    if unanswerable:
+        odds = sum(null) - listed[0].score if listed else NO_SPAN
+        listed.append(SpanAnswer("", None, 0.0, *null))
+        listed.sort(key=lambda answer: -answer.score)
+    prediction = SpanPrediction("", None, 0.0, odds, tuple(_with_probabilities(listed)))
+    return prediction.decided(threshold)
+
+
+def _with_probabilities(answers: Sequence[SpanAnswer]) -> list[SpanAnswer]:
+    """The softmax of the scores."""
+    if not answers:
+        return []
+    scores = np.array([answer.score for answer in answers])
+    shares = np.exp(scores - scores.max())
+    shares /= shares.sum()
+    return [
+        dataclasses.replace(answer, probability=float(share))
+        for answer, share in zip(answers, shares, strict=True)
+    ]

@@ -1,0 +1,392 @@
+"""Span extraction: the answer to a question is a part of its context, or there is none
+(Devlin et al. 2018, sections 4.2 and 4.3).
+
+Shape legend: B sequences in a batch, T tokens of the longest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.models.heads import SpanHead
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+from bertine.options.names import option
+from bertine.records.examples import Examples
+from bertine.records.span_examples import Gold, Question, SpanExamples
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.base import Report, TaskDefaults, pad_features
+from bertine.tasks.encoding import require_positions
+from bertine.tasks.losses import NONE, cross_entropies
+from bertine.tasks.spans.decoding import SpanPrediction, answer_question
+from bertine.tasks.spans.report import SpanReport, span_report
+from bertine.tasks.spans.windows import (
+    SpanFeatures,
+    by_row,
+    encode_spans,
+    span_notes,
+    unaligned_answers,
+)
+from bertine.text.tokenizer import Tokenizer
+
+#: How many answers are listed, as in the published code.
+N_BEST = 20
+#: The longest input where nobody says, as in the paper's runs.
+MAX_LENGTH = 384
+
+
+@dataclass(frozen=True)
+class SpanLimits:
+    """How questions and contexts are read, and how long an answer may be, in pieces.
+
+    Attributes:
+        doc_stride: from the begin of one window of a context to that of the next.
+        max_question_length: longer questions are cut.
+        max_answer_length: longer spans are no answers.
+    """
+
+    doc_stride: int = 128
+    max_question_length: int = 64
+    max_answer_length: int = 30
+
+    @classmethod
+    def given(cls, **values: int | None) -> SpanLimits | None:
+        """The limits with these values, by name, where they are not None; None where all are."""
+        known = {name: value for name, value in values.items() if value is not None}
+        return cls(**known) if known else None
+
+
+@dataclass(frozen=True)
+class SpanExtraction(TaskDefaults):
+    """Which part of a context answers a question, or (SQuAD v2.0) that none does.
+
+    The head is a linear layer with two outputs on every token, the scores as start and as end;
+    the loss is the mean of the two cross-entropies over the tokens of the input. Where a window
+    does not hold the answer, both targets are its [CLS].
+
+    Attributes:
+        text_columns: of the question and of the context.
+        label_column: of the answer, None when not known.
+        max_length: longest input in pieces, special tokens included; longer contexts are read in
+            windows.
+        limits: of windows, questions and answers.
+        unanswerable: whether a question may have no answer.
+        null_threshold: no answer is given where its score exceeds that of the best span by more;
+            None: not tuned yet, which counts as 0.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
+
+    Raises:
+        BertineError: not two text columns, a limit below 1, a maximum length that leaves no room
+            for the context beside the longest question.
+    """
+
+    name: ClassVar[str] = "spans"
+    primary_metric: ClassVar[str] = "f1"
+    head: ClassVar[str] = "spans"
+
+    text_columns: tuple[str, ...] = ("question", "context")
+    label_column: str | None = None
+    max_length: int = MAX_LENGTH
+    limits: SpanLimits = SpanLimits()
+    unanswerable: bool = False
+    null_threshold: float | None = None
+    metric_names: tuple[str, ...] = ("f1",)
+    dataset: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.text_columns) != 2:
+            raise BertineError(
+                f"spans take two text columns, question and context, not {len(self.text_columns)}"
+            )
+        for name, value in dataclasses.asdict(self.limits).items():
+            if value < 1:
+                raise BertineError(f"{name} is {value}, but must be at least 1")
+        if self.max_length < self.limits.max_question_length + 4:
+            raise BertineError(
+                f"max_length {self.max_length} leaves no room for the context beside a question "
+                f"of up to {self.limits.max_question_length} pieces; lower "
+                f"{option('max_question_length')}, or raise {option('max_length')}"
+            )
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Examples[Question],
+        *,
+        max_length: int = MAX_LENGTH,
+        labels: Sequence[str] | None = None,
+        limits: SpanLimits | None = None,
+    ) -> SpanExtraction:
+        """The task of training examples; `labels` must be None. Whether a question may have no
+        answer is told from them.
+
+        Raises:
+            BertineError: see the class.
+        """
+        if labels is not None:
+            raise BertineError("span extraction has no labels")
+        return cls(
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+            limits or SpanLimits(),
+            unanswerable=any(item.label and item.label.v2 for item in examples.items),
+            dataset=examples.dataset if isinstance(examples, SpanExamples) else None,
+        )
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: BertConfig) -> SpanExtraction:
+        """The task of a model directory; what its file leaves open is as in the paper, and a
+        model that says nothing of it always answers.
+
+        Raises:
+            BertineError: an unknown setting, or one of the wrong kind.
+        """
+        max_length = info.input_length(config.max_position_embeddings, MAX_LENGTH)
+        # A short model that says nothing of it leaves half of its input to the context.
+        question = min(SpanLimits.max_question_length, max_length // 2)
+        limits = SpanLimits(
+            info.setting("doc_stride", SpanLimits.doc_stride),
+            info.setting("max_question_length", question),
+            info.setting("max_answer_length", SpanLimits.max_answer_length),
+        )
+        known = {*dataclasses.asdict(limits), "unanswerable", "null_threshold"}
+        for key in info.settings:
+            if key not in known:
+                raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
+        tuned = info.settings.get("null_threshold") is not None
+        return cls(
+            info.text_columns or ("question", "context"),
+            info.label_column,
+            max_length,
+            limits,
+            info.setting("unanswerable", False),
+            info.setting("null_threshold", 0.0) if tuned else None,
+            info.metrics or ("f1",),
+            info.dataset,
+        )
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        return TaskInfo(
+            name=self.name,
+            text_columns=self.text_columns,
+            label_column=self.label_column,
+            max_length=self.max_length,
+            metrics=self.metric_names,
+            dataset=self.dataset,
+            settings={
+                **dataclasses.asdict(self.limits),
+                "unanswerable": self.unanswerable,
+                "null_threshold": self.null_threshold,
+            },
+            training=training or {},
+        )
+
+    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+        """A fresh head.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`.
+        """
+        require_positions(self.max_length, config)
+        return {self.head: SpanHead(config)}
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """``not_aligned.json``: the gold answers that are not at their place, begin or end inside a
+        piece, or are whole in no window."""
+        found = [unaligned_answers(examples, features) for examples, features in sets]
+        return {"not_aligned.json": [each for answers in found for each in answers]}
+
+    def finished(self, model: Model, report: Report | None) -> SpanExtraction:
+        """With the null threshold that was tuned for `report`."""
+        return self.tuned(report) if isinstance(report, SpanReport) else self
+
+    def tuned(self, report: SpanReport) -> SpanExtraction:
+        """The task with the null threshold that was tuned for `report`."""
+        if not report.tuned:
+            return self
+        return dataclasses.replace(self, null_threshold=report.null_threshold)
+
+    def featurize(self, examples: Examples[Question], tokenizer: Tokenizer) -> list[SpanFeatures]:
+        """Tokenize; one feature for each window of a context. Questions are cut.
+
+        Raises:
+            BertineError: an example that is not a question and a context.
+        """
+        return encode_spans(
+            examples,
+            tokenizer,
+            max_length=self.max_length,
+            max_question_length=self.limits.max_question_length,
+            doc_stride=self.limits.doc_stride,
+        )
+
+    def notes(self, features: Sequence[SpanFeatures]) -> list[str]:
+        """How many contexts were read in windows, how many questions were cut, and how many gold
+        answers begin or end inside a piece, are whole in no window, or longer than an answer may
+        be."""
+        return span_notes(features, max_length=self.max_length, **dataclasses.asdict(self.limits))
+
+    def collate(self, features: Sequence[SpanFeatures], pad_id: int) -> Batch:
+        """Pad; ``targets["start_positions"]`` and ``["end_positions"]`` int64 [B] when every
+        feature has a span."""
+        batch = pad_features(features, pad_id, self.max_length)
+        spans = [feature.span for feature in features if feature.span is not None]
+        if len(spans) == len(features):
+            starts, ends = torch.tensor(spans, dtype=torch.int64).T
+            batch.targets["start_positions"] = starts.contiguous()
+            batch.targets["end_positions"] = ends.contiguous()
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.head: batch.num_sequences}
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """Logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning. The head
+        computes in fp32: with the three digits of bf16 many spans would be equally good."""
+        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        with torch.autocast(hidden.last_hidden_state.device.type, enabled=False):
+            logits: Tensor = model.heads[self.head](hidden.last_hidden_state.float())
+        return logits
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """The mean of the cross-entropies of start and end, over the real tokens of the input,
+        summed over the sequences, in fp32. Right is a sequence with both."""
+        logits = self.outputs(model, batch)
+        logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
+        starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
+        start_logits, end_logits = logits.unbind(-1)
+        total = (
+            F.cross_entropy(start_logits, starts, reduction="sum")
+            + F.cross_entropy(end_logits, ends, reduction="sum")
+        ) / 2
+        right = (start_logits.argmax(-1) == starts) & (end_logits.argmax(-1) == ends)
+        return {self.head: Term(total, batch.num_sequences, right.sum())}
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[SpanPrediction]:
+        """Logits [T, 2] of each window → the answer to each question."""
+        predictions = []
+        begin = 0
+        for _, windows in by_row(features):
+            predictions.append(
+                answer_question(
+                    outputs[begin : begin + len(windows)],
+                    windows,
+                    max_pieces=self.limits.max_answer_length,
+                    n_best=N_BEST,
+                    unanswerable=self.unanswerable,
+                    threshold=self.null_threshold or 0.0,
+                )
+            )
+            begin += len(windows)
+        return predictions
+
+    def losses(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[float]:
+        """The mean of the cross-entropies of start and end of each question: the smallest over
+        the windows that hold the answer, where it may be found in any of them; the mean over all
+        windows where none does, as then each has to say so."""
+        found = []
+        begin = 0
+        for _, windows in by_row(features):
+            each = [
+                (window.span, _span_loss(output, window))
+                for output, window in zip(
+                    outputs[begin : begin + len(windows)], windows, strict=True
+                )
+            ]
+            holding = [loss for span, loss in each if span not in (None, (0, 0))]
+            found.append(min(holding) if holding else float(np.mean([loss for _, loss in each])))
+            begin += len(windows)
+        return found
+
+    def metrics(
+        self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
+    ) -> dict[str, float]:
+        """exact_match, f1; where questions may have no answer also of the two kinds apart."""
+        return self.report(predictions, labels).metrics
+
+    def report(self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]) -> SpanReport:
+        """The official scores. A null threshold that has not been tuned is tuned here, for the
+        best F1.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        if not predictions:
+            raise BertineError("there are no examples to evaluate on")
+        return span_report(
+            predictions,
+            labels,
+            unanswerable=self.unanswerable,
+            null_threshold=self.null_threshold,
+        )
+
+    def output_columns(self, details: bool) -> list[str]:
+        """``answer``, ``start``, ``end`` (characters of the context), ``probability``;
+        ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
+        odds = ["null_odds"] if self.unanswerable else []
+        listed = ["n_best"] if details else []
+        return ["answer", "start", "end", "probability", *odds, *listed]
+
+    def output_values(self, prediction: SpanPrediction, details: bool) -> list[Any]:
+        values: list[Any] = [
+            prediction.answer,
+            prediction.start,
+            prediction.end,
+            round(prediction.probability, 6),
+        ]
+        if self.unanswerable:
+            values.append(round(prediction.null_odds or 0.0, 6))
+        if details:
+            values.append(_JsonList(n_best_values(prediction)))
+        return values
+
+
+def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
+    """Turn the n best answers into JSON values: the names of the published code's files, and
+    where each answer is in the context."""
+    return [
+        {
+            "text": answer.text,
+            "probability": round(answer.probability, 6),
+            "start_logit": round(answer.start_logit, 6),
+            "end_logit": round(answer.end_logit, 6),
+            "start": answer.start,
+            "end": answer.end,
+        }
+        for answer in prediction.n_best
+    ]
+
+
+class _JsonList(list[Any]):
+    """A list that is itself in JSON lines, and JSON text in a cell of a csv or tsv file."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+
+def _span_loss(output: np.ndarray, window: SpanFeatures) -> float:
+    """Of logits [T, 2] of a window, over its real tokens."""
+    if window.span is None:
+        return NONE
+    real = output[: len(window.input_ids)]
+    return float(cross_entropies(real.T, np.array(window.span)).mean())

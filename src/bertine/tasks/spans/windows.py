@@ -1,0 +1,314 @@
+"""A question and its context → windows that fit the model, and back to characters.
+
+A context longer than the model's inputs is read in windows that overlap (Devlin et al. 2018,
+section 4.2; google-research/bert, ``run_squad.py``). A piece then stands in several windows, and
+only the one that shows most around it may begin an answer with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.options.names import option
+from bertine.records.examples import Examples
+from bertine.records.span_examples import Gold, Question, SpanExamples, Unaligned
+from bertine.tasks.base import Features, cut_line
+from bertine.terminal.console import counted
+from bertine.text.tokenizer import Tokenizer
+
+#: Questions given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanFeatures(Features):
+    """``[CLS] question [SEP] window of the context [SEP]``.
+
+    Attributes:
+        context: the whole of it.
+        first: place in the sequence of the window's first piece.
+        offsets: int32 [m, 2], characters (begin, end) in the context of the window's pieces.
+        max_context: bool [m], true at the pieces that no other window shows more around.
+        span: the target: places in the sequence of the answer's first and last piece; (0, 0),
+            the [CLS], where the window does not hold it or there is none; None where it is not
+            known.
+        on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
+            window): the answer, and the text of the pieces that are trained on.
+        windows: how many the context was read in.
+        answer_pieces: of the gold answer (told once, in the first window); None where there is
+            none, or it is not known.
+    """
+
+    context: str
+    first: int
+    offsets: np.ndarray
+    max_context: np.ndarray
+    span: tuple[int, int] | None
+    on_pieces: tuple[str, str] | None
+    windows: int
+    answer_pieces: int | None = None
+
+
+def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
+
+    The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
+    `room`. No pieces are one empty window, so that every question has a feature.
+    """
+    found = []
+    begin = 0
+    while True:
+        length = min(room, pieces - begin)
+        found.append((begin, length))
+        if begin + length >= pieces:
+            return found
+        begin += min(room, stride)
+
+
+def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
+    """For each piece the number of the window that shows most around it: int64 [pieces].
+
+    That is the one with the largest smaller side, where a longer window counts for a little
+    (a hundredth of its length), as in the published code; of equal ones the first.
+    """
+    best = np.full(pieces, -np.inf)
+    owner = np.zeros(pieces, dtype=np.int64)
+    for number, (begin, length) in enumerate(spans):
+        at = np.arange(length)
+        view = np.minimum(at, length - 1 - at) + 0.01 * length
+        better = view > best[begin : begin + length]
+        best[begin : begin + length][better] = view[better]
+        owner[begin : begin + length][better] = number
+    return owner
+
+
+def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
+    """The first and the last piece that hold one of the characters `begin` to `end` (exclusive).
+
+    Where none does (the tokenizer leaves out control characters), the next piece, or the last;
+    None where there are no pieces.
+
+    Args:
+        offsets: [m, 2], characters of each piece, in their order.
+    """
+    if not len(offsets):
+        return None
+    first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
+    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
+    if first > last:
+        first = last = min(first, len(offsets) - 1)
+    return first, last
+
+
+def encode_spans(
+    examples: Examples[Question],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    max_question_length: int,
+    doc_stride: int,
+) -> list[SpanFeatures]:
+    """Questions and contexts → features, the windows of a question in their order.
+
+    A question longer than `max_question_length` pieces is cut, which the ``num_truncated`` of its
+    first window counts. Each context is tokenized once, however many questions there are.
+
+    Raises:
+        BertineError: an example that is not a question and a context.
+    """
+    features: list[SpanFeatures] = []
+    known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for start in range(0, len(examples), _TOKENIZE):
+        part = examples.items[start : start + _TOKENIZE]
+        for example in part:
+            if len(example.texts) != 2:
+                raise BertineError(
+                    f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                    "but the model takes 2, a question and its context"
+                )
+        new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]
+        for text, encoding in zip(new, tokenizer.encode_batch(new), strict=True):
+            ids = np.asarray(encoding.input_ids[1:-1], dtype=np.int32)
+            offsets = np.asarray(encoding.offsets[1:-1], dtype=np.int32).reshape(-1, 2)
+            known[text] = ids, _with_marks(text, offsets)
+        questions = tokenizer.encode_batch(
+            [example.texts[0] for example in part], max_length=max_question_length + 2
+        )
+        for at, (example, question) in enumerate(zip(part, questions, strict=True)):
+            features.extend(
+                _windows_of(
+                    example,
+                    start + at,
+                    np.asarray(question.input_ids, dtype=np.int32),
+                    question.num_truncated,
+                    *known[example.texts[1]],
+                    max_length=max_length,
+                    doc_stride=doc_stride,
+                    sep=tokenizer.sep_token_id,
+                )
+            )
+    return features
+
+
+def _windows_of(
+    example: Question,
+    row: int,
+    question: np.ndarray,
+    num_truncated: int,
+    ids: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    max_length: int,
+    doc_stride: int,
+    sep: int,
+) -> Iterator[SpanFeatures]:
+    """The features of one question; `question` is with its [CLS] and [SEP]."""
+    context, gold = example.texts[1], example.label
+    first = len(question)
+    spans = windows(len(ids), max_length - first - 1, doc_stride)
+    owner = widest_view(spans, len(ids))
+    target, on_pieces = _target(context, offsets, gold)
+    for number, (begin, length) in enumerate(spans):
+        inside = target is not None and begin <= target[0] and target[1] < begin + length
+        known = gold is not None and (gold.span is not None or not gold.answers)
+        span = (0, 0) if known else None
+        if target is not None and inside:
+            span = (first + target[0] - begin, first + target[1] - begin)
+        types = np.zeros(first + length + 1, dtype=np.int8)
+        types[first:] = 1
+        yield SpanFeatures(
+            np.concatenate([question, ids[begin : begin + length], [sep]]).astype(np.int32),
+            types,
+            row,
+            num_truncated=0 if number else num_truncated,
+            context=context,
+            first=first,
+            offsets=offsets[begin : begin + length],
+            max_context=owner[begin : begin + length] == number,
+            span=span,
+            on_pieces=None if number else on_pieces,
+            windows=len(spans),
+            answer_pieces=None if number or target is None else target[1] - target[0] + 1,
+        )
+
+
+def _target(
+    context: str, offsets: np.ndarray, gold: Gold | None
+) -> tuple[tuple[int, int] | None, tuple[str, str] | None]:
+    """The pieces of the answer, and where they are not exactly its text, the two texts."""
+    if gold is None or gold.span is None:
+        return None, None
+    begin, end = gold.span
+    target = pieces_of(offsets, begin, end)
+    found = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
+    wanted = context[begin:end]
+    return target, None if found == wanted.strip() else (wanted, found)
+
+
+def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
+    """The offsets, with the marks that the normalization removed (category Mn, which the published
+    tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before them, so
+    that an answer does not end between an e and its accent."""
+    if text.isascii():
+        return offsets
+    for piece in range(len(offsets)):
+        end = int(offsets[piece, 1])
+        while 0 < end < len(text) and _is_mark(text[end]):
+            end += 1
+        offsets[piece, 1] = end
+    return offsets
+
+
+def _is_mark(character: str) -> bool:
+    # Not all marks combine in the sense of Unicode's classes: those of many vowel signs are 0.
+    return unicodedata.category(character) == "Mn" or unicodedata.combining(character) > 0
+
+
+def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
+    """The gold answers of `examples` that are not at their place, those that begin or end inside a
+    piece, and those that are whole in no window, as JSON values. Nothing for other tasks."""
+    if not isinstance(examples, SpanExamples):
+        return []
+    found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
+    for row, windows in by_row(cast(Sequence[SpanFeatures], features)):
+        inside = windows[0].on_pieces
+        told = [f"in the pieces {inside[1]!r}"] if inside else []
+        told += ["whole in no window"] if whole_nowhere(windows) else []
+        example = examples.items[row]
+        for what in told:
+            assert example.label is not None
+            assert example.label.span is not None
+            begin, end = example.label.span
+            answer = Unaligned(
+                example.id, example.texts[0], example.texts[1][begin:end], begin, what
+            )
+            found.append({"source": examples.source, **asdict(answer)})
+    return found
+
+
+def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
+    """Whether the gold answer of a question is whole in none of its windows, so that each is
+    trained to say that there is none."""
+    return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
+
+
+def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
+    """The windows of each question."""
+    grouped = itertools.groupby(features, key=lambda feature: feature.row)
+    return [(row, list(windows)) for row, windows in grouped]
+
+
+def span_notes(
+    features: Sequence[SpanFeatures],
+    *,
+    max_length: int,
+    doc_stride: int,
+    max_question_length: int,
+    max_answer_length: int,
+) -> list[str]:
+    """What a person should know of questions in windows; the other arguments are those of
+    :class:`bertine.tasks.spans.task.SpanExtraction` and its limits."""
+    questions = [windows for _, windows in by_row(features)]
+    firsts = [windows[0] for windows in questions]
+    total = len(firsts)
+    notes = []
+    several = sum(1 for feature in firsts if feature.windows > 1)
+    if several:
+        notes.append(
+            f"{several} of {total} contexts are longer than an input of {max_length} "
+            f"pieces and are read in windows at most {doc_stride} apart: "
+            f"{len(features)} inputs in all"
+        )
+    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
+    if cut:
+        notes.append(cut_line(len(cut), total, max_question_length, sum(cut), "questions"))
+    inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
+    if inside:
+        shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
+        more = ", …" if len(inside) > 5 else ""
+        notes.append(
+            f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
+            f"whole piece is the target ({shown}{more})"
+        )
+    nowhere = sum(map(whole_nowhere, questions))
+    if nowhere:
+        notes.append(
+            f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
+            f"there were none; fine-tune with a lower {option('doc_stride')} or a higher "
+            "max_length"
+        )
+    long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
+    if long:
+        notes.append(
+            f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
+            "that an answer may have; fine-tune with a higher "
+            f"{option('max_answer_length')}"
+        )
+    return notes

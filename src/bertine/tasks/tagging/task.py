@@ -1,0 +1,401 @@
+"""Tagging of words: entities, parts of speech (Devlin et al. 2018, sections 4 and 5.3, figure 4d).
+
+The word is the unit: its first piece predicts its tag, the others have no label. So no entity
+begins or ends inside a word.
+
+Shape legend: B sequences in a batch, T tokens of the longest, K tags.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.config import BertConfig
+from bertine.models.heads import ClassificationHead
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+from bertine.records.entities import (
+    OUTSIDE,
+    encode,
+    entities,
+    entity_counts,
+    is_entity_tag,
+    ordered_tags,
+    split_tag,
+    tag_counts,
+)
+from bertine.records.examples import Examples
+from bertine.records.sentences import Sentence, Sentences
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.base import Features, TaskDefaults, pad_features
+from bertine.tasks.encoding import require_positions
+from bertine.tasks.labels import known_labels, label_ids
+from bertine.tasks.losses import NONE, cross_entropies
+from bertine.tasks.tagging.report import TaggingReport
+from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
+from bertine.tasks.tagging.word_windows import WordFeatures, sentence_bounds, word_window
+from bertine.tasks.windows import cover
+from bertine.terminal.console import counted
+from bertine.text.tokenizer import Tokenizer
+
+#: The label of a token that is not to be predicted.
+IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The most probable tag of each word of a sentence, and its probability.
+
+    `unread` are the words of which normalization leaves nothing: control characters, say. Their
+    tag is O, with probability 1.
+    """
+
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    unread: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tagging(TaskDefaults):
+    """Which tag each word of a sentence has.
+
+    The head is a dropout and a linear layer on the last hidden state of each token, as in the
+    paper and in ``BertForTokenClassification``. Sentences longer than the model are read in
+    several windows, each word predicted in one.
+
+    Attributes:
+        labels: the tags, in the order of the head's outputs; those of entities in IOB2.
+        text_columns: the column of the words ("column 1" in column files).
+        label_column: that of the tags, None when not known.
+        max_length: longest input in pieces, special tokens included.
+        document_context: whether the sentences before and after, of the same document, fill the
+            input up to `max_length` (section 5.3). Each sentence is then an input of that length.
+        dataset: the public data set it is; None for one's own.
+
+    Raises:
+        BertineError: fewer than two tags, a repeated one, or a maximum length without room for
+            words.
+    """
+
+    name: ClassVar[str] = "tagging"
+    primary_metric: ClassVar[str] = "f1"
+    head: ClassVar[str] = "token_classifier"
+
+    labels: tuple[str, ...]
+    text_columns: tuple[str, ...] = ("words",)
+    label_column: str | None = None
+    max_length: int = 128
+    document_context: bool = False
+    dataset: str | None = None
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids = label_ids("tagging", self.labels, "tag")
+        if self.max_length < 3:
+            raise BertineError(f"max_length {self.max_length} leaves no room for words")
+        object.__setattr__(self, "_ids", ids)
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the tags mark entities; else they are plain, parts of speech for example."""
+        return all(map(is_entity_tag, self.labels))
+
+    @property
+    def _in_iob2(self) -> bool:
+        """Whether the tags of entities are those of IOB2; a model that was trained elsewhere may
+        have others."""
+        prefixes: dict[str, set[str]] = {}
+        for prefix, kind in map(split_tag, self.labels):
+            if prefix != OUTSIDE:
+                prefixes.setdefault(kind, set()).add(prefix)
+        return all(found <= {"B", "I"} and found != {"I"} for found in prefixes.values())
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        document_context: bool = False,
+    ) -> Tagging:
+        """The task of tagged training sentences.
+
+        The tags are those that occur, sorted; of entities O, and B and I of every type.
+
+        Raises:
+            BertineError: fewer than two tags occur; with `document_context`, the file tells no
+                documents.
+        """
+        found = {tag for item in examples.items for tag in item.tags or ()}
+        if labels is None and len(found) < 2:
+            raise BertineError(
+                f"{examples.source}: {examples.label_column} holds only the tag "
+                f"{next(iter(found), '')!r}; is that the column of the tags?"
+            )
+        if document_context and all(item.document is None for item in examples.items):
+            raise BertineError(
+                f"{examples.source}: tells no documents, so there is no document context; column "
+                "files tell them by lines with -DOCSTART-"
+            )
+        return cls(
+            tuple(ordered_tags(found) if labels is None else labels),
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+            document_context,
+        )
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: BertConfig) -> Tagging:
+        """The task of a model directory; what its file leaves open is the key ``words`` and the
+        longest input that the model takes."""
+        return cls(
+            info.labels,
+            info.text_columns or ("words",),
+            info.label_column,
+            info.input_length(config.max_position_embeddings),
+            info.setting("document_context", False),
+            info.dataset,
+        )
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        return TaskInfo(
+            name=self.name,
+            labels=self.labels,
+            text_columns=self.text_columns,
+            label_column=self.label_column,
+            max_length=self.max_length,
+            metrics=("f1",) if self.has_entities else ("accuracy",),
+            dataset=self.dataset,
+            settings={"document_context": self.document_context},
+            training=training or {},
+        )
+
+    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+        """A fresh classifier of tokens.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`.
+        """
+        require_positions(self.max_length, config)
+        return {self.head: ClassificationHead(config, len(self.labels))}
+
+    def label_id(self, tag: str, where: str, word: str) -> int:
+        """The index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its ``I-``.
+
+        Raises:
+            BertineError: it is none of the tags; names file, line, word, tag and the known ones.
+        """
+        if tag not in self._ids:
+            prefix, kind = split_tag(tag)
+            inside = f"I-{kind}" if kind else "I"
+            if prefix == "B" and inside in self._ids:
+                return self._ids[inside]
+            known = known_labels(tag, self.labels)
+            raise BertineError(f"{where}: unknown tag {tag!r} of {word!r}{known}")
+        return self._ids[tag]
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Sentences → windows (:class:`WordFeatures`), one or more each, in their order.
+
+        Each word is tokenized by itself. What is met is added to the notes of `examples`: words
+        with too many pieces, words without any, sentences that take several windows.
+
+        Raises:
+            BertineError: a sentence has more or fewer tags than words; an unknown tag.
+        """
+        sentences = cast(Sentences, examples)
+        items = sentences.items
+        pieces = WordPieces(items, tokenizer, self.max_length - 2, keep=OUTSIDE not in self._ids)
+        features: list[Features] = []
+        several = windows = 0
+        for row, item, low, high in sentence_bounds(items, self.document_context):
+            tags = self._tag_ids(sentences, item)
+            first = pieces.first_word[row]
+            parts = cover(
+                pieces.lengths,
+                first,
+                pieces.first_word[row + 1],
+                pieces.room,
+                low=pieces.first_word[low],
+                high=pieces.first_word[high],
+            )
+            several += len(parts) > 1
+            windows += len(parts) if len(parts) > 1 else 0
+            for part in parts:
+                features.append(word_window(row, item, part, first, pieces, tags, tokenizer))
+        sentences.met = Counter(sentences=len(items), several=several, windows=windows)
+        sentences.met.update(pieces.met)
+        for note in self.met_notes(sentences.source, sentences.met):
+            sentences.note(note)
+        if self.document_context and all(item.document is None for item in items):
+            sentences.note(
+                f"{examples.source}: tells no documents, so each sentence is read by itself"
+            )
+        return features
+
+    def met_notes(self, source: str, met: Mapping[str, int]) -> list[str]:
+        """What a user should know of what :meth:`featurize` met in `source`, a line each."""
+        return met_notes(source, met, self.max_length, keep=OUTSIDE not in self._ids)
+
+    def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
+        if item.tags is None:
+            return None
+        if len(item.tags) != len(item.words):
+            raise BertineError(
+                f"{sentences.source}:{item.line}: {counted(len(item.words), 'word')}, but "
+                f"{counted(len(item.tags), 'tag')}; each word needs one"
+            )
+        pairs = zip(item.tags, item.words, strict=True)
+        return np.array(
+            [
+                self.label_id(tag, sentences.where(item, at), word)
+                for at, (tag, word) in enumerate(pairs)
+            ],
+            dtype=np.int64,
+        )
+
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """None: :meth:`featurize` has told the sentences' own notes what it met."""
+        return []
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when
+        every feature has tags."""
+        windows = cast(Sequence[WordFeatures], features)
+        batch = pad_features(features, pad_id, self.max_length)
+        if all(window.tags is not None for window in windows):
+            labels = np.full(tuple(batch.input_ids.shape), IGNORED, dtype=np.int64)
+            for at, window in enumerate(windows):
+                assert window.tags is not None
+                labels[at, window.positions] = window.tags
+            batch.targets["labels"] = torch.from_numpy(labels)
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The words that are predicted."""
+        return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """Logits [B, T, K], of every token; only those of first pieces have a meaning."""
+        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        logits: Tensor = model.heads[self.head](hidden.last_hidden_state)
+        return logits
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """Cross-entropy, summed over the words, in fp32."""
+        logits = self.outputs(model, batch).float()
+        # A micro-batch may be cut narrower than the batch that its labels come from.
+        labels = batch.targets["labels"][:, : logits.shape[1]]
+        total = F.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        correct = (logits.argmax(-1) == labels).sum()
+        return {self.head: Term(total, self.counts(batch)[self.head], correct)}
+
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Tags]:
+        """Logits [T, K] of each window → the tags of each sentence, by the highest logit;
+        probabilities by softmax (in fp64)."""
+        found: list[Tags] = []
+        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
+        for _, group in groupby(both, key=lambda pair: pair[1].row):
+            parts = list(group)
+            size = parts[0][1].num_words
+            ids = np.full(size, -1, np.int64)
+            chances = np.ones(size)
+            for logits, window in parts:
+                best, chance = _best(logits[window.positions])
+                ids[window.words], chances[window.words] = best, chance
+            found.append(
+                Tags(
+                    tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
+                    tuple(chances.tolist()),
+                    tuple(np.flatnonzero(ids < 0).tolist()),
+                )
+            )
+        return found
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Cross-entropy of each sentence, the mean over the words that are predicted; nan where
+        there are none."""
+        found = []
+        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
+        for _, group in groupby(both, key=lambda pair: pair[1].row):
+            each = [
+                cross_entropies(logits[window.positions], window.tags)
+                for logits, window in group
+                if window.tags is not None and len(window.tags)
+            ]
+            found.append(float(np.concatenate(each).mean()) if each else NONE)
+        return found
+
+    def metrics(
+        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Of entities precision, recall, f1 (over all types together, as ``conlleval``), accuracy
+        (of words); of plain tags accuracy and f1 (the mean over the tags).
+
+        Args:
+            predictions: of N sentences.
+            labels: their true tags, of entities in any scheme.
+        """
+        return self.report(predictions, labels).metrics
+
+    def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
+        """Metrics, each type's scores, and whether the model finds nothing at all.
+
+        Raises:
+            BertineError: there are no sentences, or a sentence has another number of tags.
+        """
+        if not predictions:
+            raise BertineError("there are no sentences to evaluate on")
+        for number, (given, true) in enumerate(zip(predictions, labels, strict=True), 1):
+            if len(given.tags) != len(true):
+                raise BertineError(
+                    f"sentence {number}: {counted(len(true), 'tag')} for "
+                    f"{counted(len(given.tags), 'word')}; each word "
+                    "needs one"
+                )
+        guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
+        if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared
+            guesses = [encode(entities(tags), len(tags), "IOB2") for tags in guesses]
+        counts = (entity_counts if self.has_entities else tag_counts)(labels, guesses)
+        return TaggingReport.of(
+            counts,
+            entities=self.has_entities,
+            right=sum(
+                tag == guess
+                for true, given in zip(labels, guesses, strict=True)
+                for tag, guess in zip(true, given, strict=True)
+            ),
+            num_words=sum(map(len, labels)),
+            num_sentences=len(predictions),
+        )
+
+    def output_columns(self, details: bool) -> list[str]:
+        """``tags``; with `details` also ``probabilities``."""
+        return ["tags", "probabilities"] if details else ["tags"]
+
+    def output_values(self, prediction: Tags, details: bool) -> list[Any]:
+        chances = [[round(p, 6) for p in prediction.probabilities]] if details else []
+        return [list(prediction.tags), *chances]
+
+
+def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The index of the highest of each row of logits [w, K], and its softmax."""
+    logits = logits.astype(np.float64)
+    best = logits.argmax(-1)
+    top = np.take_along_axis(logits, best[:, None], -1)
+    return best, 1.0 / np.exp(logits - top).sum(-1)

@@ -1,0 +1,214 @@
+"""A step computed by several processes: each its share of the batch, one gradient for all.
+
+Two ways, both PyTorch's own. Replicas (``DistributedDataParallel``): every process has all weights
+and moments, and gradients are summed over the processes while the backward pass goes on. Shards
+(FSDP2, ``fully_shard``): every process has a part of weights, gradients and moments; the weights
+of a layer are gathered when it is computed and its gradients summed to where they belong.
+
+The sum over the processes of ``total / count of the whole step`` is the large batch's loss, as in
+accumulation: the gradient is that of one process with the same batch, up to rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.data.groups import plan as plan_of
+from bertine.data.micro import select
+from bertine.models.dropout import stream
+from bertine.models.model import Model
+from bertine.models.precision import autocast
+from bertine.objectives.base import Objective, Term
+from bertine.training.distributed.sharding import whole as whole_tensor
+from bertine.training.distributed.world import World
+from bertine.training.loop.device import send
+
+
+class _Terms(nn.Module):
+    """The objective on the model as one module, which is what PyTorch's engines wrap.
+
+    It returns tuples and not :class:`Term`: FSDP looks for the tensors of its output in PyTorch's
+    own containers.
+    """
+
+    def __init__(self, model: Model, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self._objective = objective
+
+    def forward(self, part: Batch) -> dict[str, tuple[Any, ...]]:
+        terms = self._objective.terms(self.model, part)
+        return {name: (t.total, t.count, t.correct, t.weight) for name, t in terms.items()}
+
+
+class Team:
+    """The processes of `world` as they train `model` on `objective` together.
+
+    Args:
+        model: on this process's device; the same in all.
+        max_tokens: of a micro-batch.
+        dtype: to compute in.
+        shard: divide weights, gradients and moments among the processes.
+        sample: a batch, to see which parameters the objective trains.
+
+    Attributes:
+        model: what is trained: the model itself, or with `shard` a sharded copy of it, whose
+            parameters an optimizer is to be made of. With `shard`, the model itself is emptied in
+            all processes but the first; see :meth:`collect`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        world: World,
+        *,
+        max_tokens: int,
+        dtype: torch.dtype,
+        shard: bool,
+        sample: Batch,
+    ) -> None:
+        self._plain, self._objective, self._world = model, objective, world
+        self._limit, self._dtype, self._shard = max_tokens, dtype, shard
+        self._untrained: list[nn.Parameter] = []
+        self._engine: nn.Module | None = None
+        if shard:
+            self.model = copy.deepcopy(model)
+            self._engine = _sharded(_Terms(self.model, objective), world, dtype)
+            if not world.main:
+                model.to("meta")
+        else:
+            self.model = model
+            self._untrained = _untrained(model, objective, sample, dtype, world.device)
+
+    def accumulate(self, batch: Batch, seeds: list[int]) -> list[dict[str, Term]]:
+        """Give every parameter the gradient of the whole `batch`; all processes must call it with
+        the same one.
+
+        Args:
+            seeds: (seed, step) of the dropout; the micro-batch's number among those of all
+                processes is added.
+
+        Returns:
+            The terms of this process's micro-batches.
+        """
+        world, engine = self._world, self._started()
+        lengths = batch.attention_mask.sum(1)
+        plan = plan_of(batch, world.size, self._limit)
+        mine = plan[world.rank]
+        first = sum(len(parts) for parts in plan[: world.rank])
+        # A process without a share computes a sequence that does not count, because the others
+        # wait for its gradients; with shards, one for each pass that it has fewer than others.
+        passes = max(len(parts) for parts in plan) if self._shard else max(1, len(mine))
+        counts = self._objective.counts(batch)
+        found = []
+        for index in range(passes):
+            counted = index < len(mine)
+            rows = mine[index] if counted else lengths.argmin()[None]
+            part = send(select(batch, rows), self.model, self._dtype)
+            stream.seed(*seeds, first + index if counted else -1 - world.rank)
+            with self._summing(engine, last=index == passes - 1):
+                with autocast(self._dtype, world.device):
+                    outputs = engine(part)
+                terms = {name: Term(*output) for name, output in outputs.items()}
+                # The engines average over the processes.
+                scale = world.size if counted else 0.0
+                loss = sum(
+                    t.total * (t.weight * scale / max(1, counts[name])) for name, t in terms.items()
+                )
+                assert isinstance(loss, Tensor)
+                loss.backward()
+            found.append(terms if counted else {n: _nothing(t) for n, t in terms.items()})
+        return found
+
+    def collect(self) -> None:
+        """Bring the weights of a sharded model into the plain one of the first process, so that
+        it can evaluate or save it alone. All must call it."""
+        if not self._shard:
+            return
+        mine = dict(self._plain.named_parameters())
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                full = whole_tensor(parameter.data)
+                if self._world.main:
+                    mine[name].copy_(full)
+
+    def close(self) -> None:
+        """Leave the model as it was given, with its new weights (with `shard`: in the first
+        process). All must call it."""
+        self.collect()
+        for parameter in self._untrained:
+            parameter.requires_grad_(True)
+        self._engine = None
+
+    def _started(self) -> nn.Module:
+        """The engine. Replicas are made at the first step: by then the optimizer, which is to
+        have all parameters, is there and a checkpoint has been read."""
+        if self._engine is None:
+            from torch.nn.parallel import DistributedDataParallel
+
+            # Or it would wait for gradients that never come.
+            for parameter in self._untrained:
+                parameter.requires_grad_(False)
+            self._engine = DistributedDataParallel(
+                _Terms(self.model, self._objective), gradient_as_bucket_view=True
+            )
+        return self._engine
+
+    @contextlib.contextmanager
+    def _summing(self, engine: nn.Module, last: bool) -> Iterator[None]:
+        """Replicas sum over the processes once a step, at its last micro-batch; shards do each
+        time, for the sums of a whole model's gradients are what they have no room for."""
+        if self._shard or last:
+            yield
+        else:
+            with engine.no_sync():  # type: ignore[operator]
+                yield
+
+
+def _nothing(term: Term) -> Term:
+    """`term` of a sequence that does not count."""
+    correct = None if term.correct is None else torch.zeros_like(term.correct)
+    return Term(torch.zeros_like(term.total), 0, correct, term.weight)
+
+
+def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
+    """`terms` with its parameters sharded in place: each layer by itself, the rest together.
+
+    Layers are gathered and computed in `dtype`, and their gradients are summed in fp32.
+    Embeddings and heads are gathered in fp32, once for all of a pass, and computed by autocast.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    low = MixedPrecisionPolicy(
+        param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
+    )
+    for layer in terms.model.backbone.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=low)
+    fully_shard(terms, mesh=mesh)
+    return terms
+
+
+def _untrained(
+    model: Model, objective: Objective, sample: Batch, dtype: torch.dtype, device: torch.device
+) -> list[nn.Parameter]:
+    """The parameters that `objective` gives no gradient, such as the pooler's without NSP: found
+    by a backward pass over one sequence, whose gradients are dropped."""
+    part = select(sample, torch.zeros(1, dtype=torch.int64)).to(device)
+    with autocast(dtype, device):
+        terms = objective.terms(model, part)
+    loss = sum(term.total for term in terms.values())
+    assert isinstance(loss, Tensor)
+    loss.backward()
+    found = [p for p in model.parameters() if p.requires_grad and p.grad is None]
+    model.zero_grad(set_to_none=True)
+    return found

@@ -1,0 +1,183 @@
+"""Training a BiLSTM on the states of a frozen encoder, and scoring it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.data.batching import grouped_by_length
+from bertine.errors import BertineError
+from bertine.inference.word_states import WordStates
+from bertine.models.bilstm import BiLstmTagger
+from bertine.models.precision import autocast
+from bertine.models.seeding import torch_seed
+from bertine.records.sentences import Sentences
+from bertine.tasks.tagging.report import TaggingReport
+from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.terminal.console import progress
+from bertine.training.arguments import check_numbers
+from bertine.training.feature_based.table import ROWS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a BiLSTM is built and trained; see
+    :func:`bertine.feature_based`.
+
+    Raises:
+        BertineError: a value is out of range.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    lstm_size: int
+    lstm_layers: int
+    dropout: float
+    max_grad_norm: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            at_least_1=("epochs", "batch_size", "lstm_size", "lstm_layers"),
+            at_least_0=("learning_rate", "max_grad_norm"),
+        )
+        if not 0.0 <= self.dropout <= 1.0:
+            raise BertineError(f"dropout is {self.dropout:g}, but must be from 0 to 1")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sentences that have words, the ids of their tags, and the states of their words."""
+
+    sentences: Sentences
+    states: WordStates
+    tags: list[np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+
+def train_row(
+    name: str,
+    layers: list[int],
+    sets: dict[str, Part],
+    task: Tagging,
+    recipe: Recipe,
+    hidden_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    metric: str,
+) -> dict[str, Any]:
+    """Train a BiLSTM on the states of some layers, and score it; `dtype` is bf16 (by autocast) or
+    fp32."""
+    began = time.monotonic()
+    states = {word: each.states.layers(layers) for word, each in sets.items()}
+    train = sets["train"]
+    lengths = [len(tags) for tags in train.tags]
+    full = [index for index, length in enumerate(lengths) if length]
+    # Of several GPUs the others' generators are no business of this row's.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
+        tagger = BiLstmTagger(
+            hidden_size,
+            len(layers),
+            len(task.labels),
+            concatenate=ROWS[name].concatenate,
+            lstm_size=recipe.lstm_size,
+            lstm_layers=recipe.lstm_layers,
+            dropout=recipe.dropout,
+        ).to(device)
+        optimizer = torch.optim.Adam(tagger.parameters(), lr=recipe.learning_rate, fused=True)
+        steps = recipe.epochs * -(-len(full) // recipe.batch_size)
+        step = 0
+        best = 0.0
+        report: TaggingReport | None = None
+        with progress() as bar:
+            job = bar.add_task(name, total=steps)
+            for epoch in range(recipe.epochs):
+                tagger.train()
+                sizes = [lengths[index] for index in full]
+                for batch in grouped_by_length(sizes, recipe.batch_size, recipe.seed, epoch):
+                    torch.manual_seed(torch_seed(recipe.seed, "feature-based dropout", name, step))
+                    for group in optimizer.param_groups:
+                        group["lr"] = recipe.learning_rate * (1 - step / steps)
+                    chosen = [full[at] for at in batch]
+                    logits, counts = _logits(tagger, train, states["train"], chosen, device, dtype)
+                    rows = [logits[at, :count] for at, count in enumerate(counts)]
+                    labels = np.concatenate([train.tags[index] for index in chosen])
+                    loss = F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                    if recipe.max_grad_norm > 0:
+                        torch.nn.utils.clip_grad_norm_(tagger.parameters(), recipe.max_grad_norm)
+                    optimizer.step()
+                    step += 1
+                    bar.advance(job)
+                report = _score(
+                    tagger, sets["validation"], states["validation"], task, device, dtype
+                )
+                best = max(best, report.metrics[metric])
+                bar.update(job, facts=[f"{metric} {report.metrics[metric]:.4f}"])
+        assert report is not None
+        row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
+        if "test" in sets:
+            found = _score(tagger, sets["test"], states["test"], task, device, dtype)
+            row["test"] = found.metrics
+    row["seconds"] = time.monotonic() - began
+    return row
+
+
+def _logits(
+    tagger: BiLstmTagger,
+    part: Part,
+    layers: Sequence[Tensor],
+    chosen: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[Tensor, list[int]]:
+    """Logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
+    starts = part.states.starts
+    counts = [int(starts[index + 1] - starts[index]) for index in chosen]
+    x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
+    for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
+        begin = int(starts[index])
+        for number, layer in enumerate(layers):
+            x[at, :count, number] = layer[begin : begin + count].float()
+    with autocast(dtype, device):
+        logits: Tensor = tagger(x.to(device), torch.tensor(counts))
+    return logits.float(), counts
+
+
+def _score(
+    tagger: BiLstmTagger,
+    part: Part,
+    layers: Sequence[Tensor],
+    task: Tagging,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> TaggingReport:
+    """The metrics of the tagger's most probable tags."""
+    tagger.eval()
+    lengths = [len(tags) for tags in part.tags]
+    order = [int(at) for at in np.argsort(lengths, kind="stable") if lengths[at]]
+    guesses: dict[int, Tags] = {}
+    with torch.inference_mode():
+        for start in range(0, len(order), 64):
+            chosen = order[start : start + 64]
+            logits, counts = _logits(tagger, part, layers, chosen, device, dtype)
+            best = logits.argmax(-1).cpu()
+            for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
+                tags = tuple(task.labels[i] for i in best[at, :count].tolist())
+                guesses[index] = Tags(tags, (1.0,) * count)
+    nothing = Tags((), ())
+    predictions = [guesses.get(index, nothing) for index in range(len(part))]
+    return task.report(predictions, [item.tags or () for item in part.sentences.items])

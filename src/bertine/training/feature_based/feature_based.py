@@ -1,0 +1,294 @@
+"""``feature-based``: tagging with a frozen encoder (paper, section 5.3), the table of its rows.
+
+A two-layer BiLSTM of 768 units reads states of the encoder that are computed once: the embeddings,
+one hidden layer, or several, summed with learned weights or joined. Its recipe is ours, for the
+paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5 as usual for BiLSTM taggers
+(Ma and Hovy 2016). The row of fine-tuning is a run of :func:`bertine.finetune`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.cores.launch import launched
+from bertine.datasets.labelled import read_labelled
+from bertine.errors import BertineError
+from bertine.files import read_json_object, write_json
+from bertine.inference.predictor import evaluate
+from bertine.inference.word_states import word_states
+from bertine.modeldir import load_config, load_model
+from bertine.models.model import weights_fingerprint
+from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.names import Precision, TaggedFormat, TagScheme
+from bertine.options.names import option
+from bertine.options.types import check_types
+from bertine.records.conll import Columns, find_tagged, read_sentences
+from bertine.records.sentences import Sentences
+from bertine.tables.given import GivenTable
+from bertine.tasks.tagging.task import Tagging
+from bertine.terminal.console import human_time, say, warn
+from bertine.training.arguments import reading_of
+from bertine.training.feature_based.bilstm_training import Part, Recipe, train_row
+from bertine.training.feature_based.table import (
+    FINE_TUNING,
+    ROWS,
+    TABLE,
+    FeatureBasedReport,
+    chosen_rows,
+)
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.setup import fitting
+from bertine.training.run import refuse_changes
+
+#: Arguments that fine-tuning is given as they are.
+_OF_FINETUNE = (
+    *("data", "text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
+    *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed"),
+)
+
+
+@check_types
+def feature_based(
+    model: Path | str,
+    *,
+    data: Path | str,
+    out: Path | str,
+    rows: Sequence[str] | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: TaggedFormat | None = None,
+    strict: bool = False,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
+    max_length: int = 128,
+    epochs: int = 10,
+    batch_size: int = 32,
+    learning_rate: float = 1e-3,
+    lstm_size: int = 768,
+    lstm_layers: int = 2,
+    dropout: float = 0.5,
+    max_grad_norm: float = 5.0,
+    finetune_epochs: int = 3,
+    finetune_learning_rate: float = 5e-5,
+    device: str | None = None,
+    precision: Precision = "auto",
+    seed: int = 0,
+    resume: bool = False,
+) -> FeatureBasedReport:
+    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
+    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+
+    The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
+
+    Args:
+        model: the model directory of the encoder.
+        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
+        rows: which rows: ``fine-tuning`` and names of :data:`ROWS`; None: all.
+        text_columns, label_column, format, strict: as for
+            :func:`~bertine.finetune`.
+        word_column, tag_column, tag_scheme, document_context, max_length: as there, too.
+        epochs: of the BiLSTM, over the training sentences.
+        batch_size: sentences in an update, of fine-tuning too.
+        learning_rate: of the BiLSTM, its highest value (the first).
+        lstm_size: units of each direction.
+        lstm_layers: of the BiLSTM.
+        dropout: on what goes into each layer of it and comes out of the last.
+        max_grad_norm: its gradients are scaled down to this global norm; 0 does not clip.
+        finetune_epochs, finetune_learning_rate: of the row of fine-tuning.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+        precision: of the computation; ``auto`` is bf16 where the machine has it.
+        seed: random seed.
+        resume: keep the rows that `out` has already, if they were made with the same settings.
+
+    Raises:
+        BertineError: an unknown row; what reading the data or the model raises; `out` holds
+            results already, or with `resume` those of other settings.
+    """
+    given = dict(locals())  # every argument, before there are other names
+    if launched():
+        raise BertineError("feature-based is one process; start it without torchrun")
+    wanted = chosen_rows(rows)
+    folder = Path(out)
+    where = resolve_device(device)
+    config = load_config(model)
+    max_length = fitting(max_length, model, config)
+    labelled = read_labelled(Tagging.name, data, seed=seed, reading=reading_of(given))
+    train, validation = labelled.train, labelled.validation
+    assert isinstance(train, Sentences)
+    assert isinstance(validation, Sentences)
+    task = labelled.build(max_length)
+    assert isinstance(task, Tagging)
+    sets = {"train": train, "validation": validation}
+    test_file = find_tagged(data).test
+    if test_file is not None:
+        sets["test"] = read_sentences(
+            test_file,
+            Columns.trained_with(train.text_columns, train.label_column),
+            scheme=tag_scheme if task.has_entities else "plain",
+            format=format,
+            strict=strict,
+        )
+    # An unknown tag of the test file is told now, and not after hours.
+    tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
+    recipe = Recipe(
+        epochs, batch_size, learning_rate, lstm_size, lstm_layers, dropout, max_grad_norm, seed
+    )
+    loaded = load_model(model, heads=task.heads(config), seed=seed)
+    settings = {
+        "recipe": vars(recipe),
+        "task": _without_training(task),
+        "finetune": [finetune_epochs, finetune_learning_rate],
+        "precision": precision_name(precision, where),
+        "weights": weights_fingerprint(loaded.model.backbone),
+        "sentences": {name: each.fingerprint() for name, each in sets.items()},
+    }
+    results = _begun(folder, settings, resume)
+    report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
+    if config.num_hidden_layers < 4:
+        report.notes.append(
+            f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
+        )
+    dtype = resolve_precision(precision, where)
+    prepared: dict[str, Part] = {}
+    if any(name not in results for name in wanted if name != FINE_TUNING):
+        loaded.model.to(where)
+        for name, sentences in sets.items():
+            began = time.monotonic()
+            states = word_states(
+                loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
+            )
+            prepared[name] = Part(sentences, states, tags[name])
+            took = (
+                "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
+            )
+            say(f"{sentences.source}: the states of {states.starts[-1]} words: {took}")
+    for sentences in sets.values():
+        for note in sentences.notes:
+            warn(note)
+    for name in wanted:
+        if name in results:
+            say(f"{name}: done before")
+        else:
+            say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
+            if name == FINE_TUNING:
+                assert not isinstance(test_file, GivenTable)
+                results[name] = _finetuned(
+                    model,
+                    folder / FINE_TUNING,
+                    test_file,
+                    resume=resume,
+                    arguments={
+                        **{name: given[name] for name in _OF_FINETUNE},
+                        "max_length": max_length,
+                        "epochs": finetune_epochs,
+                        "learning_rate": finetune_learning_rate,
+                        "save_best": False,  # the paper's way
+                    },
+                )
+            else:
+                layers = ROWS[name].layers(config.num_hidden_layers)
+                results[name] = train_row(
+                    name,
+                    layers,
+                    prepared,
+                    task,
+                    recipe,
+                    config.hidden_size,
+                    where,
+                    dtype,
+                    report.metric,
+                )
+        report.rows[name] = results[name]
+        write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
+    return report
+
+
+def _without_training(task: Tagging) -> dict[str, Any]:
+    info = task.task_info().to_dict()
+    del info["training"]
+    return info
+
+
+def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:
+    """The rows that `folder` has, when they may be kept; else none."""
+    file = folder / TABLE
+    if folder.exists() and not folder.is_dir():
+        raise BertineError(f"{folder}: is a file; choose another folder for the results")
+    if not file.exists():
+        return {}
+    if not resume:
+        raise BertineError(
+            f"{file}: is there already; go on with it by {option('resume', True)}, or choose "
+            f"another"
+        )
+    known = read_json_object(file, lenient=True)
+    if not isinstance(known.get("rows"), dict):
+        raise BertineError(
+            f"{file}: is no table of feature-based; remove it, or choose another folder"
+        )
+    before = known.get("settings")
+    new = json.loads(json.dumps(settings))  # tuples are lists, as in the file
+    refuse_changes(file, "table was begun", _by_name(before), _by_name(new))
+    rows: dict[str, dict[str, Any]] = known["rows"]
+    return rows
+
+
+def _by_name(settings: Any) -> dict[str, Any]:
+    """Settings by the names that a user has given them; empty where a file holds something else."""
+    try:
+        epochs, rate = settings["finetune"]
+        return {
+            **settings["task"],
+            **settings["recipe"],
+            "finetune_epochs": epochs,
+            "finetune_learning_rate": rate,
+            "precision": settings["precision"],
+            "weights_fingerprint": settings["weights"],
+            **{f"{name}_sentences_fingerprint": v for name, v in settings["sentences"].items()},
+        }
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return {}
+
+
+def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
+    return [
+        np.array(
+            [
+                task.label_id(tag, sentences.where(item, at), word)
+                for at, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
+            ],
+            dtype=np.int64,
+        )
+        for item in sentences.items
+    ]
+
+
+def _finetuned(
+    model: Path | str,
+    out: Path,
+    test_file: Path | None,
+    *,
+    resume: bool,
+    arguments: dict[str, Any],
+) -> dict[str, Any]:
+    """The row of fine-tuning."""
+    resume = resume and (out / "run.json").exists()
+    result = finetune("tagging", model=model, out=out, resume=resume, baselines=False, **arguments)
+    row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
+    if test_file is not None:
+        named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}
+        # As the validation sentences were judged: by itself, evaluating may choose 8 bits.
+        where = resolve_device(arguments["device"])
+        named["precision"] = precision_name(arguments["precision"], where)
+        scored = evaluate(result.model, test_file, show_progress=False, **named)
+        row["test"] = dict(scored.metrics)
+    return row

@@ -1,0 +1,273 @@
+"""Fitting the head alone, on the states of an encoder that stays as it is (a linear probe).
+
+For very few labels this is the strong choice: a linear model fitted to convergence, its penalty
+chosen by cross-validation, can hardly overfit. What is saved is an ordinary model directory: the
+head of the published architecture computes exactly that linear model. A classifier reads
+``tanh(pooler)``; the pooler becomes so small a multiple of the scaled states that tanh is linear
+within the rounding of fp32, and the classifier takes the factor back. Pairs of texts have a head of
+ours, on the vectors of both (:class:`bertine.models.heads.PairHead`).
+
+Shape legend: N inputs, H hidden size, K outputs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, cast
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from bertine.cores.launch import launched
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.inference.baselines.frozen import FrozenEncoder, Scaling, pooling_of
+from bertine.inference.baselines.linear import (
+    ChoiceTargets,
+    ClassTargets,
+    LabelTargets,
+    LinearModel,
+    NumberTargets,
+    Targets,
+    fit_linear,
+)
+from bertine.inference.compute.running import run_features
+from bertine.models.mean_layer import add_mean_layer
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.options.names import option
+from bertine.tasks.base import Features, Task, TaskDefaults
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.encoding import PAIR_CLASSIFIER, HeadOfTexts
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.tagging.word_windows import WordFeatures
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel, SetFeatures
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import human_time, say
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.setup import Prepared, Start
+
+#: Penalties that are tried.
+STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+#: Factor of the scaled states before tanh: tanh(x) = x within 2e-7 of itself for |x| below 1e-3,
+#: and a scaled state is rarely above 8.
+_SMALL = 2.0**-13
+#: More words than that are not looked at: a tagger's states take 4 H bytes each.
+_MOST_WORDS = 200_000
+
+
+def check_frozen(
+    task: Task[Any],
+    start: Start,
+    wishes: Wishes,
+    *,
+    focal_gamma: float = 0.0,
+    shard: bool = False,
+) -> None:
+    """Refuse what does not go with fitting the head alone; the arguments are those of
+    :func:`bertine.finetune`.
+
+    Raises:
+        BertineError: the task's head finds nothing in states that were not trained for it; an
+            option of training is given; several processes were started.
+    """
+    if not isinstance(
+        task, TextClassification | MultiLabel | TextRegression | MultipleChoice | Tagging
+    ):
+        raise BertineError(
+            f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
+            f"out ({option('freeze_layers')} leaves some layers as they are)"
+        )
+    given = {
+        "focal_gamma": focal_gamma,
+        "epochs": wishes.epochs,
+        "batch_size": wishes.batch_size,
+        "learning_rate": wishes.learning_rate,
+        "paper": wishes.paper,
+        "patience": wishes.patience,
+        "shard": shard,
+        "freeze_layers": start.freeze_layers,
+        "freeze_embeddings": start.freeze_embeddings,
+    }
+    for name, value in given.items():
+        if value:
+            raise BertineError(
+                f"{name} (--{name.replace('_', '-')}) is of training, but frozen fits the head "
+                "alone, at once; leave one of the two out"
+            )
+    if start.fresh_weights:
+        raise BertineError(
+            f"{option('fresh_weights', True)} leaves an encoder that knows nothing, of which "
+            "frozen trains no layer; leave one of the two out"
+        )
+    if launched():
+        raise BertineError("frozen fits the head in one process; start it without torchrun")
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """What fitting the head alone came to.
+
+    Attributes:
+        seconds: that it took.
+        cross_validated: the task's metrics of what heads answered to training examples that they
+            had not seen, in the cross-validation that chose the penalty; empty for words and
+            choices.
+        count: of these examples.
+    """
+
+    seconds: float
+    cross_validated: dict[str, float]
+    count: int
+
+
+def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
+    """Fit the head of the prepared model, in place; the encoder stays as it is, but for a layer on
+    top that makes the mean of all states, where the head reads [CLS].
+
+    Args:
+        prepared: the model on its device, and the training features.
+        dtype: to compute states in.
+
+    Raises:
+        BertineError: see :func:`check_frozen`.
+    """
+    begun = time.perf_counter()
+    task, model = prepared.task, prepared.loaded.model
+    features = prepared.train.features
+    by_token = isinstance(task, Tagging)
+    pooling = pooling_of(prepared.start.model)
+    pairs = PAIR_CLASSIFIER in model.heads
+    if not by_token and not pairs and pooling.modes != ("cls",):
+        add_mean_layer(model)
+        say("frozen: a layer on top of the encoder makes the mean of all states")
+    encoder = FrozenEncoder(model, prepared.loaded.tokenizer, task.max_length, dtype=dtype)
+    states = _pairs(encoder, task, features) if pairs else _states(encoder, task, features)
+    scaling = Scaling(states)
+    with threadpool_limits(1, user_api="blas"):
+        fitted = fit_linear(scaling(states), _targets(task, features), STRENGTHS)
+    _set(model, task, scaling, fitted)
+    seconds = time.perf_counter() - begun
+    parts = sum(p.numel() for p in model.heads.parameters())
+    metrics, count = _cross_validated(prepared, fitted)
+    known = [name for name in prepared.metric_names if name in metrics]
+    judged = ", ".join(f"{name} {metrics[name]:.4f}" for name in known)
+    say(
+        f"frozen: a head of {parts:,} parameters fitted on {len(states):,} "
+        f"{'words' if by_token else 'inputs'} in {human_time(seconds)} (penalty 1/C with C = "
+        f"{fitted.strength:g}, chosen by cross-validation{': ' if judged else ''}{judged})"
+    )
+    return FittedHead(seconds, metrics, count)
+
+
+def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
+    """The metrics of the answers to examples that were left out, and their number."""
+    task = prepared.task
+    if fitted.left_out is None or not isinstance(task, HeadOfTexts):
+        return {}, 0
+    _, rows, scores = fitted.left_out
+    features = [prepared.train.features[row] for row in rows.tolist()]
+    outputs = scores[:, 0] if isinstance(task, TextRegression) else scores
+    answers = cast(Task[Any], task).decode(list(outputs), features)
+    items = prepared.train.examples.items
+    labels = [items[row].label for row in dict.fromkeys(feature.row for feature in features)]
+    return cast(Task[Any], task).metrics(answers, labels), len(labels)
+
+
+class _PairVectors(TaskDefaults):
+    """A task whose outputs are what the head of `task` reads of each pair."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        self.task = task
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        return self.task.collate(features, pad_id)
+
+    def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
+        head = model.heads[PAIR_CLASSIFIER]
+        inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        return cast(torch.Tensor, head.features(model.backbone, *inputs))
+
+
+def _pairs(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
+    """What the head reads of each pair, fp32 [N, 4 D + 1]."""
+    found = run_features(
+        encoder.computing(features),
+        cast(Task[Any], _PairVectors(task)),
+        features,
+        pad_id=encoder.tokenizer.pad_token_id,
+        dtype=encoder.dtype,
+    )
+    return np.stack(found)
+
+
+def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
+    """What the head reads of each input, fp32 [N, H]; of taggers of each word."""
+    if not isinstance(task, Tagging):
+        return np.stack(encoder.run(features, Pooling(("cls",))))
+    each = encoder.run(_words_of(features), Pooling(("tokens",)))
+    windows = cast(Sequence[WordFeatures], _words_of(features))
+    return np.concatenate(
+        [states[window.positions] for states, window in zip(each, windows, strict=True)]
+    )
+
+
+def _words_of(features: Sequence[Features]) -> Sequence[Features]:
+    """The first windows that have no more words than may be looked at."""
+    words = np.cumsum([len(each.positions) for each in cast(Sequence[WordFeatures], features)])
+    return features[: max(1, int(np.searchsorted(words, _MOST_WORDS, side="right")))]
+
+
+def _targets(task: Task[Any], features: Sequence[Features]) -> Targets:
+    if isinstance(task, TextClassification):
+        ids = np.array([feature.label for feature in features], dtype=np.int64)
+        weights = None if task.class_weights is None else np.array(task.class_weights)
+        return ClassTargets(ids, len(task.labels), weights)
+    if isinstance(task, MultiLabel):
+        sets = [each.chosen for each in cast(Sequence[SetFeatures], features)]
+        weights = None if task.positive_weights is None else np.array(task.positive_weights)
+        chosen = np.stack([each for each in sets if each is not None])
+        return LabelTargets(chosen.astype(np.float64), weights)
+    if isinstance(task, TextRegression):
+        values = np.array([feature.label for feature in features], dtype=np.float64)
+        return NumberTargets((values - task.mean) / task.scale)
+    if isinstance(task, MultipleChoice):
+        sizes, right = [], []
+        for _, group in groupby(features, key=lambda feature: feature.row):
+            marks = [feature.label for feature in group]
+            sizes.append(len(marks))
+            right.append(marks.index(1.0))
+        return ChoiceTargets(np.concatenate([[0], np.cumsum(sizes)]), np.array(right))
+    assert isinstance(task, Tagging)
+    tags = [each.tags for each in cast(Sequence[WordFeatures], _words_of(features))]
+    return ClassTargets(
+        np.concatenate([each for each in tags if each is not None]), len(task.labels)
+    )
+
+
+@torch.no_grad()
+def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None:
+    """Make the head compute the fitted scores."""
+    out = model.heads[task.head].out
+    assert isinstance(out, nn.Linear)
+    where = out.weight.device
+    if PAIR_CLASSIFIER in model.heads or isinstance(task, Tagging):
+        weights = fitted.weights / scaling.deviation[:, None]
+        bias = fitted.bias - scaling.mean @ weights
+        out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
+        out.bias.copy_(torch.from_numpy(bias).float().to(where))
+        return
+    pooler = model.backbone.pooler
+    assert pooler is not None
+    pooler.weight.copy_(torch.diag(torch.from_numpy(_SMALL / scaling.deviation)).float().to(where))
+    pooler.bias.copy_(
+        torch.from_numpy(-_SMALL * scaling.mean / scaling.deviation).float().to(where)
+    )
+    out.weight.copy_(torch.from_numpy(fitted.weights.T / _SMALL).float().to(where))
+    out.bias.copy_(torch.from_numpy(fitted.bias).float().to(where))

@@ -1,0 +1,141 @@
+"""The head alone, on an encoder as it was, in place of the model whose weights were all trained.
+
+With few labels a linear model on the vectors of a good encoder can be better than any training of
+all weights: most of all for pairs of texts, which such an encoder can compare without having seen a
+single label, while a model that reads both as one input must first learn to
+(``docs/results.md``, "Defaults").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bertine.errors import BertineError
+from bertine.options.names import option
+from bertine.reports.scores import score_text
+from bertine.tasks.base import Report
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.encoding import HeadOfTexts
+from bertine.tasks.metrics import official_score
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import say, warn
+from bertine.training.finetuning.frozen_head import FittedHead, fit_head
+from bertine.training.finetuning.setup import Prepared, frozen_beside
+from bertine.training.loop.best import clearly_better
+
+#: The baseline that is the head alone.
+_BASELINE = "frozen vectors"
+_TASKS = (TextClassification, MultiLabel, TextRegression, MultipleChoice, Tagging)
+#: With more pairs than that the head alone is only fitted where its baseline says that it is worth
+#: it: training all weights is mostly better there, and vectors take their time.
+_FEW_PAIRS = 10_000
+
+
+def head_alone_instead(
+    prepared: Prepared,
+    trained: Report,
+    baselines: Sequence[Mapping[str, Any]],
+    judge: Callable[[Prepared], Report],
+    *,
+    dtype: torch.dtype,
+    seed: int,
+) -> tuple[Prepared, Report, FittedHead] | None:
+    """Fit the head alone where it may be better than the trained model.
+
+    Args:
+        prepared: the run, its model trained.
+        trained: the evaluation of that model on the validation examples.
+        baselines: of the run, as ``scores.json`` has them.
+        judge: evaluates a run's model on the validation examples.
+        dtype: to compute in.
+        seed: of the run.
+
+    Returns:
+        The run with the head alone, its evaluation, and how it was fitted, where it is better; else
+        None, and so where the user has said which of the two is wanted.
+    """
+    start, names = prepared.start, prepared.metric_names
+    chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper
+    chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
+    if chosen or not isinstance(prepared.task, _TASKS) or not set(names) <= set(trained.metrics):
+        return None
+    found = [each["metrics"] for each in baselines if each.get("name") == _BASELINE]
+    beside: Mapping[str, float] = found[0] if found else {}
+    if not set(names) <= set(beside):
+        return None
+    own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
+    pairs = isinstance(prepared.task, HeadOfTexts) and len(prepared.task.text_columns) == 2
+    if not (pairs and len(prepared.train.examples) <= _FEW_PAIRS):
+        promised = official_score(beside, names)
+        if not alone_is_better(names[0], promised, own, count, pairs=pairs):
+            return None
+    try:
+        other = frozen_beside(prepared, seed)
+    except BertineError as error:
+        warn(f"the head alone was not tried, as the model cannot be read again: {error}")
+        return None
+    fitted = fit_head(other, dtype)
+    report = judge(other)
+    score = score_of_head(report.metrics, count, fitted.cross_validated, fitted.count, names)
+    if not alone_is_better(names[0], score, own, count, pairs=pairs):
+        say(
+            f"the head alone is no better: {score_text(names[0], score)} against "
+            f"{score_text(names[0], own)}; the trained model is saved"
+        )
+        return None
+    more = " and on training examples that were left out" if fitted.count else ""
+    better = "better" if score > own else "as good, within chance, and mostly the better one"
+    say(
+        "the head alone, on the model's vectors as they were before training, is "
+        f"{better}: {score_text(names[0], score)} on the validation examples{more}, against "
+        f"{score_text(names[0], own)} on the validation examples; it is saved in place of the "
+        f"trained model ({option('frozen', False)} saves that one)"
+    )
+    return other, report, fitted
+
+
+def score_of_head(
+    validation: Mapping[str, float],
+    count: int,
+    cross_validated: Mapping[str, float],
+    left_out: int,
+    names: Sequence[str],
+) -> float:
+    """The score of the head alone (the mean of the metrics `names`) on all examples that it was
+    not fitted to: the `count` validation examples, and the `left_out` training examples of the
+    cross-validation, where there was one. Of a hundred examples ten are held out, which say next to
+    nothing about either model; but the head's score on all hundred is well known."""
+    if not set(names) <= set(validation):
+        return math.nan
+    score = official_score(validation, names)
+    if not left_out or not set(names) <= set(cross_validated):
+        return score
+    other = official_score(cross_validated, names)
+    if math.isnan(score) or math.isnan(other):
+        return other if math.isnan(score) else score
+    return (count * score + left_out * other) / (count + left_out)
+
+
+def alone_is_better(metric: str, alone: float, trained: float, count: int, *, pairs: bool) -> bool:
+    """Whether the head alone is to be saved.
+
+    Args:
+        metric: the first by which the task is judged.
+        alone: the score of the head alone (:func:`score_of_head`).
+        trained: the score of the trained model on the validation examples.
+        count: of the validation examples.
+        pairs: of pairs of texts the head alone mostly is the better one, so the trained model must
+            be better by more than chance to be saved; else the head alone must.
+    """
+    if math.isnan(trained) or math.isnan(alone):
+        return not math.isnan(alone)
+    if pairs:
+        return not clearly_better(metric, trained, alone, count)
+    return clearly_better(metric, alone, trained, count)

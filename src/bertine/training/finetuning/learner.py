@@ -1,0 +1,164 @@
+"""A fine-tuned model in the hand of whoever trained it: validate, look, predict, keep."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertine.datasets.reading import Labelled
+from bertine.errors import BertineError
+from bertine.inference.files.given_texts import Text
+from bertine.inference.losses import worst_examples
+from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.names import Precision
+from bertine.tables.given import TableLike
+from bertine.tasks.base import Report
+from bertine.tasks.worst import WorstExample, WorstExamples
+from bertine.training.arguments import with_options_of
+from bertine.training.finetuning.result import FinetuneResult
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a run's examples can be read again, and where its model computes.
+
+    Attributes:
+        read: reads them as the run did.
+        fingerprint: of the validation examples that it was judged on.
+        train_fingerprint: of the training examples.
+        device: as PyTorch calls it.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+    """
+
+    read: Callable[[], Labelled]
+    fingerprint: str
+    train_fingerprint: str
+    device: str
+    precision: Precision
+
+
+@dataclass(frozen=True, repr=False)
+class Learner(FinetuneResult):
+    """What a fine-tuning run ended with, and what is done with it next.
+
+    A learner is light: the model is loaded from its directory, and the validation examples are
+    read again, when they are first asked for. It is therefore the same whether the run has just
+    ended, was resumed, or was found to be finished.
+
+    Attributes:
+        origin: of all of GLUE None: each task's learner is in `runs`.
+    """
+
+    runs: Mapping[str, Learner] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model, ready to answer: ``learner.predictor.save("my-model")`` keeps it elsewhere.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the model directory is no longer there.
+        """
+        origin = self._one()
+        return Predictor.load(self.model, origin.device, origin.precision)
+
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """Answers for texts; see :meth:`Predictor.predict`."""
+        return self.predictor.predict(texts)
+
+    @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
+    def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
+        """The report of the model on labelled examples.
+
+        Args:
+            data: a file or a folder, as for :func:`~bertine.evaluate`; None:
+                the validation examples of the run. Whoever chose by them (a rate, an epoch) should
+                judge by others.
+            options: how `data` is read, as for `evaluate`.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the examples of the run have changed
+                since; it is said how to read them; what `evaluate` raises.
+        """
+        if data is not None:
+            return evaluate(self.predictor, data, show_progress=False, **options)
+        usual = inspect.signature(evaluate).parameters
+        for name, value in options.items():
+            if value != usual[name].default:
+                raise BertineError(
+                    f"{name} is given, but no data; the run's own are read as in training"
+                )
+        return self._validation_report
+
+    def top_losses(self, n: int = 10, data: str = "validation") -> list[WorstExample]:
+        """List the `n` worst predicted examples, highest loss first: what the model has not
+        learned. Wrong labels are often among them.
+
+        Args:
+            n: how many.
+            data: ``"validation"`` or ``"train"``: which examples of the run. A model that has
+                learned its training examples by heart, wrong labels included, finds few wrong
+                labels among them.
+
+        Returns:
+            Each has ``place`` (file and line), ``texts``, ``label``, ``answer``, ``loss`` and,
+            for tasks with one label, ``label_probability``.
+
+        Raises:
+            BertineError: the learner is of all of GLUE; the examples of the run have changed
+                since; `n` is below 1; `data` is something else.
+        """
+        if n < 1:
+            raise BertineError(f"n is {n}, but must be at least 1")
+        if data not in ("validation", "train"):
+            raise BertineError(f"data is {data!r}, but must be 'validation' or 'train'")
+        labelled = self._labelled
+        examples = labelled.train if data == "train" else labelled.validation
+        if data == "train" and examples.fingerprint() != self._one().train_fingerprint:
+            raise BertineError(
+                f"{examples.source}: the training examples have changed since the run; list them "
+                "with bertine.evaluate(model, data, worst=n).worst"
+            )
+        predictor = self.predictor
+        found = worst_examples(
+            predictor.computing,
+            predictor.task,
+            examples,
+            predictor.tokenizer,
+            n,
+            dtype=predictor.dtype,
+        )
+        return WorstExamples(found)
+
+    def _one(self) -> Origin:
+        if self.origin is None:
+            names = ", ".join(self.runs)
+            raise BertineError(
+                f"{self.model}: holds a run for each task of GLUE; take the learner of one, "
+                f"runs[NAME] ({names})"
+            )
+        return self.origin
+
+    @cached_property
+    def _labelled(self) -> Labelled:
+        origin = self._one()
+        labelled = origin.read()
+        if labelled.validation.fingerprint() != origin.fingerprint:
+            raise BertineError(
+                f"{labelled.validation.source}: the validation examples have changed since the "
+                "run; give the data to judge on"
+            )
+        return labelled
+
+    @cached_property
+    def _validation_report(self) -> Report:
+        if self.report is not None:
+            return self.report
+        if not len(self._labelled.validation):
+            raise BertineError("the run had no validation examples; give the data to judge on")
+        sets = {"": self._labelled.validation, **self._labelled.others}
+        return evaluate_sets(self.predictor, sets, show_progress=False)

@@ -1,0 +1,63 @@
+"""After a fine-tuning run: its page, and the commands to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertine.cores.launch import is_main
+from bertine.errors import BertineError
+from bertine.modeldir import TASK
+from bertine.reports.run_page import REPORT, report
+from bertine.taskinfo import TaskInfo
+from bertine.terminal.console import warn
+
+
+def write_pages(out: Path | str) -> None:
+    """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE.
+    A page that cannot be made is a warning: the model is there. Of several processes the first
+    writes."""
+    if not is_main():
+        return
+    for folder in _runs(Path(out)):
+        try:
+            report(folder)
+        except BertineError as error:
+            warn(f"no report was written: {error}")
+
+
+def next_lines(out: Path | str) -> list[str]:
+    """What to do with a finished run: its page, and the commands; empty where `out` is not the
+    folder of one run."""
+    folder = Path(out)
+    if not (folder / "model" / TASK).is_file():
+        return []
+    info = TaskInfo.read(folder / "model" / TASK)
+    name = shlex.quote(str(out))
+    page = [f"report: {folder / REPORT}"] if (folder / REPORT).is_file() else []
+    return [
+        *page,
+        "next:",
+        f"  bertine predict {name} {_example(info)}",
+        f"  bertine evaluate {name} --data FILE",
+        f"  bertine serve {name}",
+    ]
+
+
+def _runs(out: Path) -> Iterator[Path]:
+    if (out / "scores.json").is_file():
+        yield out
+    elif out.is_dir():
+        for folder in sorted(out.iterdir()):
+            if (folder / "run.json").is_file() and (folder / "scores.json").is_file():
+                yield folder
+
+
+def _example(info: TaskInfo) -> str:
+    """Texts as the task takes them."""
+    if info.name == "spans":
+        return '--question "…" --context "…"'
+    if info.name == "choice":
+        return '"a question" "a choice" "another choice"'
+    return '"a text" "its second text"' if len(info.text_columns) > 1 else '"a text"'

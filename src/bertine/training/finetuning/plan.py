@@ -1,0 +1,109 @@
+"""How long, in which batches and at which rate to fine-tune, where the user does not say.
+
+The paper's protocol (batches of 32, 3 epochs, 5e-5: Devlin et al. 2018, section A.3) was made for
+BERT-base and data sets of thousands of examples. A few hundred examples make a few dozen updates
+of it, which is not enough to learn anything; small models need higher rates. The rule here follows
+the number of examples and the model's width. It was measured with a model of 384 hidden units on
+300 examples (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, of which
+none was at hand, the rate is the published practice (paper, section A.3; Mosbach et al. 2021, which
+fine-tunes on little data for 20 epochs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertine.models.config import BertConfig
+from bertine.training.arguments import check_numbers
+
+#: The paper's protocol.
+PAPER_BATCH_SIZE, PAPER_EPOCHS, PAPER_RATE = 32, 3, 5e-5
+#: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
+#: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
+_WIDTH, _RATE = 384, 2e-4
+#: Narrower models are not trained at higher rates than this.
+_HIGHEST_RATE = 1e-3
+#: Passes over `_MANY` examples, and over fewer as many more as their number to this power.
+_MANY, _PASSES, _POWER = 16_000, 3, 0.4
+#: However few the examples are.
+_MOST_PASSES = 25
+#: Up to so many examples, smaller batches: each makes an update.
+_FEW = 4_000
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The length of a fine-tuning run, its batches and its rate.
+
+    Attributes:
+        epochs: passes over the training examples.
+        batch_size: examples in an update.
+        learning_rate: its highest value.
+        save_best: whether the weights of the best epoch are saved, not those of the last; None:
+            where the best one is better by more than chance
+            (:func:`bertine.training.loop.best.clearly_better`).
+        chosen: whether epochs, batch size or rate come from the rule, not from the user or the
+            paper.
+        paper: whether the paper's protocol is asked for.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    save_best: bool | None
+    chosen: bool
+    paper: bool = False
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says of a run's length, batches and rate; None: the rule chooses. See
+    :func:`bertine.finetune`."""
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    save_best: bool | None = None
+    patience: int | None = None
+    paper: bool = False
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            at_least_1=("epochs", "batch_size", "patience"),
+            at_least_0=("learning_rate",),
+        )
+
+    def plan(self, config: BertConfig, num_examples: int) -> TrainingPlan:
+        """The plan for a model with the sizes of `config` and `num_examples` training examples."""
+        if self.paper:
+            usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, PAPER_RATE)
+        else:
+            batch_size = 16 if num_examples <= _FEW else 32
+            usual = (epochs_for(num_examples), batch_size, rate_for(config))
+        said = (self.epochs, self.batch_size, self.learning_rate)
+        epochs, size, rate = (a if b is None else b for a, b in zip(usual, said, strict=True))
+        save_best = self.save_best
+        if save_best is None and (self.patience is not None or self.paper):
+            save_best = self.patience is not None
+        return TrainingPlan(
+            int(epochs),
+            int(size),
+            float(rate),
+            save_best,
+            chosen=not self.paper and None in said,
+            paper=self.paper,
+        )
+
+
+def epochs_for(num_examples: int) -> int:
+    """The number of passes over so many training examples: 3 over 16,000 and more, 9 over 1,000,
+    23 over 100."""
+    passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
+    return min(_MOST_PASSES, max(_PASSES, round(passes)))
+
+
+def rate_for(config: BertConfig) -> float:
+    """The highest learning rate for a model of this width, with one significant digit."""
+    rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
+    return float(f"{rate:.0e}")

@@ -1,0 +1,268 @@
+"""What a fine-tuning run starts from: the model, the labelled examples, their batches.
+
+Finding a learning rate (:mod:`bertine.training.rate.lr_find`) starts from the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from bertine.data.batching import FeatureBatches
+from bertine.datasets.data_look import DataLook, look_at
+from bertine.datasets.labelled import read_labelled
+from bertine.datasets.reading import Labelled, Reading
+from bertine.errors import BertineError
+from bertine.inference.baselines.frozen import pooling_of
+from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.models.config import BertConfig
+from bertine.models.model import Model
+from bertine.models.seeding import seeded
+from bertine.options.names import option
+from bertine.records.examples import Examples
+from bertine.reports.scores import exact_rate
+from bertine.tables.given import Data
+from bertine.tasks.base import Features, Task
+from bertine.tasks.encoding import HeadOfTexts
+from bertine.terminal.console import counted, say, warn
+from bertine.training.finetuning.plan import TrainingPlan, Wishes
+from bertine.training.loop.freezing import check_freezing
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that training begins with, and which of them it leaves as they are; see
+    :func:`bertine.finetune`."""
+
+    model: Path | str
+    fresh_weights: bool = False
+    dropout: float | None = None
+    freeze_layers: int = 0
+    freeze_embeddings: bool = False
+    frozen: bool | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Examples, and the features that were made of them."""
+
+    examples: Examples[Any]
+    features: Sequence[Features]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a run needs before its first step.
+
+    Attributes:
+        task: that the training examples describe.
+        loaded: the model with the task's heads, on its device, and its tokenizer.
+        start: what it was made from.
+        train: the training examples.
+        validation: those that it is judged on.
+        others: further ones, by the word before the names of their metrics.
+        plan: epochs, batch size and rate: what the user said, and what the rule chose.
+        batches: of the training examples.
+        data_path: where they were read.
+        look: what was seen in the training and validation examples.
+        reading: how they were read.
+    """
+
+    task: Task[Any]
+    loaded: LoadedModel
+    start: Start
+    train: Part
+    validation: Part
+    others: dict[str, Part] = field(default_factory=dict)
+    plan: TrainingPlan = field(kw_only=True)
+    batches: FeatureBatches[Features] = field(kw_only=True)
+    data_path: str = field(kw_only=True)
+    look: DataLook = field(kw_only=True)
+    reading: Reading = field(kw_only=True)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics by which the task is judged."""
+        return self.task.task_info().metrics or (self.task.primary_metric,)
+
+
+def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Reading) -> Labelled:
+    """The examples of `data`, or those that `data` are.
+
+    Raises:
+        BertineError: it is said how to read what is read already, or that is not all labelled;
+            what reading raises.
+    """
+    if not isinstance(data, Labelled):
+        return read_labelled(task, data, seed=seed, reading=reading)
+    reading.refuse_all()
+    for examples in (data.train, data.validation, *data.others.values()):
+        without = [number for number, item in enumerate(examples.items) if item.label is None]
+        if without:
+            raise BertineError(
+                f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
+                f"(the first is items[{without[0]}]); label them or leave them out"
+            )
+    return data
+
+
+def prepare(
+    task: str,
+    data: Data | Labelled,
+    *,
+    start: Start,
+    reading: Reading,
+    wishes: Wishes,
+    max_length: int | None,
+    seed: int,
+    where: torch.device,
+    judged: bool = True,
+) -> Prepared:
+    """Read data and model, and make features and batches of them; says what was found. The
+    arguments are those of :func:`bertine.finetune`; without `judged` the
+    validation examples are read, but no features are made of them.
+
+    Raises:
+        BertineError: what reading the model and the data raises; a label of the validation
+            examples that the training examples lack; examples for another task.
+    """
+    config = load_config(start.model, dropout=start.dropout)
+    labelled = read_or_given(task, data, seed=seed, reading=reading)
+    train, validation = labelled.train, labelled.validation
+    max_length = fitting(
+        labelled.max_length if max_length is None else max_length, start.model, config
+    )
+    built = labelled.build(max_length)
+    if isinstance(data, Labelled) and task != built.name:
+        raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
+    if start.frozen:
+        built = as_frozen(built, start)
+    loaded = _loaded(start, built, config, seed)
+    check_freezing(loaded.model, start.freeze_layers)
+    loaded.model.to(where)
+    features = built.featurize(train, loaded.tokenizer)
+    built = built.weighted_for(features)
+    held = built.featurize(validation, loaded.tokenizer) if judged else []
+    others = {
+        word: Part(examples, built.featurize(examples, loaded.tokenizer))
+        for word, examples in (labelled.others if judged else {}).items()
+    }
+    look = look_at(built.name, train, validation, features, held)
+    _say_what(loaded, train, validation, built.notes(features), look)
+    plan = wishes.plan(config, len(train))
+    if judged and not start.frozen:
+        _say_plan(plan, len(train))
+    batches = FeatureBatches(
+        features,
+        lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
+        batch_size=plan.batch_size,
+        seed=seed,
+    )
+    return Prepared(
+        built,
+        loaded,
+        start,
+        Part(train, features),
+        Part(validation, held),
+        others,
+        plan=plan,
+        batches=batches,
+        data_path=train.source if isinstance(data, Labelled) else str(data),
+        look=look,
+        reading=reading,
+    )
+
+
+def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
+    """The task for a head on the states of an encoder that is not trained: it compares the vectors
+    of two texts, where an encoder that is trained reads both as one input."""
+    if isinstance(task, HeadOfTexts) and len(task.text_columns) == 2:
+        pooling = pooling_of(start.model).name
+        return cast(Task[Any], dataclasses.replace(cast(Any, task), pair_pooling=pooling))
+    return task
+
+
+def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
+    """The same run with an encoder that is not trained: the weights that it started with, and a
+    fresh head; the examples and their features are shared."""
+    start = dataclasses.replace(prepared.start, frozen=True)
+    task = as_frozen(prepared.task, start)
+    config = load_config(start.model, dropout=start.dropout)
+    loaded = _loaded(start, task, config, seed)
+    loaded.model.to(next(prepared.loaded.model.parameters()).device)
+    return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
+
+
+def _say_plan(plan: TrainingPlan, num_examples: int) -> None:
+    """Print how the run is trained, where the rule chose any of it."""
+    if plan.chosen:
+        say(
+            f"{counted(num_examples, 'example')}: {counted(plan.epochs, 'epoch')}, batches of "
+            f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
+            f"({option('paper', True)}: the paper's settings)"
+        )
+
+
+def fitting(max_length: int, model: Path | str, config: BertConfig) -> int:
+    """`max_length`, or fewer pieces if the model has fewer positions, which is said."""
+    if max_length > config.max_position_embeddings:
+        max_length = config.max_position_embeddings
+        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
+    return max_length
+
+
+def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> LoadedModel:
+    """The model with the heads of `built`: those that it has, if they answer the same."""
+    heads = built.heads(config)
+    loaded = load_model(start.model, heads=heads, seed=seed, dropout=start.dropout)
+    if loaded.task is None or not built.reuses(loaded.task):
+        # A head for other labels is of no use, even where it has the right shape.
+        loaded = load_model(
+            start.model,
+            heads=built.heads(config),
+            fresh=list(heads),
+            seed=seed,
+            dropout=start.dropout,
+        )
+    return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
+
+
+def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
+    """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
+    with."""
+    with seeded(seed, "initial weights"):
+        pooler = loaded.model.backbone.pooler is not None
+        model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
+    say("fresh weights: of the model only the architecture and the vocabulary are taken")
+    report = dataclasses.replace(
+        loaded.report,
+        loaded=[],
+        new=[*loaded.report.loaded, *loaded.report.new],
+        dropped=[*loaded.report.loaded, *loaded.report.dropped],
+    )
+    return dataclasses.replace(loaded, model=model.eval(), report=report)
+
+
+def _say_what(
+    loaded: LoadedModel,
+    train: Examples[Any],
+    validation: Examples[Any],
+    notes: Sequence[str],
+    look: DataLook,
+) -> None:
+    for line in loaded.report.lines():
+        say(line)
+    columns = " + ".join(train.text_columns)
+    say(
+        f"{len(train)} training and {len(validation)} validation examples; "
+        f"text: {columns}; label: {train.label_column}"
+    )
+    if line := look.label_line():
+        say(line)
+    for note in [*look.findings, *(f"{train.source}: {note}" for note in notes)]:
+        warn(note)

@@ -1,0 +1,141 @@
+"""Live progress of a training run: a bar in a terminal or a notebook, plain lines in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+from bertine.terminal.console import human_count, human_time, progress, say, shows_bars
+
+#: Seconds for which other programs must use cores without a break before it is said, and leave
+#: them before that is said.
+_OTHERS_STAY, _OTHERS_GONE = 5.0, 30.0
+#: Where no bar can be shown, one line at most this often (seconds).
+_LINE_EVERY = 10.0
+
+
+class Display:
+    """Shows where a run is. Use as ``with Display(...) as display``.
+
+    Args:
+        title: of the run.
+        steps, done: of the whole run, and before this process began.
+        work: how much of it the first so many steps are, in any unit; not given, all
+            steps are alike.
+        latest: the time of :func:`time.monotonic` when it ends, if its steps have not before.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        done: int = 0,
+        work: Callable[[int], float] = float,
+        latest: float = float("inf"),
+    ) -> None:
+        self.title, self.steps = title, steps
+        self._work, self._latest, self._last_line = work, latest, 0.0
+        self._kept: dict[str, str] = {}
+        self._others_said = False
+        self._others_since: float | None = None
+        # Until the first step is done, which takes longer than others, the time left is unknown.
+        self._from: tuple[float, int] | None = None
+        self._bar = progress() if shows_bars() else None
+        if self._bar is not None:
+            self._task = self._bar.add_task(title, total=steps, completed=done)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(
+        self, step: int, facts: dict[str, str] | None = None, steps: int | None = None
+    ) -> None:
+        """`step` steps are done; `facts` (name → text) replace the ones shown before, and `steps`
+        the number of steps of the whole run."""
+        now = time.monotonic()
+        if steps is not None and steps != self.steps:
+            self.steps = steps
+            if self._bar is not None:
+                self._bar.update(self._task, total=steps)
+        ends = self._ends(now, step)
+        texts = (
+            None
+            if facts is None
+            else [f"{name} {text}" for name, text in (facts | self._kept).items()]
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, ends=ends)
+            if texts is not None:
+                self._bar.update(self._task, facts=texts)
+            return
+        if texts is None or (now - self._last_line < _LINE_EVERY and step < self.steps):
+            return
+        self._last_line = now
+        left = "" if ends is None else f"  left {human_time(max(0.0, ends - now))}"
+        say(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
+
+    def _ends(self, now: float, step: int) -> float | None:
+        """When the run will be done, as far as its steps so far tell."""
+        if self._from is None:
+            self._from = (now, step)
+        began, first = self._from
+        if step == first:
+            return None if self._latest == float("inf") else self._latest
+        speed = (self._work(step) - self._work(first)) / max(now - began, 1e-9)
+        rest = (self._work(self.steps) - self._work(step)) / max(speed, 1e-9)
+        return min(now + rest, self._latest)
+
+    def keep(self, name: str, text: str) -> None:
+        """Show a fact beside those of every update from the next one on."""
+        self._kept[name] = text
+
+    def other_programs(self, busy: str | None) -> None:
+        """Say once when other programs begin to use the cores of the run, and once when they have
+        ended.
+
+        Args:
+            busy: how many cores they use, such as "1.0 of 2 cores"; None: none.
+        """
+        now = time.monotonic()
+        if (busy is not None) == self._others_said:
+            self._others_since = None
+            return
+        if self._others_since is None:
+            self._others_since = now
+        if now - self._others_since < (_OTHERS_STAY if busy else _OTHERS_GONE):
+            return
+        self._others_since, self._others_said = None, busy is not None
+        if busy is not None:
+            self.note(f"other programs use {busy}, so that training takes longer")
+        else:
+            self.note("other programs have left the cores")
+
+    def note(self, message: str) -> None:
+        """Print a line above the bar."""
+        say(message)
+
+
+def facts_of(entry: dict[str, float]) -> dict[str, str]:
+    """The part of a log entry that is worth a place in the terminal."""
+    shown: dict[str, str] = {}
+    for name in ("loss", "mlm_loss"):
+        if name in entry:
+            shown[name.replace("_", " ")] = f"{entry[name]:.3f}"
+    if "unigram_entropy" in entry:  # that the loss of masked words is to be compared with
+        shown["(unigram entropy"] = f"{entry['unigram_entropy']:.3f})"
+    for name in ("mlm_accuracy", "nsp_accuracy", "accuracy"):
+        if name in entry:
+            shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"
+    if "tokens_per_second" in entry:
+        shown["tok/s"] = human_count(entry["tokens_per_second"])
+    # Of short steps of fine-tuning it says little; the page has its curve, with what it means.
+    if "share_of_ceiling" in entry and "mlm_loss" in entry:
+        shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
+    return shown

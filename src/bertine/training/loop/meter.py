@@ -1,0 +1,97 @@
+"""The sums of losses, right answers and tokens between two lines of a run's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertine.objectives.base import Term
+from bertine.training.distributed.world import World
+
+
+@dataclass
+class Meter:
+    """Sums since the last line of the log.
+
+    Attributes:
+        totals: of the losses of each term (fp32 scalars, on the device).
+        correct: targets predicted right, for the terms that know it (int64 scalars).
+        counts: targets.
+        tokens: real tokens.
+        seconds: of the steps.
+    """
+
+    totals: dict[str, Tensor] = field(default_factory=dict)
+    correct: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def add(self, terms: dict[str, Term]) -> None:
+        """Add the terms of a micro-batch."""
+        for name, term in terms.items():
+            self.totals[name] = self.totals.get(name, 0) + term.total.detach()
+            self.counts[name] = self.counts.get(name, 0) + term.count
+            if term.correct is not None:
+                self.correct[name] = self.correct.get(name, 0) + term.correct
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, as JSON values; a float holds an fp32 number exactly."""
+        return {
+            "totals": {name: float(total) for name, total in self.totals.items()},
+            "correct": {name: int(right) for name, right in self.correct.items()},
+            "counts": self.counts,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any], device: torch.device) -> Meter:
+        """The meter of :meth:`state`."""
+        return cls(
+            {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
+            {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
+            dict(state["counts"]),
+            state["tokens"],
+            state["seconds"],
+        )
+
+    @classmethod
+    def resumed(cls, state: dict[str, Any], world: World, device: torch.device) -> Meter:
+        """This process's part of a checkpoint's sums: its own where the world is the same, so
+        that they go on being added in the same order; else the first process has it all."""
+        parts = state.get("meters", [state["meter"]])
+        if len(parts) == world.size:
+            return cls.restore(parts[world.rank], device)
+        meter = cls.restore(state["meter"], device)
+        if not world.main:
+            for sums in (meter.totals, meter.correct):
+                sums.update({name: torch.zeros_like(value) for name, value in sums.items()})
+            meter.counts = dict.fromkeys(meter.counts, 0)
+        return meter
+
+    @classmethod
+    def joined(cls, states: list[dict[str, Any]], device: torch.device) -> Meter:
+        """Of all processes, from the :meth:`state` of each. Tokens and seconds are those of the
+        whole step in every one."""
+        first = dict(states[0])
+        for name in ("totals", "correct", "counts"):
+            first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
+        return cls.restore(first, device)
+
+    def means(self, weights: dict[str, float]) -> dict[str, float]:
+        """For a line of the log: the loss, by the `weights` of the terms; loss and accuracy of
+        each term; tokens a second."""
+        losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
+        entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
+        alone = len(losses) == 1
+        if not alone:
+            entry |= {f"{k}_loss": v for k, v in losses.items()}
+        for name, right in self.correct.items():
+            key = "accuracy" if alone else f"{name}_accuracy"
+            entry[key] = float(right) / max(1, self.counts[name])
+        entry["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
+        return entry

@@ -1,0 +1,123 @@
+"""What pre-training begins with: new weights, or those of a model directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bertine.bundled import locate
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.interop.bert_hf_config import read_config
+from bertine.interop.size_check import check_fits
+from bertine.modeldir import load_config, load_model
+from bertine.models.config import BertConfig
+from bertine.models.mimetic import mimic_trained_attention
+from bertine.models.model import Model
+from bertine.models.seeding import seeded
+from bertine.objectives.mlm import Mlm
+from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.options.names import option
+from bertine.presets import PRESETS, preset
+from bertine.terminal.console import say
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.pretraining.extend import extend_vocabulary, extends
+
+#: How new weights begin: all random, as published, or with heads that look where trained ones do
+#: (:mod:`bertine.models.mimetic`).
+INITIALIZATIONS = ("normal", "mimetic")
+
+
+def _architecture(model: Path | str) -> BertConfig:
+    """A preset's, or that of a configuration file."""
+    if str(model) in PRESETS:
+        return preset(str(model))
+    if Path(model).is_file():
+        return read_config(Path(model)).config
+    if os.sep in str(model):
+        raise BertineError(
+            f"{model}: no such file or folder, nor a preset; the presets are {', '.join(PRESETS)}"
+        )
+    return preset(str(model))
+
+
+def has_weights(model: Path | str) -> bool:
+    """Whether `model` is or names a model directory, and not a preset or a configuration file."""
+    return str(model) not in PRESETS and locate(model).is_dir()
+
+
+def starting_model(
+    model: Path | str,
+    objective: MlmNsp | Mlm,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    dropout: float | None,
+    seed: int,
+    initialization: str = "normal",
+    initializer_range: float | None = None,
+) -> Model:
+    """New weights for a preset or a configuration file, or a model directory's.
+
+    Args:
+        objective: whose heads the model gets.
+        store: for the message; its `tokenizer` must be the model's, or an extension of it.
+        dropout: on hidden states and attention, in place of the model's own rates.
+        seed: of the new weights.
+        initialization: of new weights, one of `INITIALIZATIONS`.
+        initializer_range: standard deviation of new weights, in place of the configuration's.
+
+    Raises:
+        BertineError: no such preset, file or folder; another vocabulary; an initialization that is
+            not known, or is for new weights and these are not.
+    """
+    if initialization not in INITIALIZATIONS:
+        raise BertineError(
+            f"initialization is {initialization!r}, but must be one of {', '.join(INITIALIZATIONS)}"
+        )
+    if initializer_range is not None and not 0 < initializer_range < 1:
+        raise BertineError(f"initializer_range is {initializer_range:g}, but must be in (0, 1)")
+    if has_weights(model):
+        if initializer_range is not None:
+            raise BertineError(
+                f"{model}: has weights already; initializer_range is for new ones, of a preset or "
+                "a configuration file"
+            )
+        if initialization != "normal":
+            raise BertineError(
+                f"{model}: has weights already; initialization {initialization} is for new ones, "
+                "of a preset or a configuration file"
+            )
+        config = load_config(model, dropout=dropout)
+        loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
+        for line in loaded.report.lines():
+            say(line)
+        built = loaded.model
+        if extends(tokenizer, loaded.tokenizer):
+            built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
+            say(
+                f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
+                f"mean of their old ones; {unknown} of them have characters that were unknown"
+            )
+        elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
+                f"store with {option('tokenizer', str(model))}, or with a vocabulary that "
+                "'bertine vocab --extend' makes of it"
+            )
+    else:
+        config = _architecture(model).replace(
+            vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
+        )
+        if dropout is not None:
+            config = config.replace(
+                hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+            )
+        check_fits(model, config, trained=True)
+        if initializer_range is not None:
+            config = config.replace(initializer_range=initializer_range)
+        with seeded(seed, "initial weights"):
+            built = Model(config, objective.heads(config))
+        if initialization == "mimetic":
+            with seeded(seed, "mimetic weights"):
+                mimic_trained_attention(built.backbone)
+    return built

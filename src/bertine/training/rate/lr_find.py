@@ -1,0 +1,207 @@
+"""``lr_find``: which learning rate to train with, from a hundred steps (Smith 2015; the practice of
+fast.ai and ktrain).
+
+The rate rises exponentially from step to step, the loss is watched, and the weights are thrown
+away. What the curve says of a rate it says of a run that has warmed up to it. Two things see to
+that: the rate climbs to each value through all lower ones; and before the climb come a few steps
+at the lowest rate, too low to change anything, in which Adam's moments, which begin at zero, fill.
+Without them the first updates were hardly more than the signs of single gradients, as large as the
+rate allows, and the curve would begin with their noise. A run without warm-up bears less.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.cores.launch import launched
+from bertine.data.checks import check_batch
+from bertine.datasets.reading import Labelled
+from bertine.errors import BertineError
+from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.names import TaskName
+from bertine.options.names import option
+from bertine.reports.rate_page import rate_text
+from bertine.tables.given import TableLike, as_data
+from bertine.training.arguments import made, names_one_task, reading_of, with_options_of
+from bertine.training.distributed.world import World
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.setup import Prepared, Start, prepare
+from bertine.training.loop.display import Display
+from bertine.training.loop.fit import FitConfig, optimizer_for
+from bertine.training.loop.freezing import frozen
+from bertine.training.loop.meter import Meter
+from bertine.training.loop.step import Stepper
+from bertine.training.rate.curve import RateCurve, bracket_of
+from bertine.training.rate.report import LrFindReport, next_command
+
+#: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
+#: writes no model, and the rate is what is sought.
+_NOT_ASKED = frozenset(
+    {
+        *("epochs", "learning_rate", "paper", "warmup_ratio", "schedule", "patience", "shard"),
+        *("checkpoint_every", "keep_checkpoints", "save_best", "log_every", "tensorboard"),
+        *("resume", "threshold", "max_answer_length", "baselines", "frozen"),
+    }
+)
+
+
+@with_options_of(finetune, but=_NOT_ASKED)
+def lr_find(
+    task: TaskName,
+    *,
+    model: Path | str,
+    data: Path | str | Labelled | TableLike,
+    out: Path | str,
+    min_rate: float = 1e-7,
+    max_rate: float = 1e-2,
+    steps: int = 100,
+    warmup_steps: int = 10,
+    **options: Any,
+) -> LrFindReport:
+    """Try rising learning rates on labelled examples, and read off between which to fine-tune.
+
+    The training examples are passed over as often as the steps need. The test ends before its
+    last step where the loss has diverged: where it or its gradient is not finite, or smoothed
+    more than four times the lowest.
+
+    Args:
+        out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
+            (``.html``); earlier ones are replaced.
+        min_rate: of the first step.
+        max_rate: of the last one, reached exponentially.
+        steps: with a rising rate.
+        warmup_steps: before them, at `min_rate`, in which Adam's moments fill.
+        task, model, data, options: as for :func:`~bertine.finetune`, all of its
+            arguments that matter within an epoch; layers' shares of the rate, frozen parts,
+            batches and order of the examples are the same as there.
+
+    Raises:
+        BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
+            is named; it is one of several processes; what `finetune` raises of model and data.
+    """
+    if not isinstance(data, Labelled):
+        data = as_data(data)
+    given = dict(locals())
+    given |= given.pop("options")
+    if launched():
+        raise BertineError("lr-find is one process; start it without torchrun")
+    if not 0.0 < min_rate < max_rate < math.inf:
+        raise BertineError(
+            f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
+            "the second higher and finite"
+        )
+    if not names_one_task(task, given["glue_task"]):
+        raise BertineError(
+            "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
+        )
+    for name, least in (("steps", 20), ("warmup_steps", 0)):
+        if given[name] < least:
+            raise BertineError(f"{name} is {given[name]}, but must be at least {least}")
+    where = resolve_device(given["device"])
+    config = made(
+        FitConfig,
+        given,
+        steps=warmup_steps + steps,
+        learning_rate=max_rate,
+        precision=precision_name(given["precision"], where),
+    )
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise BertineError(f"{folder}: is a file; choose a folder for the curve")
+    start = made(Start, given)
+    prepared = prepare(
+        task,
+        data,
+        start=start,
+        reading=reading_of(given),
+        wishes=made(Wishes, given),
+        max_length=given["max_length"],
+        seed=config.seed,
+        where=where,
+        judged=False,
+    )
+    growth = (max_rate / min_rate) ** (1 / (steps - 1))
+    rates = [min_rate] * warmup_steps + [min_rate * growth**step for step in range(steps)]
+    trained = prepared.loaded.model
+    with frozen(trained, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
+        curve, seconds = _climb(prepared, config, where, rates, RateCurve(warmup_steps))
+    if len(curve.losses) <= warmup_steps:
+        raise BertineError(
+            f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
+            f"look at the data, or lower {option('min_rate')}"
+        )
+    defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
+    plan, bracket = prepared.plan, bracket_of(curve)
+    usual = plan.learning_rate
+    advice = {
+        "epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "learning_rate": usual if bracket is None else bracket.advice(usual),
+    }
+    report = LrFindReport.of(
+        curve,
+        out=folder,
+        advice=advice,
+        command=next_command(given, defaults, advice),
+        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
+        num_examples=len(prepared.train.examples),
+        seconds=seconds,
+    )
+    report.write({**given, "data": prepared.data_path})
+    return report
+
+
+def _climb(
+    prepared: Prepared,
+    config: FitConfig,
+    device: torch.device,
+    rates: Sequence[float],
+    curve: RateCurve,
+) -> tuple[RateCurve, float]:
+    """A step at each of `rates`, until the loss diverges; the curve, and the seconds it took. The
+    loss of a step is that before its update."""
+    model = prepared.loaded.model
+    stepper = Stepper(
+        model,
+        prepared.task,
+        prepared.batches.batch,
+        world=World(device=device),
+        dtype=resolve_precision(config.precision, device),
+        max_tokens=config.max_tokens_per_micro_batch,
+    )
+    optimizer = optimizer_for(model, config)
+    began = time.monotonic()
+    model.train()
+    with stepper.training(), Display("lr-find", len(rates)) as display:
+        for step, rate in enumerate(rates):
+            batch = prepared.batches.batch(step)
+            check_batch(batch, model.config)
+            meter = Meter()
+            weights: dict[str, float] = {}
+            for terms in stepper.accumulate(batch, [config.seed, step]):
+                meter.add(terms)
+                weights = {name: term.weight for name, term in terms.items()}
+            loss = meter.means(weights)["loss"]
+            if not curve.add(rate, loss):
+                display.note(f"the loss diverged at the rate {rate_text(rate)}")
+                break
+            norm = float(optimizer.clipped_step(rate, config.max_grad_norm))
+            optimizer.zero_grad(set_to_none=True)
+            if not math.isfinite(norm):
+                # On a GPU such an update leaves the weights as they are: without this the loss
+                # would stand still, and look as if higher rates did no harm.
+                curve.diverged = True
+                display.note(f"the gradient is not finite at the rate {rate_text(rate)}")
+                break
+            display.update(step + 1, {"rate": rate_text(rate), "loss": f"{curve.smoothed[-1]:.3f}"})
+    optimizer.zero_grad(set_to_none=True)
+    model.eval()
+    return curve, time.monotonic() - began

@@ -1,0 +1,342 @@
+"""``search``: a grid of fine-tuning runs, with several seeds, and the choice among them.
+
+The paper's protocol (Devlin et al. 2018, sections 4.1 and A.3): a few batch sizes, learning rates
+and numbers of epochs, random restarts where runs are unstable, the choice by the dev set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.bundled import locate
+from bertine.cores.launch import launched
+from bertine.datasets.labelled import read_labelled
+from bertine.datasets.reading import Labelled
+from bertine.errors import BertineError
+from bertine.modeldir import load_config
+from bertine.names import TaskName
+from bertine.options.names import option
+from bertine.records.given_writer import write_given
+from bertine.reports.search_page import write_search_page
+from bertine.tables.given import TableLike, as_data
+from bertine.terminal.console import human_time, progress, say, warn
+from bertine.training.arguments import names_one_task, reading_of, with_options_of
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.search.folder import SearchFolder, needed_weights
+from bertine.training.search.grid import PAPER_GRID, Grid, Trial, grid_around
+from bertine.training.search.runners import Told, run_here, run_processes, run_ray
+from bertine.training.search.table import PAGE, SearchResult, SearchRun
+
+#: Arguments of `finetune` that a search has in the plural, or decides itself.
+_OWN = frozenset(
+    {
+        *("batch_size", "learning_rate", "epochs", "paper", "seed", "resume", "shard"),
+        "baselines",
+        "frozen",
+    }
+)
+#: Those that may differ when a search is gone on with: they do not change what is computed.
+_FREE = frozenset({"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "device"})
+#: By which validation examples are held out, where it is not said: the same in all runs.
+_SPLIT_SEED = 0
+
+
+@with_options_of(finetune, but=_OWN)
+def search(
+    task: TaskName,
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    batch_sizes: Sequence[int] | int | None = None,
+    learning_rates: Sequence[float] | float | None = None,
+    epochs: Sequence[int] | int | None = None,
+    seeds: Sequence[int] | int | None = None,
+    restarts: int | None = None,
+    paper_grid: bool = False,
+    processes: int | None = None,
+    ray: str | None = None,
+    keep_models: bool = False,
+    resume: bool = False,
+    **options: Any,
+) -> SearchResult:
+    """Fine-tune with every combination of batch size, learning rate and epochs, several times each,
+    and choose on the validation examples (paper, sections 4.1 and A.3).
+
+    A run is what :func:`~bertine.finetune` does, in its own folder in `out`. Of
+    the settings the one with the best mean over its seeds is chosen, runs that collapsed to one
+    answer left out; of its runs the best gives the model. The table is also written to
+    ``out/search.json``, and with the spread as a plot to ``out/search.html``.
+
+    Args:
+        task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
+        out: the folder of the search; the model directory is ``out/model``.
+        batch_sizes: None: that of `finetune` by itself, or in the paper's grid 16 and 32.
+        learning_rates: None: half, once and twice that of `finetune` by itself, or in the paper's
+            grid 5e-5, 4e-5, 3e-5 and 2e-5.
+        epochs: None: those of `finetune` by itself, or in the paper's grid 2, 3 and 4.
+        seeds: of the runs of each setting: order, dropout and new weights come from them; None:
+            the first numbers from 0 on. Validation examples that are held out, because the data
+            has none, are the same in all runs.
+        restarts: how many seeds, where `seeds` is None; None: 3.
+        paper_grid: use the paper's values for the lists that are not given (24 settings in all),
+            and the weights of the last epoch unless `save_best` says otherwise.
+        processes: runs done at a time, in processes that share the cores (and take turns with the
+            GPUs); None: one after the other in this process, over Ray one a machine or GPU.
+        ray: the address of a Ray cluster that does the runs, or ``local``. All its machines must
+            see `model`, `data` and `out` under the same paths.
+        keep_models: keep the weights of all runs, not of the best alone.
+        resume: go on with the search in `out`: runs that are done are not done again, one that was
+            stopped goes on, one that failed is tried again. The grid may be another: runs that
+            were done stay in the table.
+        options: every other argument of `finetune`; the same for all runs, `split_seed` too.
+
+    Returns:
+        The table and the choice. A run that failed is named in `failed`, with the reason; the
+        others are done all the same.
+
+    Raises:
+        BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
+            cannot begin, for then none can; `out` holds something else, or a search that is not to
+            be gone on with, or was begun with other settings.
+    """
+    if launched():
+        raise BertineError("search starts its own processes; start it without torchrun")
+    if isinstance(data, Labelled):
+        raise BertineError(
+            "a search reads the examples again for each of its runs; give it a path or a table"
+        )
+    found = as_data(data)
+    if processes is not None and processes < 1:
+        raise BertineError(f"processes is {processes}, but must be at least 1")
+    if not names_one_task(task, options["glue_task"]):
+        raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
+    lists = (batch_sizes, learning_rates, epochs)
+    if paper_grid or all(values is not None for values in lists):
+        otherwise = PAPER_GRID
+    else:
+        labelled = read_labelled(
+            task, found, seed=_SPLIT_SEED, reading=reading_of({**options, "data": found})
+        )
+        wishes = Wishes(patience=options["patience"])
+        otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
+    grid = Grid.given(*lists, seeds, restarts, otherwise)
+    # Where all machines see the same paths they must not depend on where this one stands.
+    place: Callable[[Any], str] = os.path.abspath if ray is not None else str
+    usual = inspect.signature(finetune).parameters
+    changed = {key: value for key, value in options.items() if value != usual[key].default}
+    if paper_grid and options["save_best"] is None and options["patience"] is None:
+        changed["save_best"] = False  # the paper takes the weights of the last epoch
+    settings = {"task": task, "split_seed": _SPLIT_SEED}
+    settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
+    with SearchFolder.open(Path(out), settings, resume) as folder:
+        if not isinstance(found, str | Path):
+            # Each run reads them again, perhaps in another process.
+            found = write_given(found, folder.path / "data")
+        arguments = {"task": task, "model": place(locate(model)), "data": place(found), **changed}
+        under_way = _Search(folder, grid, arguments, place, keep_models)
+
+        def do(jobs: list[Trial], told: Told) -> None:
+            listed = [under_way.job(trial) for trial in jobs]
+            if ray is not None:
+                run_ray(listed, told, ray, processes)
+            elif processes is None or processes == 1:
+                run_here(listed, told, under_way.announce)
+            else:
+                run_processes(listed, told, processes, options["device"])
+
+        alone = ray is None and processes in (None, 1)
+        return under_way.finish(do, shown=not alone)
+
+
+class _Search:
+    """A search under way.
+
+    Args:
+        folder: its folder.
+        grid: what is wanted.
+        arguments: of all runs, as JSON.
+        place: how a path is given to a run.
+        keep_models: whether the weights of all runs are kept.
+    """
+
+    def __init__(
+        self,
+        folder: SearchFolder,
+        grid: Grid,
+        arguments: dict[str, Any],
+        place: Callable[[Any], str],
+        keep_models: bool,
+    ) -> None:
+        self._folder, self._arguments = folder, json.loads(json.dumps(arguments))
+        self._place, self._keep_models = place, keep_models
+        self._runs = dict(folder.known)
+        wanted = grid.trials
+        # What was done before with other values of the grid stays in the table.
+        others = [run.trial for run in self._runs.values() if run.trial not in wanted]
+        self._planned = [*wanted, *others]
+        self._metric_names = folder.metric_names
+        self._todo: list[Trial] = []
+        say(f"search: {grid}")
+        before = sum(trial.name in self._runs for trial in wanted)
+        say(
+            f"{_number(len(wanted), 'run')} of {_number(len(grid.settings), 'setting')}"
+            + (f", {before} of them done before" if before else "")
+            + (f"; {_number(len(others), 'run')} with other values before" if others else "")
+        )
+
+    def job(self, trial: Trial) -> dict[str, Any]:
+        """A run as :func:`~bertine.training.search.run.run_one` takes it."""
+        setting = trial.setting
+        return {
+            "arguments": {
+                **self._arguments,
+                "out": self._place(self._folder.run(trial)),
+                "batch_size": setting.batch_size,
+                "learning_rate": setting.learning_rate,
+                "epochs": setting.epochs,
+                "seed": trial.seed,
+            },
+            "split_seed": _SPLIT_SEED,
+            "log": self._place(self._folder.log(trial)),
+        }
+
+    def announce(self, number: int) -> None:
+        """Say which run begins."""
+        say(f"{self._todo[number].name} ({number + 1} of {len(self._todo)})")
+
+    def finish(self, do: Callable[[list[Trial], Told], None], *, shown: bool) -> SearchResult:
+        """Do what is not done, and choose.
+
+        Args:
+            do: (runs, whom to tell) does them.
+            shown: whether to show how many are done: the runs themselves show nothing.
+        """
+        tried: set[str] = set()
+        self._folder.write(self._result())
+        while True:
+            self._todo = [trial for trial in self._missing() if trial.name not in tried]
+            if not self._todo:
+                break
+            tried |= {trial.name for trial in self._todo}
+            for trial in self._todo:
+                if trial.name in self._runs:
+                    say(f"{trial.name}: its weights are gone, so it is done again")
+                    shutil.rmtree(self._folder.run(trial), ignore_errors=True)
+            with _display(len(self._todo)) if shown else contextlib.nullcontext() as advance:
+
+                def told(number: int, message: dict[str, Any]) -> None:
+                    run = self._ended(self._todo[number], message)
+                    if advance is not None:
+                        advance(_line(run))
+                    elif run.failed is not None:
+                        warn(_line(run))
+
+                do(self._todo, told)
+        result = self._result()
+        self._folder.take_model(result)
+        self._let_go()
+        if self._keep_models:
+            done = [run for run in result.runs if run.failed is None]
+            gone = sum(not self._folder.has_weights(run.trial) for run in done)
+            if gone:
+                result.notes.append(
+                    f"{_number(gone, 'run')} of {len(done)} had no weights to keep: they were done "
+                    f"before, without {option('keep_models', True)}"
+                )
+        self._folder.write(result)
+        write_search_page(self._folder.path / PAGE, result.to_dict())
+        return result
+
+    def _missing(self) -> list[Trial]:
+        """The runs that are to be done: those not done yet; when all are, one whose weights are
+        needed and gone."""
+        missing = [trial for trial in self._planned if trial.name not in self._runs]
+        if missing:
+            return missing
+        needed = needed_weights(self._in_order(), self._planned)
+        return [
+            trial
+            for trial in self._planned
+            if trial.name in needed and not self._folder.has_weights(trial)
+        ]
+
+    def _ended(self, trial: Trial, message: dict[str, Any]) -> SearchRun:
+        """Write down how a run ended.
+
+        Raises:
+            BertineError: it could not even begin, so that no other can.
+        """
+        if message.get("mistake"):
+            raise BertineError(message["error"])
+        if "done" in message:
+            run = SearchRun.done(trial, message["done"])
+            self._metric_names = tuple(message["done"]["metric_names"])
+            self._check_same(run)
+        else:
+            reason = message["error"] if "error" in message else message["lost"]
+            run = SearchRun(trial, failed=reason)
+        self._runs[trial.name] = run
+        self._folder.write(self._result())
+        self._let_go()
+        return run
+
+    def _let_go(self) -> None:
+        """Remove the weights of runs that no choice can fall on any more."""
+        if not self._keep_models:
+            runs = self._in_order()
+            self._folder.keep_weights(runs, needed_weights(runs, self._planned))
+
+    def _check_same(self, run: SearchRun) -> None:
+        """Runs on other examples, or from another model, are not to be compared."""
+        for other in self._runs.values():
+            same_seed = other.trial.seed == run.trial.seed
+            if other.failed is not None or run.failed is not None:
+                continue
+            if other.examples != run.examples or (same_seed and other.weights != run.weights):
+                what = "examples" if other.examples != run.examples else "model"
+                raise BertineError(
+                    f"{self._folder.path}: the {what} of {run.name} and {other.name} are not the "
+                    "same, so their scores cannot be compared; choose another folder"
+                )
+
+    def _in_order(self) -> list[SearchRun]:
+        return [self._runs[trial.name] for trial in self._planned if trial.name in self._runs]
+
+    def _result(self) -> SearchResult:
+        task = self._arguments.get("glue_task")
+        name = self._arguments["task"] if task is None else f"{self._arguments['task']}/{task}"
+        return SearchResult(self._folder.path, name, self._metric_names, self._in_order())
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _line(run: SearchRun) -> str:
+    """How a run ended, in a line."""
+    if run.failed is not None:
+        return f"{run.name}: failed: {run.failed}"
+    ended = f"{run.name}: {100 * (run.score or 0.0):.2f} in {human_time(run.elapsed)}"
+    return f"{ended}; collapsed to one answer" if run.collapsed else ended
+
+
+@contextlib.contextmanager
+def _display(runs: int) -> Iterator[Callable[[str], None]]:
+    """How many runs are done, live; called with a line on each that is."""
+    with progress() as bar:
+        task = bar.add_task("runs", total=runs)
+
+        def advance(line: str) -> None:
+            say(line)
+            bar.advance(task)
+
+        yield advance

@@ -1,0 +1,306 @@
+"""What a search found: its runs, the table of its settings, and what is chosen.
+
+A setting is judged by the mean score of its runs on the validation examples, runs that collapsed
+to one answer left out: they say that a start was unlucky (Devlin et al. 2018, section 4.1), not
+what the setting is worth. Of the best setting the best run gives the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.reports.scores import exact_rate, hundredfold
+from bertine.terminal.console import aligned, human_time
+from bertine.terminal.shown import Shown
+from bertine.training.search.grid import Setting, Trial
+
+#: In the folder of the search: what it found, and the same as a page.
+TABLE = "search.json"
+PAGE = "search.html"
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """What the search keeps of a run.
+
+    Attributes:
+        trial: its setting and seed.
+        score: the mean of the metrics by which the task is judged; None where it failed.
+        metrics: on the validation examples.
+        collapsed: whether it gave every validation example the same answer, as the task's report
+            says it.
+        elapsed: seconds of training.
+        failed: why it did not come to an end, in one line; None where it did.
+        examples: hashes of the training and of the validation examples.
+        weights: a hash of the weights that it began with.
+    """
+
+    trial: Trial
+    score: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    collapsed: bool = False
+    elapsed: float = 0.0
+    failed: str | None = None
+    examples: str = ""
+    weights: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.trial.name
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run takes part in the choice."""
+        return self.failed is None and not self.collapsed and self.score is not None
+
+    @classmethod
+    def done(cls, trial: Trial, found: dict[str, Any]) -> SearchRun:
+        """A run that came to an end, of what :func:`~bertine.training.search.run.run_one` says."""
+        score = found["score"]
+        if not math.isfinite(score):
+            return cls(trial, failed=f"its score is not a number ({score})")
+        keys = ("metrics", "collapsed", "elapsed", "examples", "weights")
+        return cls(trial, score, **{key: found[key] for key in keys})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as JSON."""
+        values = dataclasses.asdict(self)
+        del values["trial"]
+        return {**dataclasses.asdict(self.trial.setting), "seed": self.trial.seed, **values}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SearchRun:
+        """The run that :meth:`to_dict` wrote."""
+        values = dict(values)
+        setting = Setting(*(values.pop(f.name) for f in dataclasses.fields(Setting)))
+        return cls(Trial(setting, values.pop("seed")), **values)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting and its runs, in the order of their seeds."""
+
+    setting: Setting
+    runs: tuple[SearchRun, ...]
+
+    @property
+    def counted(self) -> list[SearchRun]:
+        """The runs that take part in the choice."""
+        return [run for run in self.runs if run.counts]
+
+    @property
+    def scores(self) -> list[float]:
+        return [run.score for run in self.runs if run.score is not None and run.counts]
+
+    @property
+    def mean(self) -> float | None:
+        """Of the scores of the runs that count; None where there is none."""
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation of the scores, of a sample (divided by one less than their
+        number); None of fewer than two."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def best(self) -> SearchRun | None:
+        """The run with the highest score, the first of equals."""
+        return max(self.counted, key=lambda run: run.score or 0.0, default=None)
+
+    @property
+    def collapsed(self) -> int:
+        return sum(run.collapsed for run in self.runs)
+
+    @property
+    def failed(self) -> int:
+        return sum(run.failed is not None for run in self.runs)
+
+
+def rows_of(runs: Iterable[SearchRun]) -> list[Row]:
+    """A row a setting, the best mean first, those without a score last."""
+    by_setting: dict[Setting, list[SearchRun]] = {}
+    for run in runs:
+        by_setting.setdefault(run.trial.setting, []).append(run)
+    rows = [
+        Row(setting, tuple(sorted(each, key=lambda run: run.trial.seed)))
+        for setting, each in by_setting.items()
+    ]
+    # Stable: of equals the first of the grid stays first.
+    return sorted(rows, key=lambda row: -math.inf if row.mean is None else row.mean, reverse=True)
+
+
+def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
+    """The best run of the setting with the best mean; None where no run counts."""
+    rows = rows_of(runs)
+    return rows[0].best if rows else None
+
+
+@dataclass(repr=False)
+class SearchResult(Shown):
+    """What a search found; also what ``search.json`` holds.
+
+    Attributes:
+        out: the folder of the search.
+        task: what was searched for, e.g. "text" or "glue/RTE".
+        metric_names: the metrics by which the task is judged; their mean is the score.
+        runs: every run, in the order of the grid.
+        notes: what else to know.
+    """
+
+    out: Path
+    task: str
+    metric_names: tuple[str, ...]
+    runs: list[SearchRun]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row a setting, the best mean first."""
+        return rows_of(self.runs)
+
+    @property
+    def chosen(self) -> Row | None:
+        """The setting with the best mean over its runs that did not collapse."""
+        return next((row for row in self.rows if row.mean is not None), None)
+
+    @property
+    def best(self) -> SearchRun | None:
+        """The best run of the chosen setting, whose model is `model`."""
+        return best_of(self.runs)
+
+    @property
+    def score(self) -> float | None:
+        """The mean score of the chosen setting."""
+        return None if self.chosen is None else self.chosen.mean
+
+    @property
+    def model(self) -> Path | None:
+        """The model directory of the best run; None where nothing could be chosen."""
+        return None if self.best is None else self.out / "model"
+
+    @property
+    def failed(self) -> list[SearchRun]:
+        return [run for run in self.runs if run.failed is not None]
+
+    @property
+    def collapsed(self) -> list[SearchRun]:
+        return [run for run in self.runs if run.collapsed]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every run came to an end and there is a choice."""
+        return not self.failed and self.best is not None
+
+    def lines(self) -> list[str]:
+        """The table, the choice, and the runs that are left out of it."""
+        lines = [
+            f"{' and '.join(self.metric_names) or 'score'} on the validation examples, times 100"
+            + (" (their mean)" if len(self.metric_names) > 1 else "")
+            + "; mean and standard deviation over seeds:",
+            *self._table(),
+        ]
+        lines += [f"collapsed to one answer, left out: {run.name}" for run in self.collapsed]
+        lines += [f"failed: {run.name}: {run.failed}" for run in self.failed]
+        chosen, best = self.chosen, self.best
+        if chosen is None or best is None:
+            lines.append(
+                "nothing to choose from: every run has collapsed or failed; try lower rates, more "
+                "epochs or other seeds"
+            )
+        else:
+            lines.append(f"chosen: {chosen.setting}; its best run: seed {best.trial.seed}")
+            lines += self._doubts(chosen, best)
+        lines += self.notes
+        lines.append(f"trained in {human_time(sum(run.elapsed for run in self.runs))}")
+        lines.append(f"results: {self.out / TABLE}, {self.out / PAGE}")
+        if self.model is not None:
+            lines.append(
+                f"model: {self.model} (chosen on the validation examples: judge it on others)"
+            )
+        return lines
+
+    def _table(self) -> list[str]:
+        head = ["batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed"]
+        rows = [head, *(cells(row) for row in self.rows)]
+        shown = [at for at, name in enumerate(head) if name != "failed" or self.failed]
+        return aligned(([row[at] for at in shown] for row in rows), left=(), head=True)
+
+    def _doubts(self, chosen: Row, best: SearchRun) -> list[str]:
+        """What speaks against taking the choice at its word."""
+        doubts = []
+        rival = max(
+            (run for run in self.runs if run.counts), key=lambda run: run.score or 0.0, default=best
+        )
+        if (rival.score or 0.0) > (best.score or 0.0):
+            doubts.append(
+                f"a single run scored more, of a setting with a lower mean: {rival.name} "
+                f"({hundredfold(rival.score)})"
+            )
+        if chosen.collapsed:
+            doubts.append(
+                f"{chosen.collapsed} of its {len(chosen.runs)} runs collapsed: another may, too"
+            )
+        if len(chosen.scores) < 2:
+            doubts.append("its mean is of one run, so chance is not told from merit; add seeds")
+        elif len(self.rows) > 1 and self.rows[1].mean is not None:
+            second = self.rows[1]
+            gap = (chosen.mean or 0.0) - (second.mean or 0.0)
+            if len(second.scores) < 2 or gap <= _error_of_gap(chosen, second):
+                doubts.append(f"not clearly better than {second.setting}: more seeds would tell")
+        return doubts
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON."""
+        chosen, best = self.chosen, self.best
+        return {
+            "task": self.task,
+            "metric_names": list(self.metric_names),
+            "chosen_on": "the validation examples, so judge the model on others",
+            "chosen": None if chosen is None else dataclasses.asdict(chosen.setting),
+            "best_run": None if best is None else best.name,
+            "table": [
+                {
+                    **dataclasses.asdict(row.setting),
+                    "runs": len(row.runs),
+                    "mean": row.mean,
+                    "standard_deviation": row.deviation,
+                    "best": None if row.best is None else row.best.score,
+                    "best_run": None if row.best is None else row.best.name,
+                    "collapsed": row.collapsed,
+                    "failed": row.failed,
+                }
+                for row in self.rows
+            ],
+            "runs": [run.to_dict() for run in self.runs],
+            "notes": self.notes,
+        }
+
+
+def cells(row: Row) -> list[str]:
+    """The cells of a row of the table."""
+    setting = row.setting
+    return [
+        str(setting.batch_size),
+        exact_rate(setting.learning_rate),
+        str(setting.epochs),
+        str(len(row.runs)),
+        hundredfold(row.mean),
+        hundredfold(row.deviation),
+        hundredfold(None if row.best is None else row.best.score),
+        str(row.collapsed),
+        str(row.failed),
+    ]
+
+
+def _error_of_gap(one: Row, other: Row) -> float:
+    """The standard error of the difference of two means, of deviations that may differ (Welch
+    1947): a gap within it may well be chance."""
+    squares = (row.deviation**2 / len(row.scores) for row in (one, other) if row.deviation)
+    return math.sqrt(sum(squares))

@@ -1,0 +1,70 @@
+"""Words and numbers for the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bertine.terminal.console import aligned, counted, progress, visible, visible_list
+
+
+def test_one_thing_and_more() -> None:
+    assert [counted(number, "row") for number in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
+    assert counted(1, "NUL byte", "was", "were") == "1 NUL byte was"
+    assert counted(2, "NUL byte", "was", "were") == "2 NUL bytes were"
+
+
+def test_control_characters_are_escaped_and_letters_are_not() -> None:
+    assert visible("a\tb\r\n\x1b[1m") == "a\\tb\\r\\n\\x1b[1m"
+    assert visible("naïve \\ 名 \u200d") == "naïve \\ 名 \u200d"
+    assert visible_list(["a\n", "b"]) == "a\\n, b"
+
+
+def test_columns_stand_below_each_other_where_characters_are_wide() -> None:
+    rows = [("label", "f1"), ("人名", "100.00%"), ("place", "5.00%")]
+    assert aligned(rows) == ["label       f1", "人名   100.00%", "place    5.00%"]
+    assert aligned([("9.1%", "中", "x"), ("10.0%", "in", "y z")], left=(1, 2)) == [
+        " 9.1%  中  x",
+        "10.0%  in  y z",
+    ]
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_progress_shows_the_time_left_and_every_fact_in_a_terminal_of_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("bertine.terminal.console.console", terminal)
+    facts = [f"fact{number} {number / 7:.3f}" for number in range(9)]
+    with progress() as bar:
+        job = bar.add_task("pretrain", total=20_000)
+        bar.update(job, completed=150, facts=facts, ends=time.monotonic() + 7384.4)
+    lines = written.getvalue().split("\r")[-1].splitlines()
+    assert "150/20000" in written.getvalue()
+    assert "left 2:03:04" in written.getvalue()
+    assert all(any(fact in line for line in lines) for fact in facts)
+    assert "…" not in written.getvalue()
+
+
+def test_a_command_in_a_notebooks_cell_prints_lines(tmp_path: Path) -> None:
+    """The kernel asks the programs of its cells for colours, which is no terminal yet."""
+    (tmp_path / "text.txt").write_text("One word after another.\n\n" * 40)
+    kernel = {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "JPY_PARENT_PID": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bertine", "vocab", "text.txt", "--vocab-size", "60", "--out", "v"],
+        cwd=tmp_path,
+        env={**os.environ, **kernel},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "counting characters" in done.stderr
+    assert "\x1b" not in done.stderr
