@@ -4,11 +4,13 @@ from a server that has imported what they need."""
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +57,7 @@ def _work(
     console.quiet = rank != 0
     with open(Path(folder) / f"output-{rank}", "w", buffering=1) as output:
         console.file = output
+        faulthandler.register(signal.SIGUSR1, file=output, all_threads=True)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             try:
                 result = job(rank, **given)
@@ -65,6 +68,20 @@ def _work(
     (Path(folder) / f"result-{rank}").write_text(json.dumps(result))
     sys.stdout.flush()
     os._exit(result if isinstance(result, int) else 0)
+
+
+def _where_all_are(processes: list[Any], folder: Path) -> str:
+    """Have every process write the stacks of its threads, end them, and return what they wrote."""
+    for process in processes:
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGUSR1)
+    time.sleep(5)
+    for process in processes:
+        process.kill()
+        process.join()
+    return "\n".join(
+        f"--- {file.name}\n{file.read_text()}" for file in sorted(folder.glob("output-*"))
+    )
 
 
 def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[End]:
@@ -88,13 +105,11 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
     for rank, process in enumerate(processes):
         process.join(PATIENCE)
         hung = process.is_alive()
-        if hung:
-            for other in processes:
-                other.kill()
-            process.join()
         result, output = folder / f"result-{rank}", folder / f"output-{rank}"
+        if hung:
+            written = _where_all_are(processes, folder)
+            raise AssertionError(f"process {rank} hung; they wrote:\n{written}")
         text = output.read_text() if output.exists() else ""
-        assert not hung, f"process {rank} hung; it wrote:\n{text}"
         ends.append(
             End(
                 process.exitcode,

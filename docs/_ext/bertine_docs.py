@@ -93,7 +93,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def resolve_public_name(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """Find ``bertine.training.finetuning.finetune.finetune``, as docstrings call it, at
+    """Find the full path of ``finetune``, as docstrings call it, at
     ``bertine.finetune``, where it is documented."""
     if node.get("refdomain") != "py":
         return None
