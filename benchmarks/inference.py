@@ -50,7 +50,7 @@ from runtimes import LONGEST, REFERENCE, SYSTEMS
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.files.rows import open_texts
 from bertine.modeldir import load_model, save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

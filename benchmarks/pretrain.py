@@ -89,11 +89,11 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
     from transformers import BertConfig as TheirConfig
     from transformers import BertForPreTraining
 
-    from bertine.interop.bert_hf import to_huggingface
+    from bertine.interop.bert import FAMILY
 
     batch = make_batch(shape)
     model: Any = BertForPreTraining(TheirConfig(**shape.config.to_dict()))
-    weights = to_huggingface(make_model(shape.config).state_dict(), shape.config)
+    weights = FAMILY.names.to_huggingface(make_model(shape.config).state_dict(), shape.config)
     absent, unknown = model.load_state_dict(weights, strict=False)
     # The decoder is tied to the word embeddings, and its bias to the head's.
     assert not unknown, unknown

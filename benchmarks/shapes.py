@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from bertine.data.batch import Batch
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 
@@ -23,7 +23,7 @@ class Shape:
             ``short_seq_prob`` makes them.
     """
 
-    config: BertConfig
+    config: Config
     batch_size: int
     length: int
     short: float
@@ -54,6 +54,6 @@ def make_batch(shape: Shape) -> Batch:
     return Batch(input_ids, mask, segments, targets)
 
 
-def make_model(config: BertConfig) -> Model:
+def make_model(config: Config) -> Model:
     torch.manual_seed(SEED)
     return Model(config, MlmNsp.heads(config))

@@ -15,8 +15,8 @@ import torch
 
 import toys
 from bertine.modeldir import save_model
-from bertine.models.bert import init_weights
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
+from bertine.models.initial import init_weights
 from bertine.models.model import Model
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

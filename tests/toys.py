@@ -20,7 +20,7 @@ from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
 from bertine.modeldir import save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.rng import generator

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bertine.inference.predictor import Predictor, evaluate
     from bertine.inspection import inspect
     from bertine.modeldir import load_model, save_model
-    from bertine.models.config import BertConfig
+    from bertine.models.bert import BertConfig
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.serving.serve import serve
@@ -51,7 +51,7 @@ __version__ = "0.1.0"
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
     "BertClassifier": "bertine.estimators.classifier",
-    "BertConfig": "bertine.models.config",
+    "BertConfig": "bertine.models.bert",
     "BertRegressor": "bertine.estimators.regressor",
     "Embedder": "bertine.inference.embedding.embedder",
     "Predictor": "bertine.inference.predictor",

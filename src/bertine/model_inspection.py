@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.interop.bert_hf import HEAD_PARTS, part_of
-from bertine.interop.bert_hf_config import ConfigFile, read_config
+from bertine.interop.config_file import ConfigFile
+from bertine.interop.family import family_of, read_config
 from bertine.interop.weights import read_facts, weight_files
 from bertine.modeldir import CONFIG, TASK, TaskInfo, model_folder
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.presets import PRESETS
 from bertine.terminal.console import counted, visible_list
 from bertine.text.tokenizer import Tokenizer
 
-# Copies and constants that a file may hold besides the parameters.
-_NOT_PARAMETERS = ("position_ids", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 
-
-def _preset_of(config: BertConfig) -> str:
+def _preset_of(config: Config) -> str:
     for name, known in PRESETS.items():
         if known.replace(vocab_size=config.vocab_size) == config:
             return f" ({name})"
@@ -30,27 +27,33 @@ def _preset_of(config: BertConfig) -> str:
 def _architecture(settings: ConfigFile) -> str:
     c = settings.config
     return (
-        f"architecture: BERT{_preset_of(c)}, {counted(c.num_hidden_layers, 'layer')} of "
+        f"architecture: {c.title}{_preset_of(c)}, {counted(c.num_hidden_layers, 'layer')} of "
         f"{c.hidden_size}, {counted(c.num_attention_heads, 'head')}, "
         f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
-        f"{c.max_position_embeddings} positions, vocabulary {c.vocab_size:,}"
+        f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
     )
 
 
-def _weights(folder: Path) -> list[str]:
+def _weights(folder: Path, config: Config) -> list[str]:
+    names = family_of(config.model_type).names
+    # Copies and constants that a file may hold besides the parameters.
+    passive = ("position_ids", *(copy for copy, _ in names.copies))
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
-    for found, facts in read_facts(folder).items():
-        name = found.removeprefix("bert.")
-        if name.endswith(_NOT_PARAMETERS):
+    for original, facts in read_facts(folder).items():
+        name = original.removeprefix(names.prefix)
+        if name.endswith(passive):
             continue
-        part = part_of(name) or "unknown"
+        part = names.part_of(name) or "unknown"
         if name.startswith("embeddings."):
             part = "embeddings"
         counts[part] = counts.get(part, 0) + facts.size
         dtypes.add(facts.dtype)
-    order = ["embeddings", "encoder", "pooler", *HEAD_PARTS.values(), "unknown"]
-    each = ", ".join(f"{part} {counts[part]:,}" for part in order if part in counts)
+    titles = {part: part for part in ("embeddings", "encoder", "pooler")}
+    titles |= {head: kind.title for head, kind in config.heads.items()} | {"unknown": "unknown"}
+    each = ", ".join(
+        f"{title} {counts[part]:,}" for part, title in titles.items() if part in counts
+    )
     files = weight_files(folder)
     size = sum(file.stat().st_size for file in files) / 1e6
     shards = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -105,7 +108,7 @@ def describe_model(path: str | Path) -> list[str]:
         f"model: {folder}",
         _architecture(settings),
         *([saved_as] if saved_as else []),
-        *_weights(folder),
+        *_weights(folder, settings.config),
         f"tokenizer: WordPiece, {case}, {tokenizer.vocab_size:,} pieces, "
         f"fingerprint {tokenizer.fingerprint[:12]}",
         *_task(folder, settings),

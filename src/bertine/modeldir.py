@@ -20,20 +20,14 @@ from torch import Tensor, nn
 from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
-from bertine.interop.bert_hf import (
-    HEAD_PARTS,
-    canonical_names,
-    part_of,
-    to_canonical,
-    to_huggingface,
-)
-from bertine.interop.bert_hf_config import CONFIG, ConfigFile, config_to_huggingface, read_config
+from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.exported import is_exported
-from bertine.interop.placing import NAMED, LoadReport, fill, sort_tensors
+from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
+from bertine.interop.placing import LoadReport, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
-from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead, MlmHead, NspHead, PairHead, SpanHead
+from bertine.models.config import Config
+from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
@@ -46,12 +40,6 @@ TASK = "bertine.json"
 
 #: What transformers calls the classifier of a text that may have many labels.
 _MULTI_LABEL = "multi_label_classification"
-
-_HEAD_OF = {part: head for head, part in HEAD_PARTS.items()}
-# Heads on the pooled output: without a pooler in the file they need a new one.
-_POOLED = frozenset({"nsp", "classifier", "choice"})
-# Heads on every token or on vectors: with no others beside them there is no use for a pooler.
-_UNPOOLED = frozenset({"token_classifier", "pair_classifier"})
 
 
 @dataclass(repr=False)
@@ -68,7 +56,7 @@ class LoadedModel(Shown):
     """
 
     model: Model
-    config: BertConfig
+    config: Config
     tokenizer: Tokenizer
     task: TaskInfo | None
     report: LoadReport
@@ -77,8 +65,8 @@ class LoadedModel(Shown):
         """What was loaded."""
         config = self.config
         return [
-            f"LoadedModel: BERT, {config.num_hidden_layers} layers of {config.hidden_size}, "
-            f"vocabulary {config.vocab_size:,}; "
+            f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
+            f"{config.hidden_size}, vocabulary {config.vocab_size:,}; "
             + ("no task" if self.task is None else f"task {self.task.name}"),
             *self.report.lines(),
         ]
@@ -98,9 +86,10 @@ def save_model(
     out = Path(out)
     _check_vocabulary(out, model.config, tokenizer)
     labels = _class_names(out, model, task)
+    names = family_of(model.config.model_type).names
     tensors = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in to_huggingface(model.state_dict(), model.config).items()
+        for name, tensor in names.to_huggingface(model.state_dict(), model.config).items()
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
@@ -112,7 +101,7 @@ def save_model(
         )
         write_json(folder / CONFIG, values)
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
-        tokenizer.save(folder, model_max_length=config.max_position_embeddings)
+        tokenizer.save(folder, model_max_length=config.longest_input)
         if task is not None:
             write_json(folder / TASK, task.to_dict())
 
@@ -125,10 +114,12 @@ def _problem_type(task: TaskInfo | None) -> str:
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
     """The names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1, ..."""
-    named = next((head for head in NAMED if head in model.heads), None)
+    named = next((head for head in model.heads if model.config.heads[head].named), None)
     if named is None:
         return ()
-    outputs = to_canonical(model.state_dict(), model.config)[f"{named}.weight"].shape[0]
+    names = family_of(model.config.model_type).names
+    tensors = names.to_canonical(model.state_dict(), model.config)
+    outputs = tensors[f"{names.heads[named].output()}.weight"].shape[0]
     if task is None or not task.labels:
         return tuple(f"LABEL_{i}" for i in range(outputs))
     if len(task.labels) != outputs:
@@ -139,7 +130,7 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
     return task.labels
 
 
-def load_config(path: str | Path, *, dropout: float | None = None) -> BertConfig:
+def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
     """The architecture of a model directory, from its ``config.json`` alone.
 
     `dropout` takes the place of its rates on hidden states and attention, unless None.
@@ -151,10 +142,7 @@ def load_config(path: str | Path, *, dropout: float | None = None) -> BertConfig
 
 
 def _with_dropout(settings: ConfigFile, p: float | None) -> ConfigFile:
-    if p is None:
-        return settings
-    config = settings.config.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
-    return dataclasses.replace(settings, config=config)
+    return dataclasses.replace(settings, config=settings.config.with_dropout(p))
 
 
 def load_model(
@@ -190,30 +178,32 @@ def load_model(
     _check_vocabulary(folder, settings.config, tokenizer)
     source = weight_files(folder)[0]
     tensors = read_weights(folder)
+    config, family = settings.config, family_of(settings.config.model_type)
+    names = family.names
     try:
-        found = canonical_names(tensors, settings.architecture)
+        found = names.canonical_names(tensors, family.head_of(settings.architecture))
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    check_against_weights(source, found, settings.config)
-    check_fits(folder / CONFIG, settings.config)
-    present = {_HEAD_OF[part] for part in map(part_of, found) if part in _HEAD_OF}
+    check_against_weights(source, found, config, names)
+    check_fits(folder / CONFIG, config)
+    parts = {names.part_of(name) for name in found}
+    present = {head for head in config.heads if head in parts}
     task = _task(folder, settings, present)
     if heads is None:
-        heads = _heads_of_file(source, found, settings, present, task)
+        heads = _heads_of_file(source, found, settings, family, present, task)
         fresh = ()
     unknown = set(fresh) - set(heads)
     if unknown:
         raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
 
-    pooler = any(part_of(name) == "pooler" for name in found) or not _POOLED.isdisjoint(heads)
-    if heads and _UNPOOLED.issuperset(heads):
-        pooler = False
+    pooler = any(config.heads[head].reads == "pooled" for head in heads)
+    if "pooler" in parts and config.needs_pooler(heads):
+        pooler = True
     with torch.device("meta"):
-        model = Model(settings.config, heads, add_pooler=pooler)
-    renew = {HEAD_PARTS[head] for head in fresh}
-    keep, report = sort_tensors(source, found, model, renew)
-    fill(model, keep, seed)
+        model = Model(config, heads, add_pooler=pooler)
+    keep, report = sort_tensors(source, found, model, names, set(fresh))
+    fill(model, keep, names, seed)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
@@ -294,7 +284,7 @@ def _load_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def _check_vocabulary(where: Path, config: BertConfig, tokenizer: Tokenizer) -> None:
+def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None:
     # The other way round is common: vocabularies padded to a round number.
     if tokenizer.vocab_size > config.vocab_size:
         raise BertineError(
@@ -307,7 +297,8 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
     """The task of ``bertine.json``; else what config.json says of a classifier, or that there is a
     head for spans."""
     classifier = "classifier" in present
-    named = not present.isdisjoint(NAMED)
+    kinds = settings.config.heads
+    named = any(kinds[head].named for head in present)
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
         regression = task.name == "regression"
@@ -339,44 +330,40 @@ def _heads_of_file(
     source: Path,
     found: Mapping[str, Tensor],
     settings: ConfigFile,
+    family: Family,
     present: Collection[str],
     task: TaskInfo | None,
 ) -> dict[str, nn.Module]:
-    """Heads without values (on the meta device) for what the file holds."""
+    """Make heads without values (on the meta device) for what the file holds."""
     heads: dict[str, nn.Module] = {}
     config = settings.config
     outputs = 0
-    named = next((head for head in NAMED if head in present), None)
+    named = next((head for head in present if config.heads[head].named), None)
     if named is not None:
-        bias = found.get(f"{named}.bias")
+        name = f"{family.names.heads[named].output()}.bias"
+        bias = found.get(name)
         outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
         if bias is not None and bias.shape != (outputs,):
             raise BertineError(
-                f"{source}: tensor classifier.bias has shape {list(bias.shape)}, but id2label "
-                f"in {CONFIG} has {outputs} labels"
+                f"{source}: tensor {name} has shape {list(bias.shape)}, but id2label in {CONFIG} "
+                f"has {outputs} labels"
             )
     with torch.device("meta"):
-        if "mlm" in present:
-            heads["mlm"] = MlmHead(config)
-        if "nsp" in present:
-            heads["nsp"] = NspHead(config)
-        if "classifier" in present:
-            heads["classifier"] = ClassificationHead(config, outputs)
-        if "spans" in present:
-            heads["spans"] = SpanHead(config)
-        if "token_classifier" in present:
-            heads["token_classifier"] = ClassificationHead(config, outputs)
-        if "choice" in present:
-            heads["choice"] = ClassificationHead(config, 1)
-        if "pair_classifier" in present:
-            pooling = "" if task is None else task.setting("pair_pooling", "")
-            if not pooling:
-                raise BertineError(
-                    f"{source}: the pair classifier needs the pair_pooling of a {TASK}; copy that "
-                    "file too"
-                )
+        for head in config.heads:
+            if head not in present:
+                continue
+            options = {}
+            if config.heads[head].reads == "texts":
+                pooling = "" if task is None else task.setting("pair_pooling", "")
+                if not pooling:
+                    raise BertineError(
+                        f"{source}: the pair classifier needs the pair_pooling of a {TASK}; copy "
+                        "that file too"
+                    )
+                options["pooling"] = Pooling.named(pooling)
             try:
-                heads["pair_classifier"] = PairHead(config, outputs, Pooling.named(pooling))
+                count = outputs if config.heads[head].named else 1
+                heads |= new_head(config, head, count, **options)
             except BertineError as error:
                 raise BertineError(f"{source.parent / TASK}: {error}") from error
     return heads

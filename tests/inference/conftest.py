@@ -9,7 +9,7 @@ import torch
 
 import toys
 from bertine.modeldir import save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.heads import MlmHead, NspHead
 from bertine.models.model import Model
 from bertine.tasks.texts.classification import TextClassification

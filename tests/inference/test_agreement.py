@@ -15,7 +15,7 @@ from bertine.inference.agreement import answer_agreement
 from bertine.inference.compute import choosing
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.models import precision as precision_module
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice

@@ -13,8 +13,8 @@ import bertine.inference.compute.choosing as choosing
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import Engine
 from bertine.inference.predictor import Predictor
-from bertine.models.bert import BertBackbone
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
+from bertine.models.encoder import Encoder
 from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
 
 from .test_predictor import random_texts
@@ -31,9 +31,9 @@ CONFIG = BertConfig(
 
 
 @pytest.fixture(scope="module")
-def backbone() -> BertBackbone:
+def backbone() -> Encoder:
     torch.manual_seed(0)
-    return BertBackbone(CONFIG).eval()
+    return Encoder(CONFIG).eval()
 
 
 def sequences(count: int, seed: int = 0) -> list[list[int]]:
@@ -43,7 +43,7 @@ def sequences(count: int, seed: int = 0) -> list[list[int]]:
     ]
 
 
-def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: BertBackbone) -> None:
+def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: Encoder) -> None:
     ids = sequences(40)
     segments = [[0] * (len(each) // 2) + [1] * (len(each) - len(each) // 2) for each in ids]
     engine = Engine(backbone, precision="fp32", max_tokens=64)
@@ -85,7 +85,7 @@ def rows_met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
 
 
 def test_batches_of_all_sizes_need_few_kernels(
-    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel is compiled for the rows of a product and kept; a long job meets every size that
     the end of a chunk of it can have."""
@@ -102,7 +102,7 @@ def test_batches_of_all_sizes_need_few_kernels(
 
 
 def test_full_batches_are_padded_and_others_not(
-    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(backbone, precision="fp32")
     met = rows_met(engine, monkeypatch)
@@ -130,7 +130,7 @@ def test_full_batches_are_padded_and_others_not(
     ],
 )
 def test_mistakes(
-    backbone: BertBackbone,
+    backbone: Encoder,
     ids: list[list[int]],
     segments: list[list[int]] | None,
     message: str,
@@ -139,7 +139,7 @@ def test_mistakes(
         list(Engine(backbone, precision="fp32").encode(ids, segments))
 
 
-def test_what_cannot_be_made(backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made(backbone: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BertineError, match="precision 'int4' is not known"):
         Engine(backbone, precision="int4")
     with pytest.raises(BertineError, match="threads is 0"):
@@ -153,7 +153,7 @@ def test_what_cannot_be_made(backbone: BertBackbone, monkeypatch: pytest.MonkeyP
 
 
 def test_a_precision_that_is_far_off_is_not_chosen(
-    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "TOLERANCE", {"bf16": 0.0, "int8": 0.0})
     monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
@@ -175,11 +175,11 @@ def test_a_precision_that_is_far_off_is_not_chosen(
 
 
 def test_a_precision_that_the_machine_refuses(
-    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = choosing.PackedBackbone
 
-    def refusing(model: BertBackbone, dtype: torch.dtype, *ranges: object) -> object:
+    def refusing(model: Encoder, dtype: torch.dtype, *ranges: object) -> object:
         if dtype != torch.float32:
             raise RuntimeError("could not create a primitive descriptor\nand more")
         return pack(model, dtype)
@@ -200,7 +200,7 @@ def test_a_precision_that_the_machine_refuses(
 
 
 def test_threads_where_the_system_tells_no_affinity(
-    backbone: BertBackbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("os.sched_getaffinity", raising=False)  # as on macOS
     assert Engine(backbone, precision="fp32").threads >= 1

@@ -12,7 +12,7 @@ from bertine.inference.compute.choosing import why_not_int8
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import run_features
 from bertine.inference.predictor import Predictor
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples
 from bertine.records.sentences import Sentence, Sentences

@@ -31,7 +31,7 @@ from bertine.inference.predictor import Predictor
 from bertine.interop.export import INPUTS
 from bertine.interop.export_check import onnx_runner, torch_runner
 from bertine.modeldir import save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, SpanHead
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples

@@ -18,7 +18,7 @@ from bertine.inference.export import export
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice

@@ -18,7 +18,7 @@ import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
 from bertine.tasks.texts.classification import TextClassification

@@ -17,7 +17,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor, evaluate
 from bertine.modeldir import load_model, save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits

@@ -14,7 +14,7 @@ from bertine.errors import BertineError
 from bertine.inference.files.tag_file import TagReport
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.tagging.task import Tagging
 from bertine.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertine.modeldir import LoadedModel, load_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
 from bertine.models.model import Model
 

@@ -7,10 +7,12 @@ import transformers
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.interop.bert_hf import to_huggingface
-from bertine.models.config import BertConfig
+from bertine.interop.bert import FAMILY
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.rng import generator
+
+NAMES = FAMILY.names
 
 SEEDS = (0, 1, 2, 3)
 
@@ -48,7 +50,9 @@ def twin(model: Model, name: str) -> transformers.PreTrainedModel:
     if "classifier" in model.heads:
         config.num_labels = model.heads["classifier"].out.out_features
     other = getattr(transformers, name)(config)
-    result = other.load_state_dict(to_huggingface(model.state_dict(), model.config), strict=False)
+    result = other.load_state_dict(
+        NAMES.to_huggingface(model.state_dict(), model.config), strict=False
+    )
     # The decoder is tied to the word embeddings and the bias, which were loaded.
     assert all(key.startswith("cls.predictions.decoder.") for key in result.missing_keys)
     assert not result.unexpected_keys
@@ -105,7 +109,7 @@ def same_gradients(model: Model, other: nn.Module) -> None:
     """Assert that every parameter of both has a gradient and that they are equal."""
     gradients = {name: p.grad for name, p in model.named_parameters()}
     assert all(grad is not None for grad in gradients.values())
-    ours = to_huggingface(gradients, model.config)
+    ours = NAMES.to_huggingface(gradients, model.config)
     theirs = {name: p.grad for name, p in other.named_parameters()}
     assert ours.keys() == theirs.keys()
     for name, grad in theirs.items():

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
 from bertine.models.layers import activation
 from bertine.models.model import Model

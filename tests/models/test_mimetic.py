@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded

@@ -12,8 +12,8 @@ import bertine.models.fast.backbone as packed_backbone
 import bertine.models.fast.int8 as packed_int8
 import bertine.models.fast.layers as packed_float
 from bertine.inference.compute.choosing import why_not_int8
-from bertine.models.bert import BertBackbone
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
+from bertine.models.encoder import Encoder
 from bertine.models.fast import recorded
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import Grid, Int8Linear, observed
@@ -34,9 +34,9 @@ CONFIG = BertConfig(
 int8 = pytest.mark.skipif(bool(why_not_int8()), reason=str(why_not_int8()))
 
 
-def make(config: BertConfig = CONFIG, seed: int = 0) -> BertBackbone:
+def make(config: BertConfig = CONFIG, seed: int = 0) -> Encoder:
     torch.manual_seed(seed)
-    return BertBackbone(config).eval()
+    return Encoder(config).eval()
 
 
 def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +53,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-def pack(backbone: BertBackbone, dtype: torch.dtype) -> PackedBackbone:
+def pack(backbone: Encoder, dtype: torch.dtype) -> PackedBackbone:
     with torch.inference_mode(), observed(backbone) as seen:
         backbone(*inputs(seed=9))
     return PackedBackbone(backbone, dtype, seen.ranges)

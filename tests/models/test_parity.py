@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertine.models import bert
-from bertine.models.bert import BertBackbone
+from bertine.models import encoder
+from bertine.models.encoder import Encoder
 from bertine.models.heads import ClassificationHead
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
@@ -28,7 +28,7 @@ from .parity import (
 @pytest.fixture(params=[0.0, 2.0], ids=["real tokens alone", "padding too"], autouse=True)
 def computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to compute a batch with padding."""
-    monkeypatch.setattr(bert, "_UNPAD_FROM", request.param)
+    monkeypatch.setattr(encoder, "_UNPAD_FROM", request.param)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -95,7 +95,7 @@ def test_classification_loss_and_all_gradients(seed: int) -> None:
 
 def test_no_mask_and_no_segments_mean_all_real_and_segment_0() -> None:
     config = random_config(0)
-    backbone = BertBackbone(config).eval()
+    backbone = Encoder(config).eval()
     scramble(backbone, 0)
     batch = random_batch(config, 0)
     full = torch.ones_like(batch.attention_mask)
@@ -106,7 +106,7 @@ def test_no_mask_and_no_segments_mean_all_real_and_segment_0() -> None:
 
 def test_padding_does_not_touch_real_tokens() -> None:
     config = random_config(1)
-    backbone = BertBackbone(config).eval()
+    backbone = Encoder(config).eval()
     scramble(backbone, 1)
     batch = random_batch(config, 1)
     whole = backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)

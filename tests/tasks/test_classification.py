@@ -14,7 +14,7 @@ from sklearn import metrics as sk
 
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples
 from bertine.tasks import task_class

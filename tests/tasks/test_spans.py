@@ -11,7 +11,7 @@ import transformers
 
 import toys
 from bertine.errors import BertineError
-from bertine.interop.bert_hf import to_huggingface
+from bertine.interop.bert import FAMILY
 from bertine.models.model import Model
 from bertine.records.span_examples import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.rng import generator
@@ -20,6 +20,8 @@ from bertine.tasks import task_class
 from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
 from bertine.tasks.spans.task import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
+
+NAMES = FAMILY.names
 
 LIMITS = SpanLimits(doc_stride=6, max_question_length=8, max_answer_length=5)
 
@@ -64,7 +66,9 @@ def test_outputs_and_loss_are_those_of_transformers() -> None:
     model = toy_model(task)
     config = transformers.BertConfig(**model.config.to_dict())
     other = transformers.BertForQuestionAnswering(config).eval()
-    names = other.load_state_dict(to_huggingface(model.state_dict(), model.config), strict=True)
+    names = other.load_state_dict(
+        NAMES.to_huggingface(model.state_dict(), model.config), strict=True
+    )
     assert not names.missing_keys
     features = task.featurize(examples, toys.tokenizer())
     assert len(features) > len(examples)

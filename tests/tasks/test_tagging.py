@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bertine.data.checks import check_batch
 from bertine.data.micro import split
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.sentences import Sentence, Sentences
 from bertine.tasks import task_class

@@ -11,7 +11,7 @@ from tests.toys import log
 
 import bertine
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.presets import PRESETS
 from bertine.training.finetuning.plan import Wishes, epochs_for, rate_for
 from bertine.training.loop.best import clearly_better

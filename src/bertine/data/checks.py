@@ -19,9 +19,9 @@ class Sizes(Protocol):
     @property
     def vocab_size(self) -> int: ...
     @property
-    def type_vocab_size(self) -> int: ...
+    def num_segments(self) -> int: ...
     @property
-    def max_position_embeddings(self) -> int: ...
+    def longest_input(self) -> int: ...
 
 
 def check_batch(batch: Batch, config: Sizes, *, num_labels: int | None = None) -> None:
@@ -37,14 +37,14 @@ def check_batch(batch: Batch, config: Sizes, *, num_labels: int | None = None) -
             model has no parameters for.
     """
     length = batch.input_ids.shape[1]
-    if length > config.max_position_embeddings:
+    if length > config.longest_input:
         longest = int(batch.attention_mask.sum(1).argmax())
         raise BertineError(
             f"{_row(batch, longest)}: {length} tokens, but the model has positions for "
-            f"{config.max_position_embeddings}; lower the maximum length"
+            f"{config.longest_input}; lower the maximum length"
         )
     _check(batch, batch.input_ids, config.vocab_size, "token id {} is outside the vocabulary of")
-    _check(batch, batch.token_type_ids, config.type_vocab_size, "segment id {} is outside the")
+    _check(batch, batch.token_type_ids, config.num_segments, "segment id {} is outside the")
     labels = batch.targets.get("labels")
     if num_labels is not None and labels is not None:
         _check(batch, labels, num_labels, "label {} is outside the", ignored=-100)

@@ -81,7 +81,7 @@ def export_graph(
             f"first {source.max_length} pieces"
         )
     graph = ExportModule(source.model, source.pooling).eval()
-    program = exported_program(graph, source.model.config.max_position_embeddings)
+    program = exported_program(graph, source.model.config.longest_input)
     tokenizer = source.tokenizer
     ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
     batches = example_inputs(source.model, ends, tokenizer.special_ids, source.max_length)
@@ -157,7 +157,7 @@ def _open(
                 task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
                 longest = task.max_length
             elif longest is None:
-                longest = loaded.task.input_length(loaded.config.max_position_embeddings)
+                longest = loaded.task.input_length(loaded.config.longest_input)
             require_positions(longest, loaded.config)
             if longest < 3:
                 raise BertineError(f"max_length {longest} leaves no room for text")
@@ -218,7 +218,7 @@ def _about(source: _Source) -> dict[str, Any]:
         "inputs": dict.fromkeys(INPUTS, "int64 [batch, length]"),
         "outputs": {name: shapes[name] for name in output_names(source.model, source.pooling)},
         "max_length": source.max_length,
-        "max_positions": source.model.config.max_position_embeddings,
+        "max_positions": source.model.config.longest_input,
     }
     if source.pooling is not None:
         about["pooling"] = list(source.pooling.modes)

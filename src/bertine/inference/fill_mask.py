@@ -10,6 +10,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
+from bertine.models.encoded import TextInputs
 from bertine.options.types import check_types
 from bertine.terminal.console import aligned, counted, say, warn
 from bertine.terminal.shown import Shown
@@ -98,10 +99,9 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     ]
     if not positions:
         raise BertineError(f"the text has no {MASK}; write it, in capitals, for the word to guess")
-    if length > config.max_position_embeddings:
+    if length > config.longest_input:
         raise BertineError(
-            f"the text has {length} pieces, but the model takes {config.max_position_embeddings}; "
-            "shorten it"
+            f"the text has {length} pieces, but the model takes {config.longest_input}; shorten it"
         )
     unknown = encoding.input_ids.count(tokenizer.unk_token_id)
     if unknown and not isinstance(model, LoadedModel):
@@ -109,13 +109,13 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     device = next(loaded.model.parameters()).device
     loaded.model.eval()
     with torch.inference_mode():
-        backbone = loaded.model.backbone
-        hidden = backbone(
-            torch.tensor([encoding.input_ids], device=device),
-            token_type_ids=torch.tensor([encoding.token_type_ids], device=device),
-        ).last_hidden_state[0]
-        decoder = backbone.embeddings.word_embeddings.weight
-        logits = loaded.model.heads["mlm"](hidden[positions], decoder)
+        ids, types = (
+            torch.tensor([values], device=device)
+            for values in (encoding.input_ids, encoding.token_type_ids)
+        )
+        encoded = loaded.model.encode(TextInputs(ids, token_type_ids=types))
+        places = torch.tensor(positions, device=device)
+        logits = loaded.model.read("mlm", encoded, places=places)
         # A model may have more rows than its tokenizer has pieces, to reach a round number.
         probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1)
         best = probabilities.topk(top_k, dim=-1)

@@ -186,7 +186,7 @@ def evaluate_pretraining(
         store,
         tokenizer,
         batch_size=batch_size,
-        max_seq_length=min(max_seq_length, model.config.max_position_embeddings),
+        max_seq_length=min(max_seq_length, model.config.longest_input),
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions_per_seq,
         short_seq_prob=0.0,
@@ -314,5 +314,5 @@ def _making(loaded: LoadedModel) -> dict[str, Any]:
     }
     facts = {} if loaded.task is None else loaded.task.training
     making |= {name: facts[name] for name in making if type(facts.get(name)) is type(making[name])}
-    making["max_seq_length"] = min(making["max_seq_length"], loaded.config.max_position_embeddings)
+    making["max_seq_length"] = min(making["max_seq_length"], loaded.config.longest_input)
     return making

@@ -123,12 +123,7 @@ def word_states(
             batch = task.collate(chosen, tokenizer.pad_token_id)
             check_batch(batch, model.config)
             batch = batch.to(device)
-            output = model.backbone(
-                batch.input_ids,
-                batch.attention_mask,
-                batch.token_type_ids,
-                output_hidden_states=True,
-            )
+            output = model.encode(batch, all_states=True)
             assert output.hidden_states is not None
             rows = [np.full(len(f.positions), at) for at, f in enumerate(chosen)]
             sequences = torch.from_numpy(np.concatenate(rows)).to(device)

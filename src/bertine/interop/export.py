@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.bert import BackboneOutput
+from bertine.models.encoded import BackboneOutput, Encoded, Inputs, TextInputs
+from bertine.models.heads import texts_apart
 from bertine.models.layers import Layout
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -34,8 +35,8 @@ _IR_VERSION = 8
 #: One file holds less than 2 GB of ONNX; what is larger has its weights beside it.
 _ONE_FILE = 1_900_000_000
 
-#: Heads of ``Model.heads`` that are exported, by what they give.
-_POOLED_HEADS = ("classifier", "choice")
+#: The heads that are exported.
+_HEADS = ("classifier", "choice", "pair_classifier", "token_classifier", "spans")
 
 
 def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
     return ("start_logits", "end_logits") if "spans" in model.heads else ("logits",)
 
 
-class ExportModule(nn.Module):
+class ExportModule(Model):
     """A model's answers as one graph.
 
     Args:
@@ -57,67 +58,70 @@ class ExportModule(nn.Module):
     """
 
     def __init__(self, model: Model, pooling: Pooling | None) -> None:
-        super().__init__()
-        self.backbone, self.pooling = model.backbone, pooling
+        nn.Module.__init__(self)
+        self.config, self.backbone, self.pooling = model.config, model.backbone, pooling
         self.head_name = ""
-        self.head: nn.Module | None = None
         if pooling is not None:
             pooling.check(model.config)
             return
-        for name in (*_POOLED_HEADS, "pair_classifier", "token_classifier", "spans"):
+        for name in _HEADS:
             if name in model.heads:
-                self.head_name, self.head = name, model.heads[name]
+                self.head_name = name
+                self.heads = nn.ModuleDict({name: model.heads[name]})
                 return
         raise BertineError("the model has no head of a task; name a pooling to export vectors")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, ...]:
-        """int64 [B, T] each; the mask is 1 at real tokens and 0 at padding, on the right.
+        """Compute the answers.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: int64 [B, T]; the mask is 1 at real tokens
+                and 0 at padding, on the right.
 
         Returns:
             Of a task the logits: [B, K] of texts and of multiple choice (K = 1, a sequence a
             choice), [B, T, K] of tagging, two of [B, T] (start, end) of spans. Else the vectors
             [B, D], or [B, T, D] of tokens.
         """
-        if self.head_name == "pair_classifier":
-            assert self.head is not None
-            return (self.head(self._encode, input_ids, attention_mask, token_type_ids),)
-        every = self.pooling is not None and self.pooling.needs_all_layers
-        output = self._encode(input_ids, attention_mask, token_type_ids, every)
+        batch = TextInputs(input_ids, attention_mask, token_type_ids)
         if self.pooling is not None:
-            return (self.pooling(output, attention_mask),)
-        assert self.head is not None
-        if self.head_name in _POOLED_HEADS:
-            return (self.head(output.pooler_output),)
-        logits = self.head(output.last_hidden_state)
+            encoded = self.encode(batch, all_states=self.pooling.needs_all_layers)
+            return (self.pooling(encoded, attention_mask),)
+        if self.config.heads[self.head_name].reads == "texts":
+            batch = texts_apart(batch, self.config.pair_separators)
+        logits = self.read(self.head_name, self.encode(batch), mask=batch.attention_mask)
         if self.head_name == "spans":
             return (logits[..., 0], logits[..., 1])
         return (logits,)
 
-    def _encode(
-        self, ids: Tensor, mask: Tensor, types: Tensor | None, every: bool = False
-    ) -> BackboneOutput:
-        """The backbone over padded batches; see :class:`bertine.models.bert.BertBackbone`."""
+    def encode(
+        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+    ) -> Encoded:
+        """Run the backbone over padded batches; see :class:`bertine.models.encoder.Encoder`."""
+        ids, mask = inputs.input_ids, inputs.attention_mask
+        assert mask is not None
         b, t = ids.shape
         parts = self.backbone.embeddings
-        places = torch.arange(t, device=ids.device)
+        places = torch.arange(parts.first, parts.first + t, device=ids.device)
         x = parts.word_embeddings(ids) + parts.position_embeddings(places)
+        types = None if parts.one_segment else inputs.token_type_ids
         segments = parts.token_type_embeddings
         x = x + (segments.weight[0] if types is None else segments(types))
         x = parts.layer_norm(x.reshape(b * t, -1))
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
         layout = Layout(b, t, bias=bias)
-        states = [layout.pad(x)] if every else []
+        states = [layout.pad(x)] if all_states else []
         for layer in self.backbone.layers:
             x = layer(x, layout)
-            if every:
+            if all_states:
                 states.append(layout.pad(x))
         last = layout.pad(x)
         pooler = self.backbone.pooler
         pooled = None if pooler is None else torch.tanh(pooler(last[:, 0]))
-        return BackboneOutput(last, pooled, tuple(states) if every else None)
+        return BackboneOutput(last, pooled, tuple(states) if all_states else None)
 
 
 def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:
@@ -203,7 +207,7 @@ def quantize_onnx(source: Path, target: Path) -> None:
     import onnx
 
     nodes = onnx.load(str(source), load_external_data=False).graph.node
-    head = [node.name for node in nodes if any(name.startswith("head.") for name in node.input)]
+    head = [node.name for node in nodes if any(name.startswith("heads.") for name in node.input)]
     with _quiet():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 

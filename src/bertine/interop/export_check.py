@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from bertine.interop.export import INPUTS
+from bertine.models.encoded import TextInputs
+from bertine.models.heads import texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.rng import generator
@@ -77,18 +79,16 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
     """What `model` gives, as it computes for prediction, in fp32: see
     :class:`~bertine.interop.export.ExportModule` for what these are."""
     ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
+    batch = TextInputs(ids, mask, types)
     with torch.inference_mode():
-        if pooling is None and "pair_classifier" in model.heads:
-            return [model.heads["pair_classifier"](model.backbone, ids, mask, types).numpy()]
         every = pooling is not None and pooling.needs_all_layers
-        output = model.backbone(ids, mask, types, output_hidden_states=every)
         if pooling is not None:
-            return [pooling(output, mask).numpy()]
-        (name, head), *_ = (pair for pair in model.heads.items() if pair[0] not in ("mlm", "nsp"))
-        if name in ("spans", "token_classifier"):
-            logits = head(output.last_hidden_state)
-            return list(logits.unbind(-1)) if name == "spans" else [logits.numpy()]
-        return [head(output.pooler_output).numpy()]
+            return [pooling(model.encode(batch, all_states=every), mask).numpy()]
+        name = next(name for name in model.heads if name not in ("mlm", "nsp"))
+        if model.config.heads[name].reads == "texts":
+            batch = texts_apart(batch, model.config.pair_separators)
+        logits = model.read(name, model.encode(batch), mask=batch.attention_mask)
+        return [each.numpy() for each in logits.unbind(-1)] if name == "spans" else [logits.numpy()]
 
 
 def compare(

@@ -9,8 +9,9 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object
-from bertine.interop.bert_hf_config import CONFIG, read_config
-from bertine.models.config import BertConfig
+from bertine.interop.config_file import CONFIG
+from bertine.interop.family import read_config
+from bertine.models.config import Config
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
 from bertine.strict_json import COUNT, FLAG, NUMBER, TEXT, Shape, check_shape
@@ -36,7 +37,7 @@ class Exported:
     """
 
     folder: Path
-    config: BertConfig
+    config: Config
     max_length: int
     task: TaskInfo | None
     pooling: Pooling | None
@@ -153,7 +154,7 @@ def _task(about: dict[str, Any]) -> TaskInfo | None:
     )
 
 
-def _pooling(about: dict[str, Any], config: BertConfig) -> Pooling | None:
+def _pooling(about: dict[str, Any], config: Config) -> Pooling | None:
     if "pooling" not in about:
         return None
     whole = Pooling(tuple(about["pooling"]), about["layer"], about["normalize"])

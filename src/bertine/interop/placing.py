@@ -10,30 +10,32 @@ import torch
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.interop.bert_hf import HEAD_PARTS, from_huggingface, part_of, to_canonical
-from bertine.interop.bert_hf_config import CONFIG
-from bertine.models.bert import init_weights
+from bertine.interop.config_file import CONFIG
+from bertine.interop.names import WeightNames
+from bertine.models.config import Config
 from bertine.models.heads import MlmHead
+from bertine.models.initial import init_weights
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.terminal.shown import Shown
 
-#: Heads whose outputs have names, the task's labels.
-NAMED = ("classifier", "pair_classifier", "token_classifier")
-
 
 @dataclass(repr=False)
 class LoadReport(Shown):
-    """What became of the tensors of a file, by their names in Hugging Face's BERT.
+    """What became of the tensors of a file, by their canonical names.
 
     Attributes:
+        config: of the model.
+        names: of its family.
         loaded: in the file and in the model.
         new: in the model only: initialized at random.
         dropped: in the file only; they belong to a part that was not asked for.
         unexpected: in the file only, and part of nothing known. Loading refuses such a file.
-        notes: part -> what to add to its name in the lines, e.g. "6 labels".
+        notes: head -> what to add to its name in the lines, e.g. "6 labels".
     """
 
+    config: Config
+    names: WeightNames
     loaded: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -42,34 +44,42 @@ class LoadReport(Shown):
 
     def lines(self) -> list[str]:
         """The one line that loading prints: what was loaded, and what is new or was dropped."""
-        parts = [f"loaded {len(self.loaded)} tensors: {_parts(self.loaded)}"]
+        parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
         if self.new:
-            parts.append(f"new (random): {_parts(self.new)}")
+            parts.append(f"new (random): {self._parts(self.new)}")
         if self.dropped:
-            parts.append(f"dropped: {_parts(self.dropped, self.notes)}")
+            parts.append(f"dropped: {self._parts(self.dropped, self.notes)}")
         return ["; ".join(parts)]
 
-
-def _parts(names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
-    """The parts that tensors belong to, each once, in their order: "encoder, pooler"."""
-    order = ["encoder", "pooler", *HEAD_PARTS.values()]
-    parts = sorted({part_of(name) or name for name in names}, key=order.index)
-    return ", ".join((notes or {}).get(part, part) for part in parts) or "none"
+    def _parts(self, names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
+        """List the parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+        kinds = self.config.heads
+        titles = {"encoder": "encoder", "pooler": "pooler"}
+        titles |= {name: kind.title for name, kind in kinds.items()}
+        held = {self.names.part_of(name) for name in names}
+        listed = [
+            title + (f" ({notes[part]})" if notes and part in notes else "")
+            for part, title in titles.items()
+            if part in held
+        ]
+        return ", ".join(listed) or "none"
 
 
 def sort_tensors(
     source: Path,
     found: dict[str, Tensor],
     model: Model,
+    names: WeightNames,
     renew: set[str],
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Sort the tensors of a file by what becomes of them.
 
     Args:
         source: the file, for messages.
-        found: its tensors, by their names in Hugging Face's BERT.
+        found: its tensors, by their canonical names.
         model: on the meta device; its shapes are what is asked for.
-        renew: parts not to be loaded.
+        names: of its family.
+        renew: heads not to be loaded.
 
     Returns:
         The tensors to load, by the same names, and the report.
@@ -78,19 +88,22 @@ def sort_tensors(
         BertineError: a tensor belongs to no known part, is of another shape than the model's, is
             of whole numbers, or is missing from a part that the file holds.
     """
-    expected = to_canonical(model.state_dict(), model.config)
+    config = model.config
+    expected = names.to_canonical(model.state_dict(), config)
+    part_of = names.part_of
     wanted = {part_of(name) for name in expected}
-    report = LoadReport()
-    for head in NAMED:
-        title = HEAD_PARTS[head]
-        old, now = found.get(f"{head}.weight"), expected.get(f"{head}.weight")
+    report = LoadReport(config, names)
+    for head, kind in config.heads.items():
+        if not kind.named or head not in names.heads:
+            continue
+        output = f"{names.heads[head].output()}.weight"
+        old, now = found.get(output), expected.get(output)
         if old is None:
             continue
-        labels = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
-        report.notes[title] = f"{title} ({labels})"
+        report.notes[head] = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
         # Another number of classes over the same hidden size: a head for another task.
         if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
-            renew = renew | ({title} if old.shape != now.shape else set())
+            renew = renew | ({head} if old.shape != now.shape else set())
 
     keep: dict[str, Tensor] = {}
     for name, tensor in found.items():
@@ -110,7 +123,7 @@ def sort_tensors(
             keep[name] = tensor
             report.loaded.append(name)
     if report.unexpected:
-        raise BertineError(_unexpected(source, report.unexpected))
+        raise BertineError(_unexpected(source, report.unexpected, model, names))
 
     partial = {part_of(name) for name in keep} | {"encoder"}
     missing = [name for name in expected if name not in keep]
@@ -125,19 +138,23 @@ def sort_tensors(
     return keep, report
 
 
-def _unexpected(source: Path, names: list[str]) -> str:
-    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    if any(name.startswith("cls.predictions.decoder.") for name in names):
+def _unexpected(source: Path, unexpected: list[str], model: Model, names: WeightNames) -> str:
+    listed = ", ".join(unexpected[:8])
+    listed += f" and {len(unexpected) - 8} more" if len(unexpected) > 8 else ""
+    copies = {copy for copy, _ in names.copies}
+    if not copies.isdisjoint(unexpected):
         return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
+    title = model.config.title
     return (
-        f"{source}: unexpected tensors: {listed}; they are no part of the BERT that {CONFIG} "
-        "describes. Correct that file, or save the encoder alone with transformers' BertModel"
+        f"{source}: unexpected tensors: {listed}; they are no part of the {title} that {CONFIG} "
+        "describes. Correct that file, or save the encoder alone with transformers' "
+        f"{title}Model"
     )
 
 
-def fill(model: Model, tensors: Mapping[str, Tensor], seed: int) -> None:
+def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: int) -> None:
     """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
-    weights = from_huggingface(tensors, model.config)
+    weights = names.from_canonical(tensors, model.config)
     parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
     if model.backbone.pooler is not None:
         parts["backbone.pooler"] = model.backbone.pooler

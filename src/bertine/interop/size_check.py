@@ -4,17 +4,16 @@ of the allocator, or in the end of another process."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from bertine.errors import BertineError
-from bertine.interop.bert_hf_config import CONFIG
-from bertine.models.config import BertConfig
+from bertine.interop.config_file import CONFIG
+from bertine.interop.names import WeightNames
+from bertine.models.config import Config
 from bertine.system.memory import check_memory
 
-_LAYER = re.compile(r"encoder\.layer\.(\d{1,8})\.")
 #: Bytes of a parameter in fp32; for training, its gradient and AdamW's two moments as well.
 _FP32, _TRAINED = 4, 16
 
@@ -27,32 +26,26 @@ class HasShape(Protocol):
 
 
 def check_against_weights(
-    source: Path, tensors: Mapping[str, HasShape], config: BertConfig
+    source: Path, tensors: Mapping[str, HasShape], config: Config, names: WeightNames
 ) -> None:
     """Refuse a configuration whose sizes are not those of the weights.
 
     Args:
         source: the weights' file, for messages.
-        tensors: by their names in Hugging Face's BERT, without the prefix ``bert.``.
+        tensors: by their canonical names.
         config: what config.json says.
+        names: of its family.
 
     Raises:
         BertineError: there are fewer layers, or a size is another one.
     """
-    width = config.hidden_size
-    asked = {
-        "embeddings.word_embeddings.weight": (config.vocab_size, width),
-        "embeddings.position_embeddings.weight": (config.max_position_embeddings, width),
-        "embeddings.token_type_embeddings.weight": (config.type_vocab_size, width),
-        "encoder.layer.0.intermediate.dense.weight": (config.intermediate_size, width),
-    }
-    for name, shape in asked.items():
+    for name, shape in names.sizes(config).items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise BertineError(
                 f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
                 f"asks for {list(shape)}"
             )
-    layers = 1 + max((int(match[1]) for match in map(_LAYER.match, tensors) if match), default=-1)
+    layers = 1 + max(names.layer_numbers(tensors), default=-1)
     if layers < config.num_hidden_layers:
         raise BertineError(
             f"{source}: has {layers} layers, but num_hidden_layers in {CONFIG} is "
@@ -60,7 +53,7 @@ def check_against_weights(
         )
 
 
-def check_fits(where: str | Path, config: BertConfig, *, trained: bool = False) -> None:
+def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> None:
     """Refuse a model that is larger than the memory.
 
     Args:

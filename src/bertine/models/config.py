@@ -1,13 +1,22 @@
-"""BertConfig: the architecture, under the names that config.json has on the Hugging Face hub."""
+"""Config: the sizes and rates of an encoder, under the names that BERT's config.json has.
+
+Configs of all model types use these names in memory; :mod:`bertine.interop` renames the keys of
+other types when it reads and writes their files.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertine.errors import BertineError
+
+if TYPE_CHECKING:
+    from bertine.models.encoder import Encoder
+    from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
 _LARGEST = 10**7
@@ -17,13 +26,24 @@ _MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
-class BertConfig:
-    """Sizes and rates of a BERT (Devlin et al. 2018, section 3; defaults are bert-base-uncased).
+class Config:
+    """Sizes and rates of a transformer encoder; one subclass for each model type.
+
+    Attributes:
+        model_type: the name of the type in config.json.
+        title: the name of the type in messages.
+        heads: what heads a model of this type can have, by name.
+        pair_separators: how many special tokens stand between the two texts of a pair.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
             not divide the width, a rate outside [0, 1)).
     """
+
+    model_type: ClassVar[str]
+    title: ClassVar[str]
+    heads: ClassVar[Mapping[str, HeadKind]]
+    pair_separators: ClassVar[int] = 1
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -79,9 +99,24 @@ class BertConfig:
             )
 
     @property
+    def first_position(self) -> int:
+        """The row of the position embeddings that the first token of a sequence gets."""
+        return 0
+
+    @property
+    def longest_input(self) -> int:
+        """The most tokens of a sequence, special tokens included."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
+    def num_segments(self) -> int:
+        """The most texts of one input that the model can tell apart."""
+        return self.type_vocab_size
+
+    @property
     def num_parameters(self) -> int:
-        """Weights of the embeddings, the layers and the pooler, by their formula: nothing is
-        built."""
+        """Count the weights of the embeddings, the layers and the pooler by their formula, without
+        building anything."""
         width, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
@@ -90,11 +125,27 @@ class BertConfig:
 
     @property
     def head_size(self) -> int:
+        """The width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Whether a new model with these heads gets a pooler."""
+        raise NotImplementedError
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        """Build a backbone with new weights."""
+        raise NotImplementedError
+
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name."""
         return dataclasses.asdict(self)
 
-    def replace(self, **changes: Any) -> BertConfig:
-        """A copy with `changes`; an unknown name is a :class:`TypeError`."""
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`; an unknown name is a :class:`TypeError`."""
         return dataclasses.replace(self, **changes)
+
+    def with_dropout(self, p: float | None) -> Self:
+        """Return a copy with this dropout on hidden states and attention; None: no change."""
+        if p is None:
+            return self
+        return self.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)

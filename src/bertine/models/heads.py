@@ -6,17 +6,19 @@ size, K labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.bert import init_weights
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.dropout import Dropout
+from bertine.models.encoded import Encoded, Inputs, TextInputs, with_types
+from bertine.models.initial import init_weights
 from bertine.models.layers import activation
 from bertine.models.pooling import Pooling
 
@@ -28,7 +30,7 @@ class MlmHead(nn.Module):
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -45,7 +47,7 @@ class MlmHead(nn.Module):
 class NspHead(nn.Module):
     """Next-sentence head on the pooled output; label 0 is "next", 1 is "random"."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
         init_weights(self, config.initializer_range)
@@ -59,7 +61,7 @@ class SpanHead(nn.Module):
     """One linear layer on every token: its score as the first and as the last of the answer (paper,
     section 4.2; ``BertForQuestionAnswering``). Without dropout, as in the published code."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.out = nn.Linear(config.hidden_size, 2)
         init_weights(self, config.initializer_range)
@@ -72,7 +74,7 @@ class SpanHead(nn.Module):
 class ClassificationHead(nn.Module):
     """Dropout and one linear layer on the pooled output (paper, section 4.1)."""
 
-    def __init__(self, config: BertConfig, num_labels: int) -> None:
+    def __init__(self, config: Config, num_labels: int) -> None:
         super().__init__()
         p = config.classifier_dropout
         self.dropout = Dropout(config.hidden_dropout_prob if p is None else p)
@@ -101,7 +103,7 @@ class PairHead(nn.Module):
         BertineError: `pooling` is not known, or gives no single vector of the last states.
     """
 
-    def __init__(self, config: BertConfig, num_labels: int, pooling: Pooling) -> None:
+    def __init__(self, config: Config, num_labels: int, pooling: Pooling) -> None:
         super().__init__()
         pooling.check(config)
         if pooling.tokens or pooling.needs_all_layers:
@@ -110,49 +112,119 @@ class PairHead(nn.Module):
         self.out = nn.Linear(4 * pooling.width(config) + 1, num_labels)
         init_weights(self, config.initializer_range)
 
-    def forward(
-        self,
-        encode: Callable[[Tensor, Tensor, None], Any],
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor,
-    ) -> Tensor:
-        """int64 [B, T] each: pairs as one input, [CLS] a [SEP] b [SEP], with the types 0 and 1, and
-        the mask of their real tokens; `encode` is a backbone. Returns logits fp32 [B, K]."""
-        features = self.features(encode, input_ids, attention_mask, token_type_ids)
+    def forward(self, encoded: Encoded, mask: Tensor) -> Tensor:
+        """Compare the texts of B pairs.
+
+        Args:
+            encoded: of 2 B texts, those of :func:`texts_apart`.
+            mask: bool or 0/1 [2 B, T], true at their real tokens.
+
+        Returns:
+            Logits fp32 [B, K].
+        """
+        features = self.features(encoded, mask)
         with torch.autocast(features.device.type, enabled=False):
             return self.out(features)
 
-    def features(
-        self,
-        encode: Callable[[Tensor, Tensor, None], Any],
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor,
-    ) -> Tensor:
-        """What the linear layer reads of each pair, fp32 [B, 4 D + 1]; see :meth:`forward`."""
-        ids, mask = texts_apart(input_ids, attention_mask, token_type_ids)
-        output = encode(ids, mask, None)
+    def features(self, encoded: Encoded, mask: Tensor) -> Tensor:
+        """Return what the linear layer reads of each pair, fp32 [B, 4 D + 1]; see
+        :meth:`forward`."""
         # A packed backbone leaves out columns of nothing but padding.
-        vectors = self.pooling(output, mask[:, : output.last_hidden_state.shape[1]])
-        vectors, count = F.normalize(vectors, dim=-1), input_ids.shape[0]
-        u, v = vectors[:count], vectors[count:]
+        vectors = self.pooling(encoded, mask[:, : encoded.last_hidden_state.shape[1]])
+        vectors = F.normalize(vectors, dim=-1)
+        u, v = vectors.chunk(2)
         cosine = (u * v).sum(-1, keepdim=True)
         return torch.cat([u, v, (u - v).abs(), u * v, cosine], -1)
 
 
-def texts_apart(
-    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Pairs as one input, [CLS] a [SEP] b [SEP] (int64 [B, T] each, see :class:`PairHead`) → the
-    texts by themselves, [CLS] a [SEP] and [CLS] b [SEP]: ids int64 [2 B, T], first those of all a,
-    and their mask, bool."""
-    real = attention_mask.bool()
-    second = real & (token_type_ids == 1)
+def texts_apart(inputs: Inputs, separators: int = 1) -> TextInputs:
+    """Take pairs apart that stand in one input each.
+
+    Args:
+        inputs: of B pairs, with their mask and types: ``[CLS] a [SEP] b [SEP]``, with the type 1
+            from the second text on.
+        separators: that stand between the texts.
+
+    Returns:
+        2 B texts by themselves, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``, first all a, without
+        types.
+    """
+    input_ids = inputs.input_ids
+    assert inputs.attention_mask is not None
+    real = inputs.attention_mask.bool()
+    second = real & (with_types(inputs) == 1)
     first = real & ~second
     before, after = first.sum(1, keepdim=True), second.sum(1, keepdim=True)
     places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :]
-    # [CLS], and then what comes after the first [SEP].
+    # [CLS], and then what comes after the last separator between the texts.
     source = (places + before - 1).clamp(max=input_ids.shape[1] - 1) * (places > 0)
     ids = torch.cat([input_ids, input_ids.gather(1, source)])
-    return ids, torch.cat([places < before, places < after + 1])
+    mask = torch.cat([places < before - (separators - 1), places < after + 1])
+    return TextInputs(ids, mask)
+
+
+@dataclass(frozen=True)
+class HeadKind:
+    """A kind of head: how it is made, what it reads, what it is called.
+
+    Attributes:
+        reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
+            states of all "tokens", the "rows" at given places, or "texts", the vectors of texts
+            that are encoded apart.
+        new: (config, number of outputs, …) → the module with new weights.
+        title: what messages call it.
+        suffix: of transformers' class that has it.
+        named: whether its outputs have names, the task's labels.
+        tied: whether it multiplies with the word embeddings.
+    """
+
+    reads: Literal["pooled", "first", "tokens", "rows", "texts"]
+    new: Callable[..., nn.Module]
+    title: str
+    suffix: str
+    named: bool = False
+    tied: bool = False
+
+
+#: The heads of BERT, by their names in :attr:`bertine.models.model.Model.heads`, in the order in
+#: which messages list them. Of several in a model the last says what transformers' class is.
+HEADS: Mapping[str, HeadKind] = {
+    "mlm": HeadKind(
+        "rows", lambda config, _: MlmHead(config), "MLM head", "ForMaskedLM", tied=True
+    ),
+    "nsp": HeadKind(
+        "pooled", lambda config, _: NspHead(config), "NSP head", "ForNextSentencePrediction"
+    ),
+    "classifier": HeadKind(
+        "pooled", ClassificationHead, "classifier", "ForSequenceClassification", named=True
+    ),
+    "spans": HeadKind(
+        "tokens", lambda config, _: SpanHead(config), "span head", "ForQuestionAnswering"
+    ),
+    "token_classifier": HeadKind(
+        "tokens", ClassificationHead, "token classifier", "ForTokenClassification", named=True
+    ),
+    "choice": HeadKind("pooled", ClassificationHead, "choice classifier", "ForMultipleChoice"),
+    # transformers has none for pairs of texts that are encoded apart; the name is ours.
+    "pair_classifier": HeadKind(
+        "texts", PairHead, "pair classifier", "ForTextPairClassification", named=True
+    ),
+}
+
+
+def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dict[str, nn.Module]:
+    """Make the head `name` for a backbone of `config`, with new weights.
+
+    Args:
+        outputs: K; heads with a fixed number of outputs have their own.
+        options: what the kind of head takes besides.
+
+    Returns:
+        The head by its name, as :class:`bertine.models.model.Model` takes heads.
+
+    Raises:
+        BertineError: models of this type have no such head; what making it raises.
+    """
+    if name not in config.heads:
+        raise BertineError(f"a model of type {config.model_type} has no {HEADS[name].title}")
+    return {name: config.heads[name].new(config, outputs, **options)}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.dropout import dropout_add, stream
 from bertine.models.varlen import varlen_attention
 
@@ -74,17 +74,6 @@ class _Gather(torch.autograd.Function):
         (at,) = ctx.saved_tensors
         grad = grads[0]
         return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, at, grad), None
-
-
-class Packing(Protocol):
-    """Rows that a GPU computes, told on the host: :class:`bertine.data.unpadded.Packing`."""
-
-    @property
-    def real(self) -> Tensor: ...
-    @property
-    def ends(self) -> Tensor: ...
-    @property
-    def longest(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -204,7 +193,7 @@ class SelfAttention(nn.Module):
     ``qkv.weight`` is [3H, H]: the rows of the query, then the key, then the value projection.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
         self.head_size = config.head_size
@@ -259,7 +248,7 @@ class _GeluLinear(torch.autograd.Function):
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, residual and layer norm."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.dropout = config.hidden_dropout_prob

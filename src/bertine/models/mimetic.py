@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bertine.models.bert import BertBackbone
+from bertine.models.encoder import Encoder
 from bertine.models.layers import EncoderLayer
 
 #: How alike key and query weights are, the correlation of their elements; set by hand, as is the
@@ -67,7 +67,7 @@ class _Waves:
 
 
 @torch.no_grad()
-def mimic_trained_attention(backbone: BertBackbone) -> None:
+def mimic_trained_attention(backbone: Encoder) -> None:
     """Replace the position embeddings and the query and key weights of a new `backbone`, drawing
     from PyTorch's generator; all else stays as it was initialized."""
     config = backbone.config

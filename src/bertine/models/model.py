@@ -4,44 +4,129 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from bertine.models.bert import BertBackbone
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded, Inputs
+from bertine.models.encoder import Encoder
 
 
 class Model(nn.Module):
     """A backbone with named heads.
 
     Objectives and tasks say how the heads are used; the model only holds the parts, so that one
-    state dict, one optimizer and one checkpoint cover them.
+    state dict, one optimizer and one checkpoint cover them. :meth:`encode` is the only way into
+    the backbone and :meth:`read` the only way out.
+
+    Args:
+        config: of the backbone.
+        heads: by name, of ``config.heads``.
+        add_pooler: whether the backbone has a pooler; None: if models with these heads have.
 
     Attributes:
+        config: of the backbone.
         backbone: the encoder.
         heads: by name: "mlm", "nsp", "classifier", …
     """
 
+    config: Config
+    backbone: Encoder
+
     def __init__(
-        self, config: BertConfig, heads: Mapping[str, nn.Module], add_pooler: bool = True
+        self, config: Config, heads: Mapping[str, nn.Module], add_pooler: bool | None = None
     ) -> None:
         super().__init__()
         self.config = config
-        self.backbone = BertBackbone(config, add_pooler)
+        if add_pooler is None:
+            add_pooler = config.needs_pooler(heads)
+        self.backbone = config.new_backbone(add_pooler)
         self.heads = nn.ModuleDict(dict(heads))
 
+    def encode(
+        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+    ) -> Encoded:
+        """Run the backbone on a batch.
+
+        Args:
+            inputs: ids, mask, types and packing; see :class:`bertine.models.encoded.TextInputs`.
+            all_states: also return the output of every layer.
+            word_vectors: [B, T, H], read in place of the word embeddings of the ids; for batches
+                without padding.
+        """
+        options: dict[str, Any] = {}
+        if inputs.packing is not None:  # packed layers, which answer on a CPU, take none
+            options["packing"] = inputs.packing
+        if word_vectors is not None:
+            options["word_vectors"] = word_vectors
+        encoded: Encoded = self.backbone(
+            inputs.input_ids,
+            inputs.attention_mask,
+            inputs.token_type_ids,
+            output_hidden_states=all_states,
+            **options,
+        )
+        return encoded
+
+    def read(
+        self,
+        head: str,
+        encoded: Encoded,
+        *,
+        places: Tensor | None = None,
+        mask: Tensor | None = None,
+        fp32: bool = False,
+    ) -> Tensor:
+        """Run a head on an encoded batch.
+
+        Args:
+            head: its name.
+            encoded: what :meth:`encode` returned.
+            places: int64 [P], indices among the B * T tokens, for a head that reads rows.
+            mask: [B, T], true at real tokens, for a head that reads texts.
+            fp32: compute the head in fp32, where bf16 would have three digits.
+
+        Returns:
+            Logits: [P, V] of rows, [B, K] of what is pooled, [B, T, K] of tokens, [B / 2, K] of
+            texts.
+        """
+        kind, module = self.config.heads[head], self.heads[head]
+        logits: Tensor
+        if kind.reads == "texts":
+            logits = module(encoded, mask)
+            return logits
+        if kind.reads == "rows":
+            assert places is not None, f"the head {head} reads the states at places"
+            states: Tensor | None = encoded.rows(places)
+        elif kind.reads == "pooled":
+            states = encoded.pooler_output
+        elif kind.reads == "first":
+            states = encoded.first_token
+        else:
+            states = encoded.last_hidden_state
+        assert states is not None, f"the head {head} needs a pooler"
+        if kind.tied:
+            logits = module(states, self.backbone.word_weights)
+        elif fp32:
+            with torch.autocast(states.device.type, enabled=False):
+                logits = module(states.float())
+        else:
+            logits = module(states)
+        return logits
+
     def fingerprint(self) -> str:
-        """SHA-256 of all weights, as hex digits: what a run began with."""
+        """Return the SHA-256 of all weights, as hex digits: what a run began with."""
         return weights_fingerprint(self)
 
     def num_parameters(self) -> int:
-        """Parameters, the tied decoder counted once."""
+        """Count the parameters, the tied decoder once."""
         return sum(p.numel() for p in self.parameters())
 
 
 def weights_fingerprint(module: nn.Module) -> str:
-    """SHA-256 of the weights of `module` and their names, as hex digits."""
+    """Return the SHA-256 of the weights of `module` and their names, as hex digits."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.models.bert import BackboneOutput
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 
 #: What a user may ask for.
 POOLINGS = ("mean", "cls", "max", "mean-last-4", "tokens")
@@ -66,7 +66,7 @@ class Pooling:
         """Whether the states of other layers than the last are read."""
         return self.layer is not None or "mean-last-4" in self.modes
 
-    def check(self, config: BertConfig) -> None:
+    def check(self, config: Config) -> None:
         """Refuse what a model of `config` cannot give.
 
         Raises:
@@ -97,11 +97,11 @@ class Pooling:
                 f"{self._joined(config)}"
             )
 
-    def width(self, config: BertConfig) -> int:
+    def width(self, config: Config) -> int:
         """D, the numbers of a vector."""
         return self.dimensions or self._joined(config)
 
-    def _joined(self, config: BertConfig) -> int:
+    def _joined(self, config: Config) -> int:
         return len(self.modes) * config.hidden_size
 
     def describe(self) -> str:
@@ -115,7 +115,7 @@ class Pooling:
             words.append(f"the first {self.dimensions} dimensions")
         return ", ".join(words)
 
-    def __call__(self, output: BackboneOutput, mask: Tensor) -> Tensor:
+    def __call__(self, output: Encoded, mask: Tensor) -> Tensor:
         """Pool, in fp32.
 
         Args:

@@ -8,7 +8,6 @@ from typing import Protocol
 from torch import Tensor
 
 from bertine.data.batch import Batch
-from bertine.models.bert import BackboneOutput
 from bertine.models.model import Model
 
 
@@ -31,14 +30,6 @@ class Term:
     count: int
     correct: Tensor | None = None
     weight: float = 1.0
-
-
-def encode(model: Model, batch: Batch) -> BackboneOutput:
-    """What the backbone of `model` makes of `batch`."""
-    inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
-    if batch.packing is None:  # packed layers, which answer on a CPU, know of none
-        return model.backbone(*inputs)
-    return model.backbone(*inputs, packing=batch.packing)
 
 
 class Objective(Protocol):

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import INPUT_FORMATS
-from bertine.models.config import BertConfig
-from bertine.models.heads import MlmHead
+from bertine.models.config import Config
+from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.objectives.base import Term, encode
+from bertine.objectives.base import Term
 
 
 class Mlm:
@@ -28,25 +28,18 @@ class Mlm:
     input_formats = INPUT_FORMATS
 
     @staticmethod
-    def heads(config: BertConfig) -> dict[str, nn.Module]:
+    def heads(config: Config) -> dict[str, nn.Module]:
         """A fresh head for `config`."""
-        return {"mlm": MlmHead(config)}
+        return new_head(config, "mlm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": batch.targets["mlm_labels"].numel()}
 
     def logits(self, model: Model, batch: Batch) -> Tensor:
         """MLM logits [P, V] at ``mlm_positions``."""
-        output = encode(model, batch)
-        return mlm_logits(model, output.last_hidden_state, batch)
+        encoded = model.encode(batch)
+        return model.read("mlm", encoded, places=batch.targets["mlm_positions"])
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         total, correct = sum_cross_entropy(self.logits(model, batch), batch.targets["mlm_labels"])
         return {"mlm": Term(total, self.counts(batch)["mlm"], correct)}
-
-
-def mlm_logits(model: Model, hidden: Tensor, batch: Batch) -> Tensor:
-    """What the MLM head of `model` says of the masked positions: hidden [B, T, H] to logits
-    [P, V]."""
-    masked = hidden.flatten(0, 1).index_select(0, batch.targets["mlm_positions"])
-    return model.heads["mlm"](masked, model.backbone.embeddings.word_embeddings.weight)

@@ -6,12 +6,11 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import PAIR_FORMATS
-from bertine.models.config import BertConfig
-from bertine.models.heads import MlmHead, NspHead
+from bertine.models.config import Config
+from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.objectives.base import Term, encode
-from bertine.objectives.mlm import mlm_logits
+from bertine.objectives.base import Term
 
 
 class MlmNsp:
@@ -25,19 +24,18 @@ class MlmNsp:
     input_formats = PAIR_FORMATS
 
     @staticmethod
-    def heads(config: BertConfig) -> dict[str, nn.Module]:
+    def heads(config: Config) -> dict[str, nn.Module]:
         """Fresh heads for `config`."""
-        return {"mlm": MlmHead(config), "nsp": NspHead(config)}
+        return new_head(config, "mlm") | new_head(config, "nsp")
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": batch.targets["mlm_labels"].numel(), "nsp": batch.num_sequences}
 
     def logits(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         """MLM logits [P, V] at ``mlm_positions``, NSP logits [B, 2]."""
-        output = encode(model, batch)
-        assert output.pooler_output is not None  # MlmNsp models are built with a pooler
-        mlm = mlm_logits(model, output.last_hidden_state, batch)
-        return mlm, model.heads["nsp"](output.pooler_output)
+        encoded = model.encode(batch)
+        mlm = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
+        return mlm, model.read("nsp", encoded)
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         mlm_logits, nsp_logits = self.logits(model, batch)

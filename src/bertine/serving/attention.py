@@ -13,6 +13,7 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.models.encoded import TextInputs
 from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
@@ -52,7 +53,7 @@ class AttentionReader:
         self, model: Model, tokenizer: Tokenizer, task: Task[Any] | None, max_tokens: int
     ) -> None:
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        longest = model.config.max_position_embeddings if task is None else task.max_length
+        longest = model.config.longest_input if task is None else task.max_length
         self.max_tokens = min(max_tokens, longest)
 
     def __call__(self, item: AttentionQuestion) -> dict[str, Any]:
@@ -124,9 +125,8 @@ class AttentionReader:
         attention = self.model.backbone.layers[layer].attention
         assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
-            output = self.model.backbone(
-                batch.input_ids, None, batch.token_type_ids, output_hidden_states=True
-            )
+            whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
+            output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
             x = output.hidden_states[layer][0]
             # [T, 3H] → queries and keys, [T, A, D]

@@ -209,7 +209,7 @@ class Served:
             "labels": list(getattr(task, "labels", ())),
             "text_columns": parts,
             "max_choices": choices,
-            "max_length": config.max_position_embeddings if task is None else task.max_length,
+            "max_length": config.longest_input if task is None else task.max_length,
             "long_text": getattr(task, "long_text", "head"),
             "example": sample_text(
                 self.task,
@@ -287,7 +287,7 @@ class Served:
     def tokens(self, text: str) -> int:
         """About how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
-        return min(2 + len(text) // each, self.model.config.max_position_embeddings)
+        return min(2 + len(text) // each, self.model.config.longest_input)
 
     def check_masks(self, texts: Sequence[str]) -> None:
         """Refuse texts without a mask, with too many, or with more pieces than the model takes.
@@ -295,7 +295,7 @@ class Served:
         Raises:
             BertineError: names the first such text, from 0 on.
         """
-        tokenizer, longest = self.model.tokenizer, self.model.config.max_position_embeddings
+        tokenizer, longest = self.model.tokenizer, self.model.config.longest_input
         _, pieces = tokenizer.encode_flat(texts)
         most = self.limits.max_masks
         for at, (text, length) in enumerate(zip(texts, (pieces + 2).tolist(), strict=True)):

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
@@ -115,7 +116,7 @@ class Task(Protocol[Prediction]):
         ...
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> Task[Prediction]:
+    def from_info(cls, info: TaskInfo, config: Config) -> Task[Prediction]:
         """The task of a model directory."""
         ...
 
@@ -123,7 +124,7 @@ class Task(Protocol[Prediction]):
         """What a model directory says about the task; `training` are facts for the reader."""
         ...
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """Fresh heads by name for a backbone of `config`."""
         ...
 
@@ -149,12 +150,25 @@ class Task(Protocol[Prediction]):
         """The number of targets of each term that `terms` will return."""
         ...
 
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        ...
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the parts of the loss, by name, of what :meth:`encode` returned."""
+        ...
+
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        """The parts of the loss, by name."""
+        """Compute the parts of the loss, by name."""
+        ...
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute what `decode` needs, of what :meth:`encode` returned: [B, ...], one entry a
+        sequence."""
         ...
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """What `decode` needs of the model: [B, ...], one entry a sequence."""
+        """Compute what `decode` needs of the model: [B, ...], one entry a sequence."""
         ...
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
@@ -203,7 +217,19 @@ class Task(Protocol[Prediction]):
 
 
 class TaskDefaults:
-    """What is the same for most tasks; a base of their classes."""
+    """Default implementations shared by most tasks."""
+
+    def encode(self: Task[Any], model: Model, batch: Batch) -> Encoded:
+        """Encode each input."""
+        return model.encode(batch)
+
+    def terms(self: Task[Any], model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode, and compute the parts of the loss."""
+        return self.terms_of(model, self.encode(model, batch), batch)
+
+    def outputs(self: Task[Any], model: Model, batch: Batch) -> Tensor:
+        """Encode, and compute what `decode` needs."""
+        return self.outputs_of(model, self.encode(model, batch), batch)
 
     def reuses(self: Task[Any], info: TaskInfo) -> bool:
         """A head for the same task with the same labels."""
@@ -216,17 +242,17 @@ class TaskDefaults:
         return [note] if note else []
 
     def weighted_for(self: Task[Prediction], features: Sequence[Any]) -> Task[Prediction]:
-        """As it is: it has no class weights."""
+        """Return the task unchanged; it has no class weights."""
         return self
 
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
-        """None."""
+        """Return no extra files."""
         return {}
 
     def finished(self: Task[Prediction], model: Model, report: Report | None) -> Task[Prediction]:
-        """As it was trained."""
+        """Return the task unchanged."""
         return self
 
 

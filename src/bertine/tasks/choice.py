@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
+from bertine.models.heads import new_head
 from bertine.models.model import Model
-from bertine.objectives.base import Term, encode
+from bertine.objectives.base import Term
 from bertine.options.names import option
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
@@ -151,7 +152,7 @@ class MultipleChoice(TaskDefaults):
         return str(choice)
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> MultipleChoice:
+    def from_info(cls, info: TaskInfo, config: Config) -> MultipleChoice:
         """The task of a model directory; what its file leaves open is as in SWAG."""
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
         prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
@@ -159,7 +160,7 @@ class MultipleChoice(TaskDefaults):
             columns[:prompts],
             columns[prompts:],
             info.label_column or ("label" if not info.text_columns else None),
-            info.input_length(config.max_position_embeddings),
+            info.input_length(config.longest_input),
             info.metrics or ("accuracy",),
             info.dataset,
             info.setting("named_choices", False),
@@ -182,14 +183,14 @@ class MultipleChoice(TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh head with one output, as in ``BertForMultipleChoice``.
 
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
         require_positions(self.max_length, config)
-        return {self.head: ClassificationHead(config, 1)}
+        return new_head(config, self.head, 1)
 
     def choices_of(self, example: Example, source: str) -> tuple[str, ...]:
         """The texts of an example's choices.
@@ -337,15 +338,14 @@ class MultipleChoice(TaskDefaults):
         """Examples, of which every one has one target."""
         return {self.head: len(_sizes(batch.rows))}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Scores [B]."""
-        scores: Tensor = model.heads[self.head](encode(model, batch).pooler_output)
-        return scores.squeeze(-1)
+        return model.read(self.head, encoded).squeeze(-1)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Cross-entropy of the softmax over each example's choices, summed over the examples, in
         fp32. The batch must have all the choices of its examples."""
-        scores = self.outputs(model, batch).float()
+        scores = self.outputs_of(model, encoded, batch).float()
         sizes = _sizes(batch.rows)
         shape = (len(sizes), max(sizes))
         # Where each sequence's score stands among [G, C]: told on the host, from the rows.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead, PairHead
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
+from bertine.models.heads import new_head, texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.objectives.base import encode as backbone
 from bertine.records.examples import Examples
 from bertine.tasks.base import Features
 from bertine.tasks.long_text import check_long_text, parts_of
@@ -58,38 +57,40 @@ class HeadOfTexts:
         """Its name in ``Model.heads``."""
         return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER
 
-    def new_head(self, config: BertConfig, max_length: int, outputs: int) -> dict[str, nn.Module]:
+    def new_head(self, config: Config, max_length: int, outputs: int) -> dict[str, nn.Module]:
         """A fresh one, by its name.
 
         Raises:
             BertineError: the model has fewer positions than `max_length`; there is no such pooling.
         """
         require_positions(max_length, config)
-        if len(self.text_columns) == 2 and config.type_vocab_size < 2:
+        if len(self.text_columns) == 2 and config.num_segments < 2:
             raise BertineError(
                 "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
                 "them in one column, or use another model"
             )
         if self.pair_pooling:
-            return {self.head: PairHead(config, outputs, Pooling.named(self.pair_pooling))}
-        return {self.head: ClassificationHead(config, outputs)}
+            pooling = Pooling.named(self.pair_pooling)
+            return new_head(config, self.head, outputs, pooling=pooling)
+        return new_head(config, self.head, outputs)
 
-    def logits(self, model: Model, batch: Batch, *, fp32: bool = False) -> Tensor:
-        """[B, K]; `fp32`: the head computes in fp32, where bf16 would have three digits."""
-        head = model.heads[self.head]
-        found: Tensor
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Encode the inputs, or both texts of each pair by themselves."""
         if self.pair_pooling:
-            inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
-            found = head(model.backbone, *inputs)
-            return found
-        pooled = backbone(model, batch).pooler_output
-        assert pooled is not None
-        if not fp32:
-            found = head(pooled)
-            return found
-        with torch.autocast(pooled.device.type, enabled=False):
-            found = head(pooled.float())
-        return found
+            return model.encode(texts_apart(batch, model.config.pair_separators))
+        return model.encode(batch)
+
+    def logits(self, model: Model, encoded: Encoded, batch: Batch, *, fp32: bool = False) -> Tensor:
+        """Return the head's logits [B, K].
+
+        Args:
+            encoded: of :meth:`encode`.
+            fp32: compute the head in fp32, where bf16 would have three digits.
+        """
+        mask = None
+        if self.pair_pooling:
+            mask = texts_apart(batch, model.config.pair_separators).attention_mask
+        return model.read(self.head, encoded, mask=mask, fp32=fp32)
 
 
 def check_pair_pooling(name: str, text_columns: Sequence[str]) -> None:
@@ -102,16 +103,15 @@ def check_pair_pooling(name: str, text_columns: Sequence[str]) -> None:
         raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
 
 
-def require_positions(max_length: int, config: BertConfig) -> None:
+def require_positions(max_length: int, config: Config) -> None:
     """Refuse a `max_length` that is more than the positions of the model.
 
     Raises:
         BertineError: it is.
     """
-    if max_length > config.max_position_embeddings:
+    if max_length > config.longest_input:
         raise BertineError(
-            f"max_length is {max_length}, but the model has positions for "
-            f"{config.max_position_embeddings}"
+            f"max_length is {max_length}, but the model has positions for {config.longest_input}"
         )
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.inference.compute.forked import allowed_threads
-from bertine.models.bert import BertBackbone
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import LayerRanges, observed
 from bertine.models.fast.layers import FloatLayer
@@ -85,7 +85,7 @@ def check_precision(name: str) -> None:
 
 
 def choose(
-    backbone: BertBackbone,
+    backbone: Encoder,
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PackedBackbone, PrecisionCheck | None]:
@@ -149,12 +149,12 @@ def choose(
     return packed, check
 
 
-def made_up(config: BertConfig) -> list[list[int]]:
+def made_up(config: Config) -> list[list[int]]:
     """Inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they reach
     as far as texts do, and a little further."""
     draw = generator(0, "samples of precision")
     low, high = _SAMPLE_LENGTHS
-    high = max(1, min(high, config.max_position_embeddings))
+    high = max(1, min(high, config.longest_input))
     lengths = np.linspace(min(low, high), high, _SAMPLES).astype(int)
     return [draw.integers(0, config.vocab_size, size=n).tolist() for n in lengths.tolist()]
 
@@ -174,7 +174,7 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
 
 @torch.inference_mode()
 def _reference(
-    backbone: BertBackbone, inputs: Sequence[Sequence[int]]
+    backbone: Encoder, inputs: Sequence[Sequence[int]]
 ) -> tuple[list[Tensor], list[LayerRanges]]:
     """The last hidden states [n, H] of the real tokens in fp32, and what the layers met there."""
     was_training = backbone.training
@@ -206,9 +206,9 @@ def _difference(
 
 
 @torch.inference_mode()
-def _slower(packed: PackedBackbone, backbone: BertBackbone) -> bool:
+def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
     """Whether the first layer takes longer than in bf16."""
-    size, length = packed.config.hidden_size, min(32, packed.config.max_position_embeddings)
+    size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = Padded(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def measured_threads(packed: PackedBackbone) -> int:
     candidates = sorted({1, max(1, most // 2), most})
     if len(candidates) == 1:
         return candidates[0]
-    length = min(32, packed.config.max_position_embeddings)
+    length = min(32, packed.config.longest_input)
     ids = torch.zeros(max(1, _PROBED // length), length, dtype=torch.int64)
     times: dict[int, float] = {}
     with torch.inference_mode():

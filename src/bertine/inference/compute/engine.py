@@ -13,7 +13,7 @@ from bertine.cores.short_waits import adapt_waiting
 from bertine.data.batching import token_budget_batches
 from bertine.errors import BertineError
 from bertine.inference.compute.choosing import choose, measured_threads, using_threads
-from bertine.models.bert import BertBackbone
+from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedModel, PackedOutput
 from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
@@ -92,7 +92,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Model | BertBackbone,
+        model: Model | Encoder,
         *,
         precision: str = "auto",
         threads: int | None = None,
@@ -183,10 +183,10 @@ class Engine:
         config = self.config
         if lengths[-1] == 0:
             raise BertineError(f"sequence {indices[-1]} is empty; [CLS] and [SEP] at least are due")
-        if lengths[0] > config.max_position_embeddings:
+        if lengths[0] > config.longest_input:
             raise BertineError(
                 f"sequence {indices[0]} has {lengths[0]} tokens, but the model has positions for "
-                f"{config.max_position_embeddings}"
+                f"{config.longest_input}"
             )
         for what, array, size in (
             ("token id", ids, config.vocab_size),

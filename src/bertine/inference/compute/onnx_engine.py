@@ -20,8 +20,8 @@ from bertine.inference.compute.engine import BATCH_TOKENS
 from bertine.inference.compute.forked import check_not_forked
 from bertine.interop.export import INPUTS
 from bertine.interop.exported import Exported
-from bertine.models.bert import BackboneOutput
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import BackboneOutput
 
 
 class Graph(nn.Module):
@@ -101,7 +101,7 @@ class GraphModel(nn.Module):
         heads: by the names that the task knows.
     """
 
-    def __init__(self, config: BertConfig, graph: Graph, heads: Sequence[str]) -> None:
+    def __init__(self, config: Config, graph: Graph, heads: Sequence[str]) -> None:
         super().__init__()
         self.config, self.backbone = config, graph
         self.heads = nn.ModuleDict(

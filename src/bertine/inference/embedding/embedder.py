@@ -94,7 +94,7 @@ class Embedder(Shown):
         self._engine: Engine | None = None
         self._threads: int | None = None
         self._making = threading.Lock()
-        positions = model.config.max_position_embeddings
+        positions = model.config.longest_input
         max_length = positions if max_length is None else max_length
         self._prepare(model, tokenizer, pooling or Pooling(), max_length, prompt)
 
@@ -172,7 +172,7 @@ class Embedder(Shown):
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
-        positions = loaded.config.max_position_embeddings
+        positions = loaded.config.longest_input
         if max_length is None:
             said = modules.max_length if modules else loaded.task and loaded.task.max_length
             max_length = min(said or positions, positions)

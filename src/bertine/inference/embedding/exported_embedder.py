@@ -83,7 +83,7 @@ class ExportedEmbedder(Embedder):
         config, pad_id = self.model.config, self.tokenizer.pad_token_id
 
         def compute(chosen: list[Features]) -> list[np.ndarray]:
-            batch = pad_features(chosen, pad_id, config.max_position_embeddings)
+            batch = pad_features(chosen, pad_id, config.longest_input)
             check_batch(batch, config)
             output = self._graph.backbone(
                 batch.input_ids, batch.attention_mask, batch.token_type_ids

@@ -11,7 +11,7 @@ import torch
 from bertine.data.checks import check_batch
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import batch_tokens, in_batches
-from bertine.models.bert import BackboneOutput
+from bertine.models.encoded import BackboneOutput
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast
@@ -74,18 +74,13 @@ def run_pooled(
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
     device = next(model.parameters()).device
-    positions = model.config.max_position_embeddings
+    positions = model.config.longest_input
 
     def compute(chosen: list[Features]) -> list[np.ndarray]:
         batch = pad_features(chosen, pad_id, positions)
         check_batch(batch, model.config)
         batch = batch.to(device)
-        output = model.backbone(
-            batch.input_ids,
-            batch.attention_mask,
-            batch.token_type_ids,
-            output_hidden_states=pooling.needs_all_layers,
-        )
+        output = model.encode(batch, all_states=pooling.needs_all_layers)
         pooled = pooling(output, batch.attention_mask).cpu().numpy()
         if not pooling.tokens:
             return list(pooled)

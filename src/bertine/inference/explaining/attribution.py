@@ -24,11 +24,12 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.inference.explaining.explained_answer import ExplainedAnswer, outputs_of
 from bertine.inference.explaining.explained_text import ExplainedText
+from bertine.models.encoded import Encoded, Inputs, TextInputs
 from bertine.models.model import Model
 from bertine.tasks.base import Features, Task
 
@@ -190,21 +191,20 @@ def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
     return Attribution(contributions, scores[-1], scores[0], error)
 
 
-class _FromVectors:
-    """A model that reads vectors in place of its word embeddings."""
+class _FromVectors(Model):
+    """Read vectors in place of the word embeddings of `model`."""
 
     def __init__(self, model: Model, vectors: Tensor) -> None:
-        self._model, self._vectors = model, vectors
+        nn.Module.__init__(self)
         self.config, self.heads = model.config, model.heads
-        self.embeddings = model.backbone.embeddings
+        self._model, self._vectors = model, vectors
 
-    @property
-    def backbone(self) -> _FromVectors:
-        return self
-
-    def __call__(self, ids: Tensor, mask: Tensor | None, types: Tensor | None) -> Any:
+    def encode(
+        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+    ) -> Encoded:
         # One text many times: there is no padding.
-        return self._model.backbone(ids, None, types, word_vectors=self._vectors)
+        whole = TextInputs(inputs.input_ids, None, inputs.token_type_ids)
+        return self._model.encode(whole, all_states=all_states, word_vectors=self._vectors)
 
 
 def compute_gradients(
@@ -212,7 +212,7 @@ def compute_gradients(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The result of a unit; changes nothing in `model`, whose threads may share it."""
     device = next(model.parameters()).device
-    table = model.backbone.embeddings.word_embeddings.weight.detach()
+    table = model.backbone.word_weights.detach()
     points = torch.tensor(unit.points, dtype=torch.float32, device=device)
     text, answer = unit.text, unit.answer
     vectors: list[Tensor] = []

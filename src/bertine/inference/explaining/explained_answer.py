@@ -21,6 +21,7 @@ from torch import Tensor
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.inference.explaining.explained_text import ExplainedText
+from bertine.models.model import Model
 from bertine.options.names import option
 from bertine.records.entities import OUTSIDE, split_tag
 from bertine.tasks.base import Task
@@ -64,17 +65,14 @@ class ExplainedAnswer:
     score: Scorer
 
 
-def outputs_of(task: Task[Any] | None, model: Any, batch: Batch) -> Tensor:
+def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
     """What :func:`decide` needs of the model for each sequence of a batch: the task's outputs; of a
     model that fills masks the logits of the first one, fp32 [S, V]."""
     if task is not None:
         return task.outputs(model, batch).float()
-    hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
     at = batch.targets["masks"]
-    state = hidden.last_hidden_state[torch.arange(len(at), device=at.device), at]
-    decoder = model.backbone.embeddings.word_embeddings.weight
-    logits: Tensor = model.heads["mlm"](state, decoder).float()
-    return logits
+    places = torch.arange(len(at), device=at.device) * batch.input_ids.shape[1] + at
+    return model.read("mlm", model.encode(batch), places=places).float()
 
 
 def decide(

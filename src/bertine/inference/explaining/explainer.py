@@ -67,7 +67,7 @@ class Explainer:
         self.computing: Computing = chosen
         self.dtype, self.all_windows = dtype, all_windows
         config = cast(Any, chosen).config if not isinstance(chosen, Model) else chosen.config
-        longest = config.max_position_embeddings if task is None else task.max_length
+        longest = config.longest_input if task is None else task.max_length
         self.max_tokens = longest if max_tokens is None else min(max_tokens, longest)
         self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, tokenizer.mask_token_id))
 

@@ -1,4 +1,4 @@
-"""A backbone of packed layers: called like :class:`bertine.models.bert.BertBackbone`, for answers.
+"""A backbone of packed layers: called like :class:`bertine.models.encoder.Encoder`, for answers.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size; N rows of
 :class:`bertine.models.fast.rows.Rows`.
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.models.bert import BertBackbone
+from bertine.models.encoder import Encoder
 from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
 from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
 from bertine.models.fast.quick_bytes import QUICK_ROWS
@@ -33,7 +33,7 @@ _WORTH = 1.08
 
 
 class PackedOutput:
-    """What a :class:`PackedBackbone` computes: :class:`bertine.models.bert.BackboneOutput`, whose
+    """What a :class:`PackedBackbone` computes: :class:`bertine.models.encoded.Encoded`, whose
     last layer is computed when it is asked for, and for the first tokens alone where nobody wants
     the others. A twelfth of the work of bert-base is spared so, a sixth of MiniLM's.
 
@@ -47,8 +47,10 @@ class PackedOutput:
         before_last: Tensor,
         rows: Rows,
         hidden_states: tuple[Tensor, ...] | None,
+        length: int,
     ) -> None:
         self._backbone, self._before_last, self._rows = backbone, before_last, rows
+        self._length = length
         self.hidden_states = hidden_states
         self._last: Tensor | None = None if hidden_states is None else hidden_states[-1]
 
@@ -74,6 +76,12 @@ class PackedOutput:
         pooler = self._backbone.pooler
         return None if pooler is None else torch.tanh(pooler(self.first_token))
 
+    def rows(self, places: Tensor) -> Tensor:
+        """fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of the
+        inputs, padding included."""
+        sequences = places.div(self._length, rounding_mode="floor")
+        return self.last_hidden_state[sequences, places % self._length]
+
 
 class PackedBackbone(nn.Module):
     """The embeddings and the pooler of `backbone`, fp32, and its layers packed.
@@ -92,7 +100,7 @@ class PackedBackbone(nn.Module):
 
     def __init__(
         self,
-        backbone: BertBackbone,
+        backbone: Encoder,
         dtype: torch.dtype,
         ranges: Sequence[LayerRanges] | None = None,
     ) -> None:
@@ -123,7 +131,7 @@ class PackedBackbone(nn.Module):
             self._words = embeddings.word_embeddings.weight.detach()
             types = embeddings.token_type_embeddings.weight.detach()
             # Nearly every token is of the first segment.
-            self._places = embeddings.position_embeddings.weight.detach() + types[0]
+            self._places = embeddings.places().detach() + types[0]
             self._types = types - types[0]
             self._norm = norm_of(embeddings.layer_norm, first)
 
@@ -134,7 +142,7 @@ class PackedBackbone(nn.Module):
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
     ) -> PackedOutput:
-        """Encode a batch; the arguments are those of :class:`bertine.models.bert.BertBackbone`,
+        """Encode a batch; the arguments are those of :class:`bertine.models.encoder.Encoder`,
         the real tokens before the padding. Columns of nothing but padding are not computed, so
         the output may have a smaller T. To be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
@@ -144,6 +152,8 @@ class PackedBackbone(nn.Module):
             t = int(lengths.max())
         rows = self._rows(b, t, lengths)
         types = None if token_type_ids is None else token_type_ids[:, :t]
+        if len(self._types) == 1:
+            types = None
         if types is not None and not types.any():
             types = None
         x = self._norm(self._embedded(input_ids[:, :t], types, rows))
@@ -151,13 +161,18 @@ class PackedBackbone(nn.Module):
             x = x.to(self.dtype)
         if not output_hidden_states:
             x = self.compute("before last", x, rows)
-            return PackedOutput(self, x, rows, None)
+            return PackedOutput(self, x, rows, None, input_ids.shape[1])
         states: list[Tensor] = []
         for layer in self.layers:
             states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
             x = layer(x, rows)
         states.append(x.float())
-        return PackedOutput(self, x, rows, tuple(map(rows.padded, states)))
+        return PackedOutput(self, x, rows, tuple(map(rows.padded, states)), input_ids.shape[1])
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, fp32 [V, H]."""
+        return self._words
 
     def compute(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
         """A part of the layers; x [N, H] as the first of them takes it."""
@@ -222,17 +237,19 @@ class PackedBackbone(nn.Module):
         return x
 
 
-class PackedModel(nn.Module):
-    """A packed backbone with copies of the heads of `model`, which compute in fp32: what a task's
-    ``outputs`` takes in place of a :class:`bertine.models.model.Model`. Always in evaluation mode.
+class PackedModel(Model):
+    """A model for answers on a CPU: a packed backbone, and copies of the heads of `model`, which
+    compute in fp32. Always in evaluation mode.
 
     Attributes:
         config, heads: of the model.
         backbone: packed.
     """
 
+    backbone: PackedBackbone  # type: ignore[assignment]
+
     def __init__(self, model: Model, backbone: PackedBackbone) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.config = model.config
         self.heads = copy.deepcopy(model.heads)
         self.backbone = backbone

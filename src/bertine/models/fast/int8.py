@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertine.models.bert import BertBackbone
+from bertine.models.encoder import Encoder
 from bertine.models.fast import onednn
 from bertine.models.fast.layers import (
     FUSED_ACTIVATIONS,
@@ -101,7 +101,7 @@ class observed:
     """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
     one a layer."""
 
-    def __init__(self, backbone: BertBackbone) -> None:
+    def __init__(self, backbone: Encoder) -> None:
         self.ranges = [LayerRanges() for _ in backbone.layers]
         self._backbone = backbone
         self._handles: list[torch.utils.hooks.RemovableHandle] = []

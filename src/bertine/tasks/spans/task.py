@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
-from bertine.models.heads import SpanHead
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
+from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.options.names import option
@@ -148,14 +149,14 @@ class SpanExtraction(TaskDefaults):
         )
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> SpanExtraction:
+    def from_info(cls, info: TaskInfo, config: Config) -> SpanExtraction:
         """The task of a model directory; what its file leaves open is as in the paper, and a
         model that says nothing of it always answers.
 
         Raises:
             BertineError: an unknown setting, or one of the wrong kind.
         """
-        max_length = info.input_length(config.max_position_embeddings, MAX_LENGTH)
+        max_length = info.input_length(config.longest_input, MAX_LENGTH)
         # A short model that says nothing of it leaves half of its input to the context.
         question = min(SpanLimits.max_question_length, max_length // 2)
         limits = SpanLimits(
@@ -195,14 +196,14 @@ class SpanExtraction(TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh head.
 
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
         require_positions(self.max_length, config)
-        return {self.head: SpanHead(config)}
+        return new_head(config, self.head)
 
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
@@ -256,18 +257,15 @@ class SpanExtraction(TaskDefaults):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.head: batch.num_sequences}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning. The head
         computes in fp32: with the three digits of bf16 many spans would be equally good."""
-        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        with torch.autocast(hidden.last_hidden_state.device.type, enabled=False):
-            logits: Tensor = model.heads[self.head](hidden.last_hidden_state.float())
-        return logits
+        return model.read(self.head, encoded, fp32=True)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """The mean of the cross-entropies of start and end, over the real tokens of the input,
         summed over the sequences, in fp32. Right is a sequence with both."""
-        logits = self.outputs(model, batch)
+        logits = self.outputs_of(model, encoded, batch)
         logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
         starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
         start_logits, end_logits = logits.unbind(-1)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
-from bertine.models.heads import ClassificationHead
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
+from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.entities import (
@@ -158,14 +159,14 @@ class Tagging(TaskDefaults):
         )
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> Tagging:
+    def from_info(cls, info: TaskInfo, config: Config) -> Tagging:
         """The task of a model directory; what its file leaves open is the key ``words`` and the
         longest input that the model takes."""
         return cls(
             info.labels,
             info.text_columns or ("words",),
             info.label_column,
-            info.input_length(config.max_position_embeddings),
+            info.input_length(config.longest_input),
             info.setting("document_context", False),
             info.dataset,
         )
@@ -183,14 +184,14 @@ class Tagging(TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh classifier of tokens.
 
         Raises:
             BertineError: the model has fewer positions than `max_length`.
         """
         require_positions(self.max_length, config)
-        return {self.head: ClassificationHead(config, len(self.labels))}
+        return new_head(config, self.head, len(self.labels))
 
     def label_id(self, tag: str, where: str, word: str) -> int:
         """The index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its ``I-``.
@@ -288,15 +289,13 @@ class Tagging(TaskDefaults):
         """The words that are predicted."""
         return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Logits [B, T, K], of every token; only those of first pieces have a meaning."""
-        hidden = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        logits: Tensor = model.heads[self.head](hidden.last_hidden_state)
-        return logits
+        return model.read(self.head, encoded)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Cross-entropy, summed over the words, in fp32."""
-        logits = self.outputs(model, batch).float()
+        logits = self.outputs_of(model, encoded, batch).float()
         # A micro-batch may be cut narrower than the batch that its labels come from.
         labels = batch.targets["labels"][:, : logits.shape[1]]
         total = F.cross_entropy(

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
@@ -144,14 +145,14 @@ class TextClassification(HeadOfTexts, TaskDefaults):
         return task
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> TextClassification:
+    def from_info(cls, info: TaskInfo, config: Config) -> TextClassification:
         """The task of a model directory; what its file leaves open is one column ``text`` and
         the longest input that the model takes."""
         return cls(
             info.labels,
             info.text_columns or ("text",),
             info.label_column,
-            info.input_length(config.max_position_embeddings),
+            info.input_length(config.longest_input),
             info.metrics or ("accuracy",),
             info.dataset,
             info.setting("long_text", "head"),
@@ -174,7 +175,7 @@ class TextClassification(HeadOfTexts, TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh classifier.
 
         Raises:
@@ -241,15 +242,15 @@ class TextClassification(HeadOfTexts, TaskDefaults):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.head: batch.num_sequences}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Logits [B, K]."""
-        return self.logits(model, batch)
+        return self.logits(model, encoded, batch)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Cross-entropy, times the weight of the true class if there are any, summed over the
         sequences, in fp32. Balanced weights have the mean 1, so the sum is over the count all the
         same: any parts of a step add up to the whole."""
-        logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
+        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
         if self.focal_gamma:
             each = F.cross_entropy(logits, labels, weight=weights, reduction="none")

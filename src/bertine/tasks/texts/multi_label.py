@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
@@ -139,14 +140,14 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
         return task
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> MultiLabel:
+    def from_info(cls, info: TaskInfo, config: Config) -> MultiLabel:
         """The task of a model directory; what its file leaves open is one column ``text``, the
         longest input that the model takes and the threshold 0.5."""
         return cls(
             info.labels,
             info.text_columns or ("text",),
             info.label_column,
-            info.input_length(config.max_position_embeddings),
+            info.input_length(config.longest_input),
             threshold=info.setting("threshold", 0.5),
             separator=info.setting("separator", "|"),
             one_column_each=info.setting("one_column_each", False),
@@ -173,7 +174,7 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh classifier.
 
         Raises:
@@ -252,14 +253,14 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
         """Decisions: one for each label of each sequence."""
         return {self.head: batch.num_sequences * len(self.labels)}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Logits [B, K]."""
-        return self.logits(model, batch)
+        return self.logits(model, encoded, batch)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Binary cross-entropy, summed over sequences and labels, in fp32. What is right counts
         at probability 0.5, whatever the threshold."""
-        logits, labels = self.outputs(model, batch).float(), batch.targets["labels"]
+        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = self.positive_weights
         total = F.binary_cross_entropy_with_logits(
             logits,

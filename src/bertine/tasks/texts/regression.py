@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
@@ -179,7 +180,7 @@ class TextRegression(HeadOfTexts, TaskDefaults):
         )
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: BertConfig) -> TextRegression:
+    def from_info(cls, info: TaskInfo, config: Config) -> TextRegression:
         """The task of a model directory; what its file leaves open is as for classification."""
         deviation = info.setting("deviation", 1.0)
         if deviation <= 0:
@@ -187,7 +188,7 @@ class TextRegression(HeadOfTexts, TaskDefaults):
         return cls(
             info.text_columns or ("text",),
             info.label_column,
-            info.input_length(config.max_position_embeddings),
+            info.input_length(config.longest_input),
             metric_names=info.metrics or ("pearson", "spearman"),
             dataset=info.dataset,
             long_text=info.setting("long_text", "head"),
@@ -211,7 +212,7 @@ class TextRegression(HeadOfTexts, TaskDefaults):
             training=training or {},
         )
 
-    def heads(self, config: BertConfig) -> dict[str, nn.Module]:
+    def heads(self, config: Config) -> dict[str, nn.Module]:
         """A fresh head with one output.
 
         Raises:
@@ -266,13 +267,13 @@ class TextRegression(HeadOfTexts, TaskDefaults):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.head: batch.num_sequences}
 
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Standardized scores fp32 [B]. The head computes in fp32: bf16 has three digits."""
-        return self.logits(model, batch, fp32=True).squeeze(-1)
+        return self.logits(model, encoded, batch, fp32=True).squeeze(-1)
 
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Squared error of the standardized scores, summed over the sequences, in fp32."""
-        errors = self.outputs(model, batch) - batch.targets["labels"]
+        errors = self.outputs_of(model, encoded, batch) - batch.targets["labels"]
         return {self.head: Term(errors.square().sum(), batch.num_sequences)}
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:

@@ -37,6 +37,7 @@ from bertine.inference.baselines.linear import (
     fit_linear,
 )
 from bertine.inference.compute.running import run_features
+from bertine.models.heads import texts_apart
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -190,9 +191,9 @@ class _PairVectors(TaskDefaults):
         return self.task.collate(features, pad_id)
 
     def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
+        texts = texts_apart(batch, model.config.pair_separators)
         head = model.heads[PAIR_CLASSIFIER]
-        inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        return cast(torch.Tensor, head.features(model.backbone, *inputs))
+        return cast(torch.Tensor, head.features(model.encode(texts), texts.attention_mask))
 
 
 def _pairs(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
@@ -263,8 +264,9 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
         out.bias.copy_(torch.from_numpy(bias).float().to(where))
         return
-    pooler = model.backbone.pooler
-    assert pooler is not None
+    # A dense layer with tanh stands before `out`: in the head, or the pooler.
+    pooler = getattr(model.heads[task.head], "dense", model.backbone.pooler)
+    assert isinstance(pooler, nn.Linear)
     pooler.weight.copy_(torch.diag(torch.from_numpy(_SMALL / scaling.deviation)).float().to(where))
     pooler.bias.copy_(
         torch.from_numpy(-_SMALL * scaling.mean / scaling.deviation).float().to(where)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.training.arguments import check_numbers
 
 #: The paper's protocol.
@@ -74,7 +74,7 @@ class Wishes:
             at_least_0=("learning_rate",),
         )
 
-    def plan(self, config: BertConfig, num_examples: int) -> TrainingPlan:
+    def plan(self, config: Config, num_examples: int) -> TrainingPlan:
         """The plan for a model with the sizes of `config` and `num_examples` training examples."""
         if self.paper:
             usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, PAPER_RATE)
@@ -103,7 +103,7 @@ def epochs_for(num_examples: int) -> int:
     return min(_MOST_PASSES, max(_PASSES, round(passes)))
 
 
-def rate_for(config: BertConfig) -> float:
+def rate_for(config: Config) -> float:
     """The highest learning rate for a model of this width, with one significant digit."""
     rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
     return float(f"{rate:.0e}")

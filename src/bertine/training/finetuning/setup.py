@@ -20,7 +20,7 @@ from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.modeldir import LoadedModel, load_config, load_model
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.options.names import option
@@ -208,15 +208,15 @@ def _say_plan(plan: TrainingPlan, num_examples: int) -> None:
         )
 
 
-def fitting(max_length: int, model: Path | str, config: BertConfig) -> int:
+def fitting(max_length: int, model: Path | str, config: Config) -> int:
     """`max_length`, or fewer pieces if the model has fewer positions, which is said."""
-    if max_length > config.max_position_embeddings:
-        max_length = config.max_position_embeddings
+    if max_length > config.longest_input:
+        max_length = config.longest_input
         say(f"{model}: has {max_length} positions, so max_length is {max_length}")
     return max_length
 
 
-def _loaded(start: Start, built: Task[Any], config: BertConfig, seed: int) -> LoadedModel:
+def _loaded(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
     """The model with the heads of `built`: those that it has, if they answer the same."""
     heads = built.heads(config)
     loaded = load_model(start.model, heads=heads, seed=seed, dropout=start.dropout)

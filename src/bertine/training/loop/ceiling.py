@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bertine.data.batch import Batch
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.model import Model
 
 #: A run that has less than this left (seconds) is not measured: it would cost more than 1% of it.
@@ -47,9 +47,7 @@ class Product:
         return 2 * self.m * self.k * self.n * self.times * self.batch
 
 
-def step_products(
-    config: BertConfig, sequences: int, length: int, num_targets: int
-) -> list[Product]:
+def step_products(config: Config, sequences: int, length: int, num_targets: int) -> list[Product]:
     """The matrix products of a training step over `sequences` of `length` real tokens each, of
     which `num_targets` in all go through the MLM head (0: there is none).
 
@@ -74,7 +72,7 @@ def step_products(
     return products
 
 
-def useful_operations(config: BertConfig, lengths: Tensor, num_targets: int) -> int:
+def useful_operations(config: Config, lengths: Tensor, num_targets: int) -> int:
     """Multiplications and additions of a training step over sequences of `lengths` real tokens
     (int64 [B]): the sum over :func:`step_products`, each sequence at its own length."""
     c = config
@@ -138,7 +136,7 @@ def _seconds(work: Callable[[], None], device: torch.device) -> float:
 class _Shape:
     """What the rate depends on, for one model."""
 
-    config: BertConfig
+    config: Config
     sequences: int
     length: int
     num_targets: int
@@ -151,7 +149,7 @@ _rates: dict[_Shape, float] = {}
 
 
 def matrix_rate(
-    config: BertConfig,
+    config: Config,
     *,
     sequences: int,
     length: int,

@@ -8,7 +8,7 @@ there.
 
 from __future__ import annotations
 
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.options.names import option
 from bertine.terminal.console import human_count
 
@@ -18,7 +18,7 @@ _LEAST_VOCABULARY = 1000
 _LARGE_WEIGHTS = 0.05
 
 
-def tokens_until_context(config: BertConfig, initialization: str) -> tuple[float, float]:
+def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
     """After how many tokens a new model of this size began to use context: from, to.
 
     Args:
@@ -35,7 +35,7 @@ def tokens_until_context(config: BertConfig, initialization: str) -> tuple[float
 
 
 def too_short(
-    config: BertConfig, initialization: str, tokens: float, *, timed: bool = False
+    config: Config, initialization: str, tokens: float, *, timed: bool = False
 ) -> str | None:
     """What a person should know of a run that sees so few `tokens`; None where they are enough.
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from bertine.bundled import locate
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
-from bertine.interop.bert_hf_config import read_config
+from bertine.interop.family import read_config
 from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config, load_model
-from bertine.models.config import BertConfig
+from bertine.models.config import Config
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
@@ -28,7 +28,7 @@ from bertine.training.pretraining.extend import extend_vocabulary, extends
 INITIALIZATIONS = ("normal", "mimetic")
 
 
-def _architecture(model: Path | str) -> BertConfig:
+def _architecture(model: Path | str) -> Config:
     """A preset's, or that of a configuration file."""
     if str(model) in PRESETS:
         return preset(str(model))
@@ -108,10 +108,7 @@ def starting_model(
         config = _architecture(model).replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )
-        if dropout is not None:
-            config = config.replace(
-                hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
-            )
+        config = config.with_dropout(dropout)
         check_fits(model, config, trained=True)
         if initializer_range is not None:
             config = config.replace(initializer_range=initializer_range)

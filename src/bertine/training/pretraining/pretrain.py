@@ -232,7 +232,7 @@ def pretrain(
     built = starting_model(
         model, chosen, opened, tokenizer, dropout, seed, initialization, initializer_range
     )
-    positions = built.config.max_position_embeddings
+    positions = built.config.longest_input
     for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
         if length > positions:
             raise BertineError(f"{name} is {length}, but the model has positions for {positions}")

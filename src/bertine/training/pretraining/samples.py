@@ -23,6 +23,7 @@ import torch
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.files import write_text
+from bertine.models.encoded import TextInputs
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.rng import generator
@@ -170,10 +171,10 @@ class MaskSamples:
         if "mlm" not in model.heads:
             raise BertineError("the model has no masked-LM head; use a pre-trained model")
         width = max(len(sample.input_ids) for sample in self._samples)
-        if width > config.max_position_embeddings or tokenizer.vocab_size > config.vocab_size:
+        if width > config.longest_input or tokenizer.vocab_size > config.vocab_size:
             raise BertineError(
                 f"the mask samples have {width} pieces of a vocabulary of {tokenizer.vocab_size}, "
-                f"but the model takes {config.max_position_embeddings} of {config.vocab_size}"
+                f"but the model takes {config.longest_input} of {config.vocab_size}"
             )
         device = next(model.parameters()).device
         input_ids = torch.full((len(self), width), tokenizer.pad_token_id)
@@ -186,11 +187,10 @@ class MaskSamples:
         model.eval()
         try:
             with torch.inference_mode(), autocast(dtype, device):
-                hidden = model.backbone(input_ids.to(device), real.to(device)).last_hidden_state
-                masked = hidden[torch.arange(len(self), device=device), positions.to(device)]
-                decoder = model.backbone.embeddings.word_embeddings.weight
-                logits = model.heads["mlm"](masked, decoder)[:, : tokenizer.vocab_size]
-                probabilities = logits.float().softmax(-1).cpu()
+                encoded = model.encode(TextInputs(input_ids.to(device), real.to(device)))
+                places = torch.arange(len(self)) * width + positions
+                logits = model.read("mlm", encoded, places=places.to(device))
+                probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1).cpu()
         finally:
             model.train(was_training)
         best = probabilities.topk(min(top_k, tokenizer.vocab_size), dim=-1)

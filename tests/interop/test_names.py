@@ -7,10 +7,12 @@ import torch
 import transformers
 
 from bertine.errors import BertineError
-from bertine.interop.bert_hf import from_huggingface, to_canonical, to_huggingface
-from bertine.models.config import BertConfig
+from bertine.interop.bert import FAMILY
+from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
 from bertine.models.model import Model
+
+NAMES = FAMILY.names
 
 CONFIG = BertConfig(
     vocab_size=31,
@@ -53,7 +55,7 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 
 def test_ours_to_theirs_and_back_is_the_same() -> None:
     state = our_model().state_dict()
-    assert_equal(from_huggingface(to_huggingface(state, CONFIG), CONFIG), state)
+    assert_equal(NAMES.from_huggingface(NAMES.to_huggingface(state, CONFIG), CONFIG), state)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_names_are_those_of_transformers_classes(
 ) -> None:
     model = Model(CONFIG, heads, add_pooler=name not in UNPOOLED)
     theirs = {key: tensor.shape for key, tensor in their_state(name).items()}
-    ours = to_huggingface(model.state_dict(), CONFIG)
+    ours = NAMES.to_huggingface(model.state_dict(), CONFIG)
     untied = {key for key in theirs if not key.startswith("cls.predictions.decoder.")}
     assert ours.keys() == untied
     assert all(ours[key].shape == theirs[key] for key in ours)
@@ -79,7 +81,7 @@ def test_names_are_those_of_transformers_classes(
 
 def test_query_key_and_value_are_joined_in_this_order() -> None:
     theirs = their_state("BertModel")
-    ours = from_huggingface(theirs, CONFIG)
+    ours = NAMES.from_huggingface(theirs, CONFIG)
     for kind in ("weight", "bias"):
         joined = ours[f"backbone.layers.1.attention.qkv.{kind}"]
         for i, part in enumerate(("query", "key", "value")):
@@ -89,14 +91,14 @@ def test_query_key_and_value_are_joined_in_this_order() -> None:
 
 def test_prefix_gamma_beta_and_buffers_do_not_matter() -> None:
     theirs = their_state()
-    plain = from_huggingface(theirs, CONFIG)
+    plain = NAMES.from_huggingface(theirs, CONFIG)
     old = {}
     for name, tensor in theirs.items():
         name = name.removeprefix("bert.")
         name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         old[name.replace("LayerNorm.bias", "LayerNorm.beta")] = tensor
     old["embeddings.position_ids"] = torch.arange(16)[None]
-    assert_equal(from_huggingface(old, CONFIG), plain)
+    assert_equal(NAMES.from_huggingface(old, CONFIG), plain)
     assert plain.keys() == our_model().state_dict().keys() - {
         "heads.classifier.out.weight",
         "heads.classifier.out.bias",
@@ -105,10 +107,10 @@ def test_prefix_gamma_beta_and_buffers_do_not_matter() -> None:
 
 def test_a_tied_decoder_is_used_where_the_original_is_not_saved() -> None:
     theirs = their_state()
-    plain = from_huggingface(theirs, CONFIG)
+    plain = NAMES.from_huggingface(theirs, CONFIG)
     for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
         del theirs[name]
-    assert_equal(from_huggingface(theirs, CONFIG), plain)
+    assert_equal(NAMES.from_huggingface(theirs, CONFIG), plain)
 
 
 def test_an_untied_decoder_and_unknown_names_are_kept_in_sight() -> None:
@@ -116,7 +118,7 @@ def test_an_untied_decoder_and_unknown_names_are_kept_in_sight() -> None:
     theirs["cls.predictions.decoder.weight"] += 1
     theirs["adapter.weight"] = torch.zeros(3)
     theirs["embeddings.position_ids"] = torch.arange(16).flip(0)
-    rest = from_huggingface(theirs, CONFIG).keys() - our_model().state_dict().keys()
+    rest = NAMES.from_huggingface(theirs, CONFIG).keys() - our_model().state_dict().keys()
     assert rest == {
         "cls.predictions.decoder.weight",
         "adapter.weight",
@@ -128,16 +130,16 @@ def test_a_key_without_its_query_is_an_error() -> None:
     theirs = their_state()
     del theirs["bert.encoder.layer.1.attention.self.query.weight"]
     with pytest.raises(BertineError, match=r"encoder\.layer\.1\.attention\.self\.query\.weight"):
-        from_huggingface(theirs, CONFIG)
+        NAMES.from_huggingface(theirs, CONFIG)
 
 
 def test_one_name_twice_is_an_error() -> None:
     theirs = their_state()
     theirs["pooler.dense.bias"] = torch.zeros(12)
     with pytest.raises(BertineError, match=r"pooler\.dense\.bias is there twice"):
-        from_huggingface(theirs, CONFIG)
+        NAMES.from_huggingface(theirs, CONFIG)
 
 
 def test_what_transformers_has_no_name_for_is_refused() -> None:
     with pytest.raises(ValueError, match="no counterpart"):
-        to_canonical({"heads.chess.out.weight": torch.zeros(2, 2)}, CONFIG)
+        NAMES.to_canonical({"heads.chess.out.weight": torch.zeros(2, 2)}, CONFIG)

@@ -10,8 +10,8 @@ import pytest
 import transformers
 
 from bertine.errors import BertineError
-from bertine.interop.bert_hf_config import config_to_huggingface, read_config
-from bertine.models.config import BertConfig
+from bertine.interop.family import config_to_huggingface, read_config
+from bertine.models.bert import BertConfig
 
 SIZES = {
     "model_type": "bert",
@@ -109,7 +109,7 @@ def test_an_old_file_with_settings_of_other_things_is_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "'roberta' .another architecture."),
+        ({"model_type": "t5"}, "'t5', another architecture"),
         ({"model_type": None}, "has no model_type"),
         ({"hidden_sise": 24}, "unknown key 'hidden_sise'; did you mean 'hidden_size'"),
         ({"position_embedding_type": "relative_key"}, "relative positions"),

@@ -1,0 +1,167 @@
+"""``config.json`` as Hugging Face transformers writes it <-> :class:`bertine.models.config.Config`.
+
+Every key of a file is accounted for: it is ours, or it must have the one value that our model
+implements, or it is on the list of keys that do not touch the model, or it is an error. So a
+typing error in a size can not silently become that size's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.models.config import Config
+from bertine.models.layers import ACTIVATIONS
+from bertine.terminal.text import briefly
+
+#: The name of the file.
+CONFIG = "config.json"
+
+# fmt: off
+#: Keys that say nothing about what a model computes, in files of any type.
+COMMON_IGNORED = frozenset(
+    (
+        # Where the file came from, and in which type the weights are stored.
+        "_name_or_path", "name_or_path", "architectures", "transformers_version", "torch_dtype",
+        "dtype", "tokenizer_class", "language",
+        # How transformers is to compute and to return things.
+        "use_cache", "use_bfloat16", "gradient_checkpointing", "output_past",
+        "output_attentions", "output_hidden_states", "return_dict", "torchscript",
+        "tf_legacy_loss", "attn_implementation", "_attn_implementation",
+        "_attn_implementation_autoset", "chunk_size_feed_forward",
+        "cross_attention_hidden_size", "tie_encoder_decoder",
+        # Unused in BERT's pooler, but in the files converted from TensorFlow.
+        "directionality", "pooler_fc_size", "pooler_num_attention_heads",
+        "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+        # Tokens and classes: the tokenizer has the first, :attr:`ConfigFile.labels` the second.
+        "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id",
+        "decoder_start_token_id", "id2label", "label2id", "num_labels", "_num_labels",
+        "problem_type", "finetuning_task", "task_specific_params", "prefix",
+        # Text generation, which older versions wrote into every file.
+        "max_length", "min_length", "do_sample", "early_stopping", "num_beams",
+        "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+        "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+        "output_scores", "return_dict_in_generate", "forced_bos_token_id",
+        "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
+        "suppress_tokens", "begin_suppress_tokens",
+    )
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class ConfigKeys:
+    """How the ``config.json`` of a model type is read and written.
+
+    Attributes:
+        required: the keys without which a file does not describe a model.
+        only: keys that would change what is computed: the values that our model implements, the
+            one to write first, and what another value would ask for.
+        written: keys that are written besides, with their values.
+        renamed: our field → their key, where they differ.
+        ignored: keys of this type that say nothing about what the model computes.
+    """
+
+    required: tuple[str, ...]
+    only: Mapping[str, tuple[tuple[Any, ...], str]]
+    written: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+    def write(self, config: Config) -> dict[str, Any]:
+        """Return the keys of `config` and what stands beside them in every file of the type."""
+        fields = {self.renamed.get(name, name): value for name, value in config.to_dict().items()}
+        return fields | {"model_type": config.model_type} | dict(self.written)
+
+    def read(self, path: Path, values: dict[str, Any], kind: type[Config]) -> Config:
+        """Read a config of the type `kind`.
+
+        Raises:
+            BertineError: a key that is unknown (with the nearest known one), lacking or of the
+                wrong type; a value that asks for something that our model does not compute.
+        """
+        fields = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+        known = {self.renamed.get(name, name): name for name in fields}
+        for key, (allowed, meaning) in self.only.items():
+            if key in values and values[key] not in allowed:
+                raise BertineError(
+                    f"{path}: {key} is {briefly(values[key])} ({meaning}), which Bertine's "
+                    f"{kind.title} does not have; only {allowed[0]!r} can be loaded"
+                )
+        accounted = {"model_type", *known, *self.only, *COMMON_IGNORED, *self.ignored}
+        for key in values:
+            if key not in accounted:
+                near = difflib.get_close_matches(key[:80], sorted(accounted), n=1, cutoff=0.0)[0]
+                raise BertineError(
+                    f"{path}: unknown key {briefly(key)}; did you mean {near!r}? Correct or remove "
+                    "it"
+                )
+        for key in self.required:
+            if key not in values:
+                raise BertineError(f"{path}: has no {key}, without which there is no model")
+        if values.get("pad_token_id", 0) is None:
+            values["pad_token_id"] = kind.pad_token_id
+        given = {
+            name: _value(path, key, fields[name], values[key])
+            for key, name in known.items()
+            if key in values
+        }
+        if given.get("hidden_act", "gelu") not in ACTIVATIONS:
+            raise BertineError(
+                f"{path}: hidden_act {given['hidden_act']!r} is not supported; "
+                f"only {', '.join(ACTIVATIONS)} are"
+            )
+        try:
+            return kind(**given)
+        except BertineError as error:
+            raise BertineError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a ``config.json`` says.
+
+    Attributes:
+        config: the architecture.
+        architecture: transformers' class of the model that was saved, "" when not said.
+        labels: the classes of a classifier in the order of its outputs; empty when not said.
+        problem_type: what kind of classifier transformers takes it for; None when not said.
+    """
+
+    config: Config
+    architecture: str
+    labels: tuple[str, ...]
+    problem_type: str | None = None
+
+
+def _value(path: Path, name: str, kind: str, value: Any) -> Any:
+    """`value` of the field `name` as the type that its annotation `kind` says."""
+    if value is None and "None" in kind:
+        return None
+    if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if "float" in kind and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind == "str" and isinstance(value, str):
+        return value
+    raise BertineError(f"{path}: {name} is {briefly(value)}, but must be of type {kind}")
+
+
+def labels_of(path: Path, values: dict[str, Any]) -> tuple[str, ...]:
+    """Return the classes in ``id2label``, whose keys must be 0, 1, 2, ..."""
+    names = values.get("id2label")
+    if names is None:
+        return ()
+    if isinstance(names, dict):
+        wanted = [str(i) for i in range(len(names))]
+        if {str(key) for key in names} == set(wanted):
+            if not all(isinstance(name, str | int | float) for name in names.values()):
+                raise BertineError(f"{path}: a label in id2label is neither a text nor a number")
+            return tuple(str(names[key]) for key in wanted)
+    raise BertineError(f"{path}: id2label must map 0, 1, 2, ... to the labels")

@@ -1,0 +1,132 @@
+"""A family of models as one constant, and what is done with it: which names, which keys, which
+class of transformers. :mod:`bertine.registry` says where each family's constant is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.files import read_json_object
+from bertine.interop.config_file import ConfigFile, ConfigKeys, labels_of
+from bertine.interop.names import WeightNames
+from bertine.models.config import Config
+from bertine.registry import FAMILIES
+from bertine.terminal.text import briefly
+
+
+@dataclass(frozen=True)
+class Family:
+    """What one model type is made of.
+
+    Attributes:
+        config: the class of its configs.
+        class_prefix: what transformers' classes begin with.
+        names: of its weights.
+        keys: of its ``config.json``.
+        tokenizer: the kind of its published tokenizers, one of ``bertine.registry.TOKENIZERS``.
+        objectives: that it can be pre-trained with, the paper's first.
+        presets: its published sizes by name.
+        pretraining: heads that together make the class ``ForPreTraining``.
+    """
+
+    config: type[Config]
+    class_prefix: str
+    names: WeightNames
+    keys: ConfigKeys
+    tokenizer: str
+    objectives: tuple[str, ...]
+    presets: Mapping[str, Config]
+    pretraining: frozenset[str] = frozenset()
+
+    def architecture_name(self, heads: Iterable[str]) -> str:
+        """Return transformers' class that has these heads: what ``AutoModel`` opens."""
+        held = frozenset(heads)
+        if (
+            self.pretraining
+            and held >= self.pretraining
+            and held.isdisjoint(name for name in self.config.heads if self.config.heads[name].named)
+        ):
+            return f"{self.class_prefix}ForPreTraining"
+        kinds = self.config.heads
+        last = next((kinds[name].suffix for name in reversed(list(kinds)) if name in held), "Model")
+        return self.class_prefix + last
+
+    def head_of(self, architecture: str) -> str | None:
+        """Return the head that transformers' class `architecture` has; None where that is none or
+        not known."""
+        for name, kind in self.config.heads.items():
+            if architecture == self.class_prefix + kind.suffix:
+                return name
+        return None
+
+
+def family_of(model_type: str) -> Family:
+    """Return the family of a model type.
+
+    Raises:
+        BertineError: there is none of this name.
+    """
+    if model_type not in FAMILIES:
+        raise BertineError(
+            f"model_type is {briefly(model_type)}, another architecture; Bertine has "
+            f"{', '.join(FAMILIES)}"
+        )
+    module, _, name = FAMILIES[model_type].partition(":")
+    family: Family = getattr(import_module(module), name)
+    return family
+
+
+def config_to_huggingface(
+    config: Config,
+    *,
+    heads: Iterable[str] = (),
+    labels: Sequence[str] = (),
+    problem_type: str = "single_label_classification",
+) -> dict[str, Any]:
+    """Return the contents of ``config.json`` for a model with these `heads`, keys sorted as usual.
+
+    Args:
+        labels: the class names of the classifier, in the order of its outputs.
+        problem_type: what transformers calls its task.
+    """
+    family, heads = family_of(config.model_type), frozenset(heads)
+    values = family.keys.write(config) | {
+        "architectures": [family.architecture_name(heads)],
+        "dtype": "float32",
+    }
+    named = [name for name in heads if config.heads[name].named]
+    if named:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if named and all(config.heads[name].reads != "tokens" for name in named):
+        values["problem_type"] = problem_type
+    return dict(sorted(values.items()))
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Read a ``config.json``.
+
+    Raises:
+        BertineError: missing or not JSON; of a type that Bertine does not have; a key that is
+            unknown (with the nearest known one), lacking or of the wrong type; a value that asks
+            for something that our model does not compute.
+    """
+    values = read_json_object(path)
+    if "model_type" not in values:
+        raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
+    try:
+        family = family_of(values["model_type"])
+    except BertineError as error:
+        raise BertineError(f"{path}: {error}") from error
+    config = family.keys.read(path, values, family.config)
+    names = values.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    problem = values.get("problem_type")
+    if problem is not None and not isinstance(problem, str):
+        raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
+    return ConfigFile(config, architecture, labels_of(path, values), problem)

@@ -1,0 +1,263 @@
+"""Tensor names: Bertine's ``Model`` <-> the classes of Hugging Face transformers, by tables.
+
+Pure functions over dictionaries; tensors are renamed, joined and split, never recomputed.
+Three vocabularies of names meet here:
+
+- *ours*: the state-dict names of :class:`bertine.models.model.Model`
+  (``backbone.layers.0.attention.qkv.weight``, ``heads.nsp.dense.bias``);
+- *canonical*: those of transformers without the prefix of the backbone
+  (``encoder.layer.0.attention.self.query.weight``, ``cls.seq_relationship.bias``), and with names
+  of our own for heads of different kinds that transformers calls alike;
+- *those in a file*: canonical, with or without the prefix, perhaps with the ``gamma`` and ``beta``
+  of the TensorFlow checkpoints, the position buffer of older versions, and the second copy of the
+  tied decoder.
+
+The one difference that is not a name: query, key and value are one matrix with us, its rows
+being first the query's, then the key's, then the value's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertine.errors import BertineError
+from bertine.models.config import Config
+
+#: Pairs of names, ours and canonical, of modules with a weight and a bias or of single tensors.
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class HeadNames:
+    """The names of a head's tensors.
+
+    Attributes:
+        name: what canonical names begin with.
+        modules: pairs (ours within the head, theirs within `name`) of modules with a weight and a
+            bias; theirs may be "", the head itself.
+        tensors: the same for single tensors.
+        published: what transformers calls the head; None: by its canonical name.
+    """
+
+    name: str
+    modules: Pairs = ()
+    tensors: Pairs = ()
+    published: str | None = None
+
+    def rows(self, head: str) -> Iterable[tuple[str, str]]:
+        """Yield the names of all tensors: ours, canonical."""
+        for ours, theirs in self.modules:
+            module = f"{self.name}.{theirs}" if theirs else self.name
+            for kind in ("weight", "bias"):
+                yield f"heads.{head}.{ours}.{kind}", f"{module}.{kind}"
+        for ours, theirs in self.tensors:
+            yield f"heads.{head}.{ours}", f"{self.name}.{theirs}"
+
+    def output(self) -> str:
+        """Return the canonical name of the last module, whose rows are the head's outputs."""
+        theirs = self.modules[-1][1]
+        return f"{self.name}.{theirs}" if theirs else self.name
+
+
+@dataclass(frozen=True)
+class WeightNames:
+    """The tables of names of a model type.
+
+    Attributes:
+        prefix: of the backbone's names in a model with heads.
+        tables: pairs (ours, canonical) of single tensors outside the layers.
+        modules: pairs (ours, canonical) of modules outside the layers.
+        layers: what the names of a layer begin with, ours and canonical, with its number as {}.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+        heads: by the names of :attr:`bertine.models.model.Model.heads`.
+        encoder: what canonical names of the encoder begin with; those of the pooler with
+            ``pooler.``.
+        copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
+    """
+
+    prefix: str
+    tables: Pairs
+    modules: Pairs
+    layers: tuple[str, str]
+    layer: tuple[tuple[str, tuple[str, ...]], ...]
+    heads: Mapping[str, HeadNames]
+    encoder: tuple[str, ...] = ("embeddings.", "encoder.")
+    copies: Pairs = ()
+
+    def part_of(self, canonical: str) -> str | None:
+        """Return the part that a canonical name belongs to: "encoder", "pooler" or the name of a
+        head; None when it belongs to no known one."""
+        if canonical.startswith(self.encoder):
+            return "encoder"
+        if canonical.startswith("pooler."):
+            return "pooler"
+        for head, names in self.heads.items():
+            if canonical.startswith(f"{names.name}."):
+                return head
+        return None
+
+    def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
+        """Return for every tensor of ours the canonical tensors that it is made of, joined along
+        rows."""
+        rows: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.tables]
+        modules: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.modules]
+        for number in range(config.num_hidden_layers):
+            ours, theirs = (name.format(number) for name in self.layers)
+            modules += [
+                (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
+                for a, names in self.layer
+            ]
+        for module, names in modules:
+            for kind in ("weight", "bias"):
+                rows.append((f"{module}.{kind}", tuple(f"{name}.{kind}" for name in names)))
+        for head, of_head in self.heads.items():
+            rows += [(a, (b,)) for a, b in of_head.rows(head)]
+        return rows
+
+    def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of some tensors that tell every size of `config`, by canonical name."""
+        width, tables = config.hidden_size, dict(self.tables)
+        shapes: dict[str, tuple[int, ...]] = {
+            tables.get(f"backbone.embeddings.{kind}_embeddings.weight", ""): (rows, width)
+            for kind, rows in (
+                ("word", config.vocab_size),
+                ("position", config.max_position_embeddings),
+                ("token_type", config.type_vocab_size),
+            )
+        }
+        up = dict(self.layer)["up"][0]
+        shapes[f"{self.layers[1].format(0)}.{up}.weight"] = (config.intermediate_size, width)
+        return shapes
+
+    def layer_numbers(self, canonical: Iterable[str]) -> Iterator[int]:
+        """Yield the numbers of the layers that tensors of these names belong to."""
+        begin, end = self.layers[1].split("{}")
+        pattern = re.compile(rf"{re.escape(begin)}(\d{{1,8}}){re.escape(end)}\.")
+        for name in canonical:
+            if match := pattern.match(name):
+                yield int(match[1])
+
+    def to_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+        """Rename our names to canonical ones. The query, key and value are views of our joined
+        tensor.
+
+        Raises:
+            ValueError: a name that a ``Model`` of `config` does not have.
+        """
+        rows = dict(self.rows(config))
+        result: dict[str, Tensor] = {}
+        for ours, tensor in state_dict.items():
+            if ours not in rows:
+                raise ValueError(f"{ours} has no counterpart in transformers")
+            theirs = rows[ours]
+            result.update(zip(theirs, tensor.chunk(len(theirs)), strict=True))
+        return result
+
+    def to_huggingface(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+        """Rename our names to those that transformers' class for these heads saves.
+
+        A bare backbone gets the names of the class without a head; with any head the backbone's
+        names have the prefix. The tied decoder is not repeated: transformers ties it anew when it
+        loads. Works on anything keyed and shaped like the weights, gradients for one.
+
+        Raises:
+            ValueError: a name that a ``Model`` of `config` does not have.
+        """
+        canonical = self.to_canonical(state_dict, config)
+        if not any(name.startswith("heads.") for name in state_dict):
+            return canonical
+        return {self._published(name): tensor for name, tensor in canonical.items()}
+
+    def _published(self, canonical: str) -> str:
+        part = self.part_of(canonical)
+        if part is None or part in ("encoder", "pooler"):
+            return self.prefix + canonical
+        names = self.heads[part]
+        if names.published is None:
+            return canonical
+        return names.published + canonical.removeprefix(names.name)
+
+    def canonical_names(
+        self, state_dict: Mapping[str, Tensor], head: str | None = None
+    ) -> dict[str, Tensor]:
+        """Rename the tensors of a file to canonical names; tensors are passed through.
+
+        Two kinds of tensors that say nothing of their own are left out: the buffer of position
+        numbers, and copies of tensors that they are tied to. A copy that differs (an untied model)
+        keeps its name, and so does every unknown name.
+
+        Args:
+            state_dict: the tensors by their names in the file.
+            head: which head it is that transformers calls like others, where that is known.
+
+        Raises:
+            BertineError: two tensors end up under one name.
+        """
+        names = None if head is None else self.heads.get(head)
+        result: dict[str, Tensor] = {}
+        for original, tensor in state_dict.items():
+            name = original.removeprefix(self.prefix)
+            alike = None if names is None else names.published
+            if names is not None and alike is not None and name.startswith(f"{alike}."):
+                name = names.name + name.removeprefix(alike)
+            if name.endswith(".gamma"):
+                name = name.removesuffix("gamma") + "weight"
+            elif name.endswith(".beta"):
+                name = name.removesuffix("beta") + "bias"
+            if _is_position_buffer(name, tensor):
+                continue
+            if name in result:
+                raise BertineError(f"tensor {original} is there twice, under two names")
+            result[name] = tensor
+        for copy, tied_to in self.copies:
+            if copy not in result:
+                continue
+            if tied_to not in result:
+                result[tied_to] = result.pop(copy)
+            elif torch.equal(result[copy], result[tied_to]):
+                del result[copy]
+        return result
+
+    def from_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+        """Rename canonical names to ours.
+
+        A name that belongs to nothing of ours is kept as it is, so that the caller sees it. Parts
+        that are not in `state_dict` are not in the result.
+
+        Raises:
+            BertineError: a query, key or value without the other two, or with another shape.
+        """
+        rest = dict(state_dict)
+        result: dict[str, Tensor] = {}
+        for ours, theirs in self.rows(config):
+            present = [name for name in theirs if name in rest]
+            if not present:
+                continue
+            if len(present) < len(theirs):
+                missing = ", ".join(name for name in theirs if name not in present)
+                raise BertineError(f"tensor {missing} is missing beside {present[0]}")
+            tensors = [rest.pop(name) for name in theirs]
+            if any(tensor.shape != tensors[0].shape for tensor in tensors):
+                shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+                raise BertineError(f"tensors {', '.join(theirs)} have different shapes: {shapes}")
+            result[ours] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        return result | rest
+
+    def from_huggingface(
+        self, state_dict: Mapping[str, Tensor], config: Config
+    ) -> dict[str, Tensor]:
+        """Rename the tensors of a file to our names: :meth:`canonical_names`, then
+        :meth:`from_canonical`."""
+        return self.from_canonical(self.canonical_names(state_dict), config)
+
+
+def _is_position_buffer(name: str, tensor: Tensor) -> bool:
+    """Whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the weights."""
+    if name != "embeddings.position_ids":
+        return False
+    return torch.equal(tensor.flatten().long(), torch.arange(tensor.numel()))

@@ -1,0 +1,91 @@
+"""Embeddings of words, positions and segments.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.config import Config
+from bertine.models.dropout import Dropout
+
+
+class Embeddings(nn.Module):
+    """Add word, position and segment embeddings; then layer norm and dropout.
+
+    Where the first token's position is 0, positions count the places of a sequence. Elsewhere they
+    count its real tokens from ``config.first_position`` on, and padding has the position
+    ``pad_token_id`` (fairseq, ``make_positions``). Where there is one segment, all tokens have it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.first, self.pad = config.first_position, config.pad_token_id
+        self.one_segment = config.type_vocab_size == 1
+        self.word_embeddings = _table(config.vocab_size, size)
+        self.position_embeddings = _table(config.max_position_embeddings, size)
+        self.token_type_embeddings = _table(config.type_vocab_size, size)
+        self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> Tensor:
+        """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
+        compute, or None for all; word_vectors [B, T, H], in place of the word embeddings of
+        `input_ids` (not together with `real`). Returns [N, H]."""
+        length, table = input_ids.shape[1], self.position_embeddings
+        if self.one_segment:
+            token_type_ids = None
+        if word_vectors is not None:
+            x = word_vectors + table.weight[self.first : self.first + length]
+        elif real is None:
+            x = self.word_embeddings(input_ids)
+            if self.first == 0:
+                x = x + table.weight[:length]
+            else:
+                x = x + table(self._counted(input_ids))
+        else:
+            flat = input_ids.reshape(-1)[real]
+            if self.first == 0:
+                positions = real % length
+            else:
+                positions = self._counted(input_ids).reshape(-1)[real]
+            x = self.word_embeddings(flat) + table(positions)
+            if token_type_ids is not None:
+                token_type_ids = token_type_ids.reshape(-1)[real]
+        if token_type_ids is None:
+            x = x + self.token_type_embeddings.weight[0]
+        else:
+            x = x + self.token_type_embeddings(token_type_ids)
+        x = x.reshape(-1, x.shape[-1])
+        x = self.layer_norm(x)
+        device = x.device.type
+        if torch.is_autocast_enabled(device):
+            # From here on the residual stream is in the compute type: half the memory traffic.
+            x = x.to(torch.get_autocast_dtype(device))
+        return self.dropout(x)
+
+    def _counted(self, input_ids: Tensor) -> Tensor:
+        """Return the positions of `input_ids` [B, T], counted over real tokens."""
+        real = input_ids != self.pad
+        return real.cumsum(1) * real + self.pad
+
+    def places(self) -> Tensor:
+        """Return the position embeddings in the order of the places in a sequence without padding
+        before or within it, [longest_input, H]."""
+        return self.position_embeddings.weight[self.first :]
+
+
+def _table(rows: int, size: int) -> nn.Embedding:
+    """A new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without values:
+    PyTorch would draw them with functions whose import takes more than a second."""
+    meta = torch.empty(0).is_meta
+    return nn.Embedding(rows, size, _weight=torch.empty(rows, size) if meta else None)

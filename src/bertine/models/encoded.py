@@ -1,0 +1,107 @@
+"""What goes into a backbone and what comes out of it.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size, P places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class PackedRows(Protocol):
+    """Which rows a GPU computes, worked out on the host: :class:`bertine.data.unpadded.Packing`."""
+
+    @property
+    def real(self) -> Tensor: ...
+    @property
+    def ends(self) -> Tensor: ...
+    @property
+    def longest(self) -> int: ...
+
+
+class Inputs(Protocol):
+    """What a model reads of a batch: :class:`bertine.data.batch.Batch`."""
+
+    @property
+    def input_ids(self) -> Tensor: ...
+    @property
+    def attention_mask(self) -> Tensor | None: ...
+    @property
+    def token_type_ids(self) -> Tensor | None: ...
+    @property
+    def packing(self) -> PackedRows | None: ...
+
+
+@dataclass
+class TextInputs:
+    """Inputs without targets.
+
+    Attributes:
+        input_ids: int64 [B, T].
+        attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+        token_type_ids: int64 [B, T]; None: all 0.
+        packing: where the real tokens stand, for a GPU.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor | None = None
+    token_type_ids: Tensor | None = None
+    packing: PackedRows | None = None
+
+
+class Encoded(Protocol):
+    """What a backbone computes, under the names of transformers. A backbone for answers may
+    compute the last layer only when it is asked for."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """[B, T, H]; what stands at padding has no meaning. T may be smaller than that of the
+        inputs where columns are padding alone."""
+        ...
+
+    @property
+    def pooler_output(self) -> Tensor | None:
+        """[B, H], what the family pools for tasks over whole inputs; None without a pooler."""
+        ...
+
+    @property
+    def hidden_states(self) -> tuple[Tensor, ...] | None:
+        """The embedding output and each layer's, num_hidden_layers + 1 tensors [B, T, H]; None
+        unless asked for."""
+        ...
+
+    @property
+    def first_token(self) -> Tensor:
+        """[B, H], the last state of each sequence's first token."""
+        ...
+
+    def rows(self, places: Tensor) -> Tensor:
+        """Return the last states at `places`, int64 [P], indices among the B * T tokens of the
+        inputs: [P, H]."""
+        ...
+
+
+@dataclass
+class BackboneOutput:
+    """What a backbone computes, all of it at hand; see :class:`Encoded`."""
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+    @property
+    def first_token(self) -> Tensor:
+        return self.last_hidden_state[:, 0]
+
+    def rows(self, places: Tensor) -> Tensor:
+        return self.last_hidden_state.flatten(0, 1).index_select(0, places)
+
+
+def with_types(inputs: Inputs) -> Tensor:
+    """Return the token types of `inputs`; zeros where it has none."""
+    types = inputs.token_type_ids
+    return torch.zeros_like(inputs.input_ids) if types is None else types

@@ -1,0 +1,112 @@
+"""The encoder of BERT and of the models that share its layers: embeddings, layers with the norm
+after each part, a pooler (Devlin et al. 2018, section 3; google-research/bert, ``modeling.py``).
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.config import Config
+from bertine.models.embeddings import Embeddings
+from bertine.models.encoded import BackboneOutput, PackedRows
+from bertine.models.initial import init_weights
+from bertine.models.layers import EncoderLayer, Layout
+
+#: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
+#: them into place for the attention and back.
+_UNPAD_FROM = 0.1
+#: Numbers of rows that are computed: multiples of this, or of a sixteenth of the number, rounded
+#: down to a power of two. oneDNN compiles each product for its shape, at about a millisecond,
+#: and keeps a thousand; batches whose real tokens all differ in number would compile for ever.
+_ROWS = 64
+
+
+class Encoder(nn.Module):
+    """Embeddings, encoder layers and (by default) the pooler."""
+
+    def __init__(self, config: Config, add_pooler: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
+        init_weights(self, config.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        packing: PackedRows | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> BackboneOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids: int64 [B, T], T at most ``config.longest_input``.
+            attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+            token_type_ids: int64 [B, T]; None: all 0.
+            output_hidden_states: also return every layer's output.
+            packing: where the real tokens stand, in place of `attention_mask`: what lies at
+                others is not computed (rows that make a round number excepted).
+            word_vectors: [B, T, H], read in place of the embeddings of `input_ids`, to see what
+                an answer owes to them; for batches without padding.
+
+        Raises:
+            ValueError: `word_vectors` for a batch with padding.
+        """
+        if packing is None:
+            layout = self._layout(input_ids, attention_mask)
+        else:
+            b, t = input_ids.shape
+            layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+        if word_vectors is not None and layout.real is not None:
+            raise ValueError("word_vectors are for batches without padding")
+        x = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
+        states = [layout.pad(x)] if output_hidden_states else []
+        for layer in self.layers:
+            x = layer(x, layout)
+            if output_hidden_states:
+                states.append(layout.pad(x))
+        last = layout.pad(x)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
+        return BackboneOutput(last, pooled, tuple(states) if output_hidden_states else None)
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        return self.embeddings.word_embeddings.weight
+
+    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> Layout:
+        b, t = input_ids.shape
+        if attention_mask is None:
+            return Layout(b, t)
+        mask, device = attention_mask.bool(), input_ids.device.type
+        real = None
+        # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
+        if device == "cpu":
+            padding = 1.0 - int(mask.sum()) / mask.numel()
+            if padding == 0.0:
+                return Layout(b, t)
+            if padding >= _UNPAD_FROM:
+                real = _real_rows(mask.reshape(-1))
+        dtype = self.embeddings.word_embeddings.weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
+        return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+
+
+def _real_rows(mask: Tensor) -> Tensor | None:
+    """The indices of the real tokens in mask [B*T], and some of padding to make a number that
+    comes again; None where that would be all."""
+    real = mask.nonzero()[:, 0]
+    each = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
+    rows = -(-real.numel() // each) * each
+    if rows >= mask.numel():
+        return None
+    return torch.cat([real, (~mask).nonzero()[: rows - real.numel(), 0]])

@@ -1,0 +1,20 @@
+"""Names of what there is, and where it is. Imports nothing heavy, so that the command line can list
+the names.
+"""
+
+from __future__ import annotations
+
+#: Model type → module:constant of its :class:`bertine.interop.family.Family`.
+FAMILIES = {
+    "bert": "bertine.interop.bert:FAMILY",
+}
+
+#: Preset → model type.
+PRESETS = {
+    "bert-tiny": "bert",
+    "bert-mini": "bert",
+    "bert-small": "bert",
+    "bert-medium": "bert",
+    "bert-base": "bert",
+    "bert-large": "bert",
+}
