@@ -117,7 +117,7 @@ def test_a_program_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
-from bertine import workers
+from bertine.system import workers
 from bertine.system.workers import serve
 
 FOLDER = Path(sys.argv[1])
