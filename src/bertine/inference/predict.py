@@ -36,7 +36,7 @@ from bertine.inference.tag_file import TagReport, tag_file
 from bertine.inference.text_report import TextReport, pace
 from bertine.inference.unfinished import UnfinishedTable, input_identity, unfinished_table
 from bertine.names import AnswerPrecision, TextFormat
-from bertine.option_names import option
+from bertine.option_names import option, text_option
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.choice_data import choice_rows, choices_of, open_choices
 from bertine.tasks.conll import Columns, named_columns
@@ -237,7 +237,7 @@ def predict(
             if text_columns is not None and columns != (LINE_COLUMN,):
                 raise BertineError(
                     f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
-                    f"line; leave out {option('text_columns')}, or give the format (csv, "
+                    f"line; leave out {text_option()}, or give the format (csv, "
                     "tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)

@@ -17,7 +17,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.rows import chunks, joined, text_progress, unused
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.inference.text_report import pace
-from bertine.option_names import option
+from bertine.option_names import option, text_option
 from bertine.shown import Shown
 from bertine.tasks.columns import (
     ColumnLines,
@@ -326,7 +326,7 @@ class _Job:
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
-                f"the key with {option('text_columns')}"
+                f"the key with {text_option()}"
             )
         return json_words(self.name, Row(line, value), key)
 

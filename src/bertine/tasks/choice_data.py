@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.option_names import option
+from bertine.option_names import option, text_option
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 from bertine.tasks.examples import (
     Examples,
@@ -65,8 +65,7 @@ def choice_columns_of(
         if not known:
             raise BertineError(
                 f"{name}: cannot tell which column holds the text before the choices; name it "
-                f"with {option('text_columns')}; the columns are "
-                f"{listed(columns)}"
+                f"with {text_option()}; the columns are {listed(columns)}"
             )
         prompts = known[0]
     return prompts, choices

@@ -12,6 +12,7 @@ import bertine
 from bertine.console import aligned, human_time
 from bertine.files import write_json, write_text
 from bertine.option_names import option as option_name
+from bertine.option_names import shell_option
 from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
 from bertine.reports.scores import exact_rate
 from bertine.shown import Shown
@@ -249,7 +250,7 @@ def next_command(
     for name, value in given.items():
         if name in _OWN or name in advice or value == defaults.get(name):
             continue
-        option = "--" + name.replace("_", "-")
+        option = shell_option(name, value)
         if value is True:
             words.append(option)
         elif value is False:
