@@ -33,6 +33,7 @@ from bertine.inference.heldout import evaluate_store
 from bertine.inference.onnx_engine import OnnxEngine, refuse_device
 from bertine.inference.running import Computing, run_features
 from bertine.inference.samples import sample_inputs
+from bertine.inference.seen_in_training import seen_note
 from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
@@ -480,6 +481,9 @@ def evaluate(
             there and unchanged, and put their scores on these examples among the notes.
         show_progress: on stderr.
 
+    Returns:
+        The scores. Its notes begin by saying so if the model was trained on these examples.
+
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
             know; `worst` is below 0; `worst` or `baselines` is given for a token store.
@@ -514,6 +518,8 @@ def evaluate(
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
+    if seen := seen_note(predictor.training, next(iter(sets.values()))):
+        report.notes.insert(0, seen)
     if baselines:
         report.notes.extend(_baseline_notes(predictor, sets, report))
     return report
