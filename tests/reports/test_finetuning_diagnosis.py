@@ -165,6 +165,25 @@ def test_a_baseline_wins_by_the_mean_of_the_scores_that_judge() -> None:
         assert ("under-baseline" in kinds) is wins
 
 
+def test_one_example_does_not_make_an_epoch_the_best() -> None:
+    """Of four examples four are right in an epoch, and three at the end."""
+    run = RUNS["emotion-300-good"]
+    steps = [row["step"] for row in run["log"]["evaluations"]][-3:]
+
+    def kinds(count: int) -> list[str]:
+        rows = [
+            {"step": step, "eval_accuracy": accuracy}
+            for step, accuracy in zip(steps, (0.5, 1.0, 0.75), strict=True)
+        ]
+        final = {"num_examples": count, "metrics": {"accuracy": 0.75}}
+        facts = {**run["settings"], "final": final, "folder": Path("run")}
+        log = [{"step": steps[-1], "loss": 0.1, "learning_rate": 1e-5}]
+        return [one.kind for one in diagnose(by_step([*log, *rows]), facts)]
+
+    assert "overfitting" in kinds(400)
+    assert "overfitting" not in kinds(4)
+
+
 def test_a_run_that_goes_on_is_not_told_to_train_longer() -> None:
     assert found("emotion-300-paper", final={}, data={}) == []
 

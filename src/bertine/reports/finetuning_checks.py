@@ -16,6 +16,7 @@ from typing import Any
 
 from bertine.console import counted, visible, visible_list
 from bertine.errors import BertineError
+from bertine.intervals import enough_examples
 from bertine.reports.finetuning_changes import (
     finding,
     longer,
@@ -292,6 +293,8 @@ def _past_its_best(evidence: Evidence, asked: Asked) -> list[Finding]:
     # The saved model may be that of the best epoch already.
     saved = min(scores[-1], top) if not evidence.final else evidence.metrics.get(metric, top)
     if saved >= top - max(0.02, 1.5 * error) or best >= len(scores) - 1:
+        return []
+    if evidence.count and not enough_examples(top - saved, evidence.count):
         return []
     return [
         finding(
