@@ -165,6 +165,42 @@ def test_a_baseline_wins_by_the_mean_of_the_scores_that_judge() -> None:
         assert ("under-baseline" in kinds) is wins
 
 
+def test_what_is_learned_by_heart_is_told_with_the_scores_of_the_same_epoch() -> None:
+    """The saved weights may be those of an epoch before the examples were learned."""
+    run = RUNS["sst-400-random-labels"]
+    first, last = run["log"]["evaluations"][0], run["log"]["evaluations"][-1]
+    assert first["eval_accuracy"] != last["eval_accuracy"]
+    metrics = {name: first[f"eval_{name}"] for name in ("accuracy", "loss")}
+    final = {**run["final"], "metrics": metrics}
+    for saved, shown, when in (
+        (first["step"], last["eval_accuracy"], "by heart at the end of the training (loss"),
+        (last["step"], metrics["accuracy"], "by heart (loss"),
+        (None, metrics["accuracy"], "by heart (loss"),  # a run of an older version
+    ):
+        findings = found("sst-400-random-labels", final=final, saved_step=saved)
+        (one,) = [one for one in findings if one.kind == "by-heart"]
+        assert f"accuracy {shown:.2%}" in one.text
+        assert when in one.text
+
+
+def few(right: int, **changes: Any) -> list[str]:
+    """The findings of a run that knows its examples by heart and has so many of 4 others right."""
+    wrong = {"per_label": {}, "confusion": [[]], "num_examples": 4, "majority_share": 0.5}
+    final = {**wrong, "metrics": {"accuracy": right / 4, "loss": 0.1}, **changes}
+    log = [{"step": step, "loss": 0.01, "learning_rate": 1e-4} for step in range(1, 201)]
+    facts = {"final": final, "constant_loss": 1.1, "folder": Path("run"), "task": "text"}
+    return [one.kind for one in diagnose(by_step(log), facts)]
+
+
+def test_few_examples_that_are_all_right_are_no_sign_of_learning_by_heart() -> None:
+    assert few(4) == []
+    assert few(4, majority_share=0.75) == []
+    assert few(2) == ["by-heart"]
+    # Where the most frequent training label is none of the four, one right answer is still chance.
+    assert few(1, majority_share=0.0) == ["by-heart"]
+    assert few(3, majority_share=0.0) == []
+
+
 def test_one_example_does_not_make_an_epoch_the_best() -> None:
     """Of four examples four are right in an epoch, and three at the end."""
     run = RUNS["emotion-300-good"]
