@@ -201,6 +201,40 @@ def test_few_examples_that_are_all_right_are_no_sign_of_learning_by_heart() -> N
     assert few(3, majority_share=0.0) == []
 
 
+def advised(labels: dict[str, int], data: list[str] | None = None, **changes: Any) -> list[str]:
+    """The kinds of findings that advise class weights, in a run with so many training examples of
+    each label, whose last label is never predicted."""
+    table = {name: {"support": 5, "predicted": 5} for name in labels}
+    table[list(labels)[-1]]["predicted"] = 0
+    final = {"num_examples": 400, "per_label": table, "confusion": [[]], "majority_share": 0.3}
+    final |= {"metrics": {"accuracy": 0.7, "loss": 0.6}}
+    train = {"labels": labels, "examples": sum(labels.values())}
+    facts = {
+        "final": final,
+        "data": {"train": train, "findings": data or []},
+        "constant_loss": 1.1,
+        "folder": Path("run"),
+        "task": "text",
+        **changes,
+    }
+    log = [{"step": step, "loss": 0.3, "learning_rate": 1e-4} for step in range(1, 201)]
+    findings = diagnose(by_step(log), facts)
+    told = ("labels-never-predicted", "few-examples")
+    assert set(told) & {one.kind for one in findings}
+    return [one.kind for one in findings if "as frequent ones" in one.text]
+
+
+def test_class_weights_are_advised_once_and_only_of_uneven_labels() -> None:
+    assert advised({"a": 8, "b": 8, "c": 8}) == []
+    assert advised({"a": 30, "b": 9, "c": 20}) == ["labels-never-predicted"]
+    assert advised({"a": 30, "b": 20, "c": 9}) == ["few-examples"]
+    seen = ["labels are uneven: …, and try --class-weights balanced"]
+    assert advised({"a": 30, "b": 20, "c": 9}, seen) == []
+    assert advised({"a": 30, "b": 9, "c": 20}, class_weights="balanced") == []
+    several = {"labels_and_columns": {"name": "multi-label"}}
+    assert advised({"a": 8, "b": 8, "c": 8, "d": 9}, **several) == ["few-examples"]
+
+
 def test_one_example_does_not_make_an_epoch_the_best() -> None:
     """Of four examples four are right in an epoch, and three at the end."""
     run = RUNS["emotion-300-good"]

@@ -22,7 +22,6 @@ from bertine.reports.finetuning_changes import (
     longer,
     lower,
     suited_rate,
-    weighs_classes,
 )
 from bertine.reports.finetuning_evidence import Evidence
 from bertine.reports.next_command import Asked
@@ -34,6 +33,7 @@ from bertine.reports.score_checks import (
     leak,
     train_counts,
     under_baseline,
+    weights_help,
 )
 from bertine.reports.scores import exact_rate, score_name, score_text
 from bertine.reports.seen import Finding, Seen, Severity
@@ -75,7 +75,7 @@ def _findings(seen: Seen) -> list[Finding]:
         return findings + leak(evidence, asked) + few_examples(evidence, asked)
     cause = _cause(evidence, asked)
     findings = [cause] if cause else _unexplained(evidence, asked)
-    few = few_examples(evidence, asked)
+    few = few_examples(evidence, asked, findings)
     if cause is None:
         findings += _by_heart(evidence, asked) or _past_its_best(evidence, asked)
         findings += _still_falling(evidence, asked)
@@ -232,7 +232,7 @@ def _unexplained(evidence: Evidence, asked: Asked) -> list[Finding]:
     if counts:
         shown = ", ".join(f"{visible(n)}: {counts.get(n, 0)}" for n in missing[:NAMES])
         how += f"; training examples of them: {shown}"
-    if weighs_classes(evidence):
+    if weights_help(evidence):
         text = f"{how}. Let rare labels count as much as frequent ones, or label more of them"
         command = asked.again(class_weights="balanced")
     else:
