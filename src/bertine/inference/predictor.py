@@ -48,9 +48,11 @@ from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.examples import Example, Examples
 from bertine.tasks.labelled import read_evaluation
+from bertine.tasks.majority import MAJORITY
 from bertine.tasks.readers import Sets
 from bertine.tasks.reading import Reading
 from bertine.tasks.regression import TextRegression
+from bertine.tasks.report import ClassificationReport
 from bertine.tasks.span_tables import TEXT_COLUMNS
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
@@ -569,6 +571,8 @@ def evaluate_sets(
                 worst=0 if reports else worst,
             )
     (_, report), *others = reports.items()
+    if isinstance(report, ClassificationReport):
+        report.training_majority = predictor.training.get(MAJORITY)
     for word, other in others:
         add_metrics(report, word, other)
     return report
