@@ -144,7 +144,7 @@ def test_no_process_is_left_running(number: signal.Signals, tmp_path: Path) -> N
     (tmp_path / "slow_worker.py").write_text(SLOW)
     begun = tmp_path / "begun"
     begun.mkdir()
-    paths = [str(tmp_path), str(Path(workers.__file__).parents[1])]
+    paths = [str(tmp_path), str(Path(workers.__file__).parents[2])]
     asking = subprocess.Popen(
         [sys.executable, "-m", "slow_worker", str(begun), "ask"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
