@@ -68,7 +68,7 @@ def test_everything_public_is_in_the_reference() -> None:
 
 
 def test_every_finding_is_explained() -> None:
-    reports = ROOT / "src" / "bertine" / "reports"
+    reports = ROOT / "src" / "bertine" / "reports" / "checks"
     kinds: set[str] = set()
     for file in [*reports.glob("*checks.py"), reports / "diagnosis.py"]:
         code = file.read_text(encoding="utf-8")

@@ -12,17 +12,15 @@ and its card with the scores of HOUR into the package.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import re
 import shutil
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-import zstandard
+from compressed_rows import read_lines, read_rows, write_lines
 from safetensors.torch import save_file
 
 from bertine.files import atomic_dir, atomic_file, read_json, write_json, write_text
@@ -61,36 +59,25 @@ def simple(title: str) -> str:
     return re.sub(r"[\W_]+", "", title.lower())
 
 
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the rows of a compressed file of JSON lines."""
-    with open(path, "rb") as raw:
-        text = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(raw), encoding="utf-8")
-        for line in text:
-            yield json.loads(line)
-
-
 def write_corpus(books: Path, articles: Path, out: Path) -> None:
     """Write ``books.jsonl.zst`` without the novels held out, and a copy of the articles."""
     out.mkdir(parents=True, exist_ok=True)
     unwanted = {simple(title) for title in HELD_OUT}
     left_out: set[str] = set()
     kept: list[str] = []
-    with open(books, "rb") as raw:
-        text = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(raw), encoding="utf-8")
-        for line in text:
-            title = simple(json.loads(line)["title"])
-            if title in unwanted:
-                left_out.add(title)
-            else:
-                kept.append(line)
+    for line in read_lines(books):
+        title = simple(json.loads(line)["title"])
+        if title in unwanted:
+            left_out.add(title)
+        else:
+            kept.append(line)
     if missing := unwanted - left_out:
         raise SystemExit(f"{books}: no book of these titles: {', '.join(sorted(missing))}")
-    demo = {row["title"] for row in rows_of(DEMO / "articles.jsonl.zst")}
-    demo |= {row["article"] for row in rows_of(DEMO / "subjects.jsonl.zst")}
-    if both := demo & {row["title"] for row in rows_of(articles)}:
+    demo = {row["title"] for row in read_rows(DEMO / "articles.jsonl.zst")}
+    demo |= {row["article"] for row in read_rows(DEMO / "subjects.jsonl.zst")}
+    if both := demo & {row["title"] for row in read_rows(articles)}:
         raise SystemExit(f"{articles}: has articles of the demo: {', '.join(sorted(both)[:5])}")
-    with atomic_file(out / "books.jsonl.zst") as temporary:
-        temporary.write_bytes(zstandard.ZstdCompressor(level=10).compress("".join(kept).encode()))
+    write_lines(out / "books.jsonl.zst", kept, level=10)
     with atomic_file(out / "wiki.jsonl.zst") as temporary:
         shutil.copyfile(articles, temporary)
     print(

@@ -18,15 +18,12 @@ The articles must not be among those that ``bertine-en`` was trained on (``tools
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-from make_novels import write_rows
+from compressed_rows import read_rows, write_rows
 from sentencex import segment
 
 from bertine.files import write_text
@@ -165,10 +162,7 @@ class Article:
 
 
 def read_articles(path: Path) -> list[Article]:
-    with open(path, "rb") as raw:
-        text = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(raw), encoding="utf-8")
-        rows = [json.loads(line) for line in text]
-    return [Article(str(row["id"]), row["title"].strip(), row["text"]) for row in rows]
+    return [Article(str(row["id"]), row["title"].strip(), row["text"]) for row in read_rows(path)]
 
 
 _VERB = re.compile(

@@ -17,16 +17,14 @@ The rules, and why:
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import zstandard
+from compressed_rows import read_rows, write_rows
 
-from bertine.files import atomic_file, write_text
+from bertine.files import write_text
 
 #: Pre-training: at most this many characters of each book, one unbroken stretch.
 EXCERPT = 220_000
@@ -96,10 +94,7 @@ class Book:
 
 def read_books(path: Path) -> dict[tuple[str, str], dict[str, str]]:
     """All books of the collection by (author, title)."""
-    with open(path, "rb") as raw:
-        text = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(raw), encoding="utf-8")
-        rows = [json.loads(line) for line in text]
-    return {(row["author"], row["title"].strip()): row for row in rows}
+    return {(row["author"], row["title"].strip()): row for row in read_rows(path)}
 
 
 def double_quotes(text: str) -> str:
@@ -188,13 +183,6 @@ def documents(book: Book) -> list[str]:
     if current:
         result.append("\n".join(current))
     return result
-
-
-def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    packed = zstandard.ZstdCompressor(level=22).compress(lines.encode())
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(packed)
 
 
 LICENSE_HEAD = """\

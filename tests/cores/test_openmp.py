@@ -62,7 +62,7 @@ def test_programs_that_are_started_later_see_nothing_of_it() -> None:
 def test_a_quota_limits_the_threads_from_the_beginning() -> None:
     """As in a small container on a large machine."""
     code = """
-from bertine import launch
+from bertine.cores import launch
 launch.cpu_quota = lambda: 0.4
 import os, torch
 print(torch.get_num_threads(), "OMP_NUM_THREADS" in os.environ)

@@ -128,7 +128,7 @@ def test_the_first_of_the_copies_stays(folder: Path) -> None:
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from bertine.data import parts, part_runners, prepare
+from bertine.data.preparation import parts, part_runners, prepare
 real = part_runners.make_part
 def slow(part, *rest):
     if len(list(Path(part.folder).parent.glob("part-*"))) == 2:

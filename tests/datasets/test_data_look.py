@@ -46,6 +46,16 @@ def test_rare_labels_are_named() -> None:
     assert single.startswith("1 label has one training example each: z")
     assert few == "1 label has fewer than 10 training examples: y (5)"
     assert "'x' has 91%" in uneven
+    assert "class_weights='balanced'" in uneven
+    # Who has asked for weights is not told to.
+    weighed = look_at(
+        "text",
+        _examples([*_many("x", 60), *_many("y", 5)]),
+        _examples([("n", "x"), ("m", "y")]),
+        weighed=True,
+    )
+    assert "labels are uneven" in weighed.findings[-1]
+    assert "class_weights" not in weighed.findings[-1]
 
 
 def test_a_label_that_is_never_judged_is_named() -> None:

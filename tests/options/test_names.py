@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import bertine
+import toys
 from bertine.cli import main
 from bertine.commands import COMMANDS
 from bertine.errors import BertineError
-from bertine.options.names import on_the_command_line, option
+from bertine.options.names import on_the_command_line, option, shell_option, text_option
 
 
 def test_an_option_is_named_as_the_user_writes_it() -> None:
@@ -28,6 +29,28 @@ def test_an_option_is_named_as_the_user_writes_it() -> None:
         assert shell == ["--resume", "--no-quotes", "--precision fp32", "--workers 0"]
         assert option("held_out") == "--held-out"
     assert dict(os.environ) == before
+
+
+def test_the_columns_of_the_texts_are_named_by_how_many_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the guides write them: `--text-column review`, `--text-columns question answer`."""
+    assert text_option() == text_option(2) == "text_columns"
+    with on_the_command_line():
+        assert (text_option(), text_option(2)) == ("--text-column", "--text-columns")
+    assert shell_option("text_columns", ["a"]) == shell_option("text_columns", "a")
+    assert shell_option("text_columns", "a") == "--text-column"
+    assert shell_option("text_columns", ("a", "b")) == "--text-columns"
+    assert shell_option("choice_columns", ["a"]) == "--choice-columns"
+    data = tmp_path / "my.csv"
+    data.write_text("words,kind\na,b\n", encoding="utf-8")
+    model = toys.write_model(tmp_path / "model")
+    given = ["finetune", "text", "--model", str(model), "--data", str(data), "--out", "o"]
+    assert main(given) == 2
+    assert "holds the text; name it with --text-column; the col" in capsys.readouterr().err
+    assert main([*given, "--text-columns", "words", "kind", "--label-column", "kind"]) == 2
+    assert "name another one (--text-columns, --label-column)" in capsys.readouterr().err
+    assert "[--text-column NAME [NAME ...]]" in COMMANDS["finetune"].help(everything=False)
 
 
 def test_a_message_from_python_and_from_the_shell(
@@ -77,7 +100,7 @@ def test_messages_name_options_as_they_are_written_where_they_are_read() -> None
     wrong = []
     for file in sorted(source.rglob("*.py")):
         name = file.relative_to(source).as_posix()
-        if name.startswith(_COMMAND_LINE) or name == "option_names.py":
+        if name.startswith(_COMMAND_LINE) or name == "options/names.py":
             continue
         tree = ast.parse(file.read_text(encoding="utf-8"))
         documents = {

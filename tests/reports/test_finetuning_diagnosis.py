@@ -165,6 +165,95 @@ def test_a_baseline_wins_by_the_mean_of_the_scores_that_judge() -> None:
         assert ("under-baseline" in kinds) is wins
 
 
+def test_what_is_learned_by_heart_is_told_with_the_scores_of_the_same_epoch() -> None:
+    """The saved weights may be those of an epoch before the examples were learned."""
+    run = RUNS["sst-400-random-labels"]
+    first, last = run["log"]["evaluations"][0], run["log"]["evaluations"][-1]
+    assert first["eval_accuracy"] != last["eval_accuracy"]
+    metrics = {name: first[f"eval_{name}"] for name in ("accuracy", "loss")}
+    final = {**run["final"], "metrics": metrics}
+    for saved, shown, when in (
+        (first["step"], last["eval_accuracy"], "by heart at the end of the training (loss"),
+        (last["step"], metrics["accuracy"], "by heart (loss"),
+        (None, metrics["accuracy"], "by heart (loss"),  # a run of an older version
+    ):
+        findings = found("sst-400-random-labels", final=final, saved_step=saved)
+        (one,) = [one for one in findings if one.kind == "by-heart"]
+        assert f"accuracy {shown:.2%}" in one.text
+        assert when in one.text
+
+
+def few(right: int, **changes: Any) -> list[str]:
+    """The findings of a run that knows its examples by heart and has so many of 4 others right."""
+    wrong = {"per_label": {}, "confusion": [[]], "num_examples": 4, "majority_share": 0.5}
+    final = {**wrong, "metrics": {"accuracy": right / 4, "loss": 0.1}, **changes}
+    log = [{"step": step, "loss": 0.01, "learning_rate": 1e-4} for step in range(1, 201)]
+    facts = {"final": final, "constant_loss": 1.1, "folder": Path("run"), "task": "text"}
+    return [one.kind for one in diagnose(by_step(log), facts)]
+
+
+def test_few_examples_that_are_all_right_are_no_sign_of_learning_by_heart() -> None:
+    assert few(4) == []
+    assert few(4, majority_share=0.75) == []
+    assert few(2) == ["by-heart"]
+    # Where the most frequent training label is none of the four, one right answer is still chance.
+    assert few(1, majority_share=0.0) == ["by-heart"]
+    assert few(3, majority_share=0.0) == []
+
+
+def advised(labels: dict[str, int], data: list[str] | None = None, **changes: Any) -> list[str]:
+    """The kinds of findings that advise class weights, in a run with so many training examples of
+    each label, whose last label is never predicted."""
+    table = {name: {"support": 5, "predicted": 5} for name in labels}
+    table[list(labels)[-1]]["predicted"] = 0
+    final = {"num_examples": 400, "per_label": table, "confusion": [[]], "majority_share": 0.3}
+    final |= {"metrics": {"accuracy": 0.7, "loss": 0.6}}
+    train = {"labels": labels, "examples": sum(labels.values())}
+    facts = {
+        "final": final,
+        "data": {"train": train, "findings": data or []},
+        "constant_loss": 1.1,
+        "folder": Path("run"),
+        "task": "text",
+        **changes,
+    }
+    log = [{"step": step, "loss": 0.3, "learning_rate": 1e-4} for step in range(1, 201)]
+    findings = diagnose(by_step(log), facts)
+    told = ("labels-never-predicted", "few-examples")
+    assert set(told) & {one.kind for one in findings}
+    return [one.kind for one in findings if "as frequent ones" in one.text]
+
+
+def test_class_weights_are_advised_once_and_only_of_uneven_labels() -> None:
+    assert advised({"a": 8, "b": 8, "c": 8}) == []
+    assert advised({"a": 30, "b": 9, "c": 20}) == ["labels-never-predicted"]
+    assert advised({"a": 30, "b": 20, "c": 9}) == ["few-examples"]
+    seen = ["labels are uneven: …, and try --class-weights balanced"]
+    assert advised({"a": 30, "b": 20, "c": 9}, seen) == []
+    assert advised({"a": 30, "b": 9, "c": 20}, class_weights="balanced") == []
+    several = {"labels_and_columns": {"name": "multi-label"}}
+    assert advised({"a": 8, "b": 8, "c": 8, "d": 9}, **several) == ["few-examples"]
+
+
+def test_one_example_does_not_make_an_epoch_the_best() -> None:
+    """Of four examples four are right in an epoch, and three at the end."""
+    run = RUNS["emotion-300-good"]
+    steps = [row["step"] for row in run["log"]["evaluations"]][-3:]
+
+    def kinds(count: int) -> list[str]:
+        rows = [
+            {"step": step, "eval_accuracy": accuracy}
+            for step, accuracy in zip(steps, (0.5, 1.0, 0.75), strict=True)
+        ]
+        final = {"num_examples": count, "metrics": {"accuracy": 0.75}}
+        facts = {**run["settings"], "final": final, "folder": Path("run")}
+        log = [{"step": steps[-1], "loss": 0.1, "learning_rate": 1e-5}]
+        return [one.kind for one in diagnose(by_step([*log, *rows]), facts)]
+
+    assert "overfitting" in kinds(400)
+    assert "overfitting" not in kinds(4)
+
+
 def test_a_run_that_goes_on_is_not_told_to_train_longer() -> None:
     assert found("emotion-300-paper", final={}, data={}) == []
 

@@ -19,19 +19,21 @@ from bertine.reports.command_markup import command_markup
 from bertine.reports.html import (
     Block,
     Candidate,
-    Classified,
-    ClassifiedTexts,
     Commands,
     Fact,
     Facts,
     Figure,
     Figures,
-    FilledMask,
-    FilledMasks,
+    Guesses,
     Heat,
+    Judged,
+    JudgedExamples,
+    MaskHistories,
+    MaskHistory,
     Note,
     Report,
     Section,
+    Segment,
     Table,
     render_report,
     report_html,
@@ -109,15 +111,26 @@ def whole_report(text: str = "some text") -> Report:
             ),
             Section(text, [Table([text, text], [[text, text]] * 20, [1], text)]),
             Section(text, [Commands([(text, text), ("", text)])]),
-            Section(text, [FilledMasks([FilledMask(text, text, [Candidate(text, 0.5)], text)])]),
             Section(
                 text,
                 [
-                    ClassifiedTexts(
+                    MaskHistories(
                         [
-                            Classified(text, text, 0.875, text, text),
-                            Classified(text, "other", 0.5, text),
-                            Classified(text, text, 0.5),
+                            MaskHistory(
+                                text, text, text, [Guesses(text, [Candidate(text, 0.5)], 0.5)]
+                            )
+                        ]
+                    )
+                ],
+            ),
+            Section(
+                text,
+                [
+                    JudgedExamples(
+                        [
+                            Judged([(text, [Segment(text)])], text, text, text, text, 0.875, True),
+                            Judged([("", [Segment(text, "wrong", text)])], text, "other", text),
+                            Judged([("", [Segment(text)])], "", "", text),
                         ]
                     )
                 ],
@@ -165,6 +178,10 @@ def test_references_inside_the_plots_find_their_targets() -> None:
 def test_given_numbers_are_shown() -> None:
     log = [{"step": s, "loss": 4.25, "accuracy": 0.123} for s in range(1, 5)]
     bars = [plots.Bar("before", 0.4321, *wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
+    history = MaskHistory(
+        "a ", " b", "wife", [Guesses("step 1,000", [Candidate("wife", 0.0423)], 0.0423)]
+    )
+    judged = Judged([("", [Segment("text")])], "Wells", "Austen", "2.09", "line 7", 0.124)
     report = Report(
         "t",
         headline=[Fact("Accuracy", "71.9%", "of 1,234")],
@@ -175,8 +192,8 @@ def test_given_numbers_are_shown() -> None:
                     Figures.of_curves(training_curves(log, unigram_entropy=6.324)),
                     Figures([Figure("f", plots.comparison(bars), "a")]),
                     Figures([Figure("g", plots.confusion(["x", "y"], [[5071, 2], [3, 914]]), "a")]),
-                    FilledMasks([FilledMask("a ", " b", [Candidate("wife", 0.0423)], "wife")]),
-                    ClassifiedTexts([Classified("text", "Austen", 0.876, "Wells")]),
+                    MaskHistories([history]),
+                    JudgedExamples([judged]),
                 ],
             )
         ],
@@ -184,7 +201,8 @@ def test_given_numbers_are_shown() -> None:
     words = Page(report_html(report)).words
     for shown in (
         *("71.9%", "of 1,234", "4.25", "12.3%", "unigram entropy 6.32", "43.2%", "70.0%"),
-        *("5,071", "914", "wife ✓", "4.2%", "88% sure", "actual: Wells", "✗ Austen"),
+        *("5,071", "914", "step 1,000", "wife 4.2%", "Original word: wife"),
+        *("actual Wells", "predicted Austen", "actual label 12%", "loss 2.09", "line 7"),
     ):
         assert shown in words, shown
 
@@ -258,10 +276,12 @@ def test_an_option_in_a_sentence_is_not_broken() -> None:
 
 def test_long_lists_are_folded_and_nothing_is_left_out() -> None:
     table = Table(["n"], [[f"row {number}"] for number in range(40)])
-    texts = ClassifiedTexts([Classified(f"text {n}", "a", 0.5) for n in range(9)])
+    texts = JudgedExamples(
+        [Judged([("", [Segment(f"text {n}")])], "a", "b", "1") for n in range(9)]
+    )
     page = report_html(Report("t", sections=[Section("s", [table, texts])]))
     assert "<summary>28 more rows</summary>" in page
-    assert "<summary>3 more texts</summary>" in page
+    assert "<summary>3 more examples</summary>" in page
     shown = Page(page).words
     assert all(f"row {n}" in shown for n in range(40))
     assert all(f"text {n}" in shown for n in range(9))

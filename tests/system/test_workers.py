@@ -117,7 +117,7 @@ def test_a_program_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
-from bertine import workers
+from bertine.system import workers
 from bertine.system.workers import serve
 
 FOLDER = Path(sys.argv[1])
@@ -144,7 +144,7 @@ def test_no_process_is_left_running(number: signal.Signals, tmp_path: Path) -> N
     (tmp_path / "slow_worker.py").write_text(SLOW)
     begun = tmp_path / "begun"
     begun.mkdir()
-    paths = [str(tmp_path), str(Path(workers.__file__).parents[1])]
+    paths = [str(tmp_path), str(Path(workers.__file__).parents[2])]
     asking = subprocess.Popen(
         [sys.executable, "-m", "slow_worker", str(begun), "ask"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

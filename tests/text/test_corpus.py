@@ -156,6 +156,45 @@ def test_invalid_utf8_is_replaced_and_counted_or_refused(tmp_path):
     assert f"{file}:4: invalid UTF-8 (byte 0xff, 4 bytes into the line)" in message
 
 
+CHINESE = "物流太慢了，等了一个星期才收到，客服也不回复。"
+
+
+@pytest.mark.parametrize("kind", [".txt", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "gb2312"])
+def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path, kind, encoding):
+    """Replaced characters would leave nothing of it."""
+    file = tmp_path / f"a corpus{kind}"
+    if kind == ".parquet":
+        raw = pa.array([b"plain", CHINESE.encode(encoding)], pa.binary())
+        pq.write_table(pa.table({"text": raw.cast(pa.string(), safe=False)}), file)
+        place, end = f"{file}: row 2", "convert it to UTF-8"
+    else:
+        jsonl = f'{{"text": "plain"}}\n\n{{"text": "{CHINESE}"}}\n'
+        text = f"plain\n\n{CHINESE}\n" if kind == ".txt" else jsonl
+        file.write_bytes(text.encode(encoding))
+        place = f"{file}:3"
+        end = f"convert it to UTF-8: iconv -f GB18030 -t UTF-8 '{file}' > NEW"
+    message = error_of(file)
+    assert message == f"{place}: is not UTF-8 but looks like GB18030 (GBK); {end}"
+    if kind == ".txt":
+        # iconv does not read a compressed file.
+        packed = tmp_path / "a.txt.gz"
+        packed.write_bytes(gzip.compress(file.read_bytes()))
+        assert error_of(packed).endswith("convert it to UTF-8")
+        assert "invalid UTF-8 (byte" in error_of(file, strict=True)
+        file.write_bytes(CHINESE.encode())
+        assert texts(file) == [CHINESE]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_other_text_that_is_not_utf8_is_still_replaced_and_counted(tmp_path, encoding):
+    file = tmp_path / "c.txt"
+    file.write_bytes("Ça a été très décevant, le café était froid".encode(encoding))
+    corpus = Corpus(file)
+    assert [d.text.count("\ufffd") for d in corpus] == [7]
+    assert corpus.stats.invalid_utf8 == 7
+
+
 def test_nul_bytes_are_removed_and_counted_or_refused(tmp_path):
     for name, raw in {
         "c.txt": b"a\nb\0\0c\n",

@@ -66,6 +66,13 @@ def test_the_end_says_which_epoch_is_saved(taken: int | None, asked: bool, line:
     )
 
 
+def test_an_equal_epoch_before_the_last_is_not_said_to_be_better() -> None:
+    last: dict[str, Any] = {"step": 40, **scores(0.6)}
+    before = Best(20, "accuracy", 0.6)
+    line = saved_line(None, before, last, epoch=10, steps=40, asked=False)
+    assert line == "saved: the last epoch (4)"
+
+
 def test_other_programs_are_named_once_and_when_they_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORN = """
 import os, signal, sys
 from bertine.cli import main
-from bertine.training import checkpoint
+from bertine.training.loop import checkpoint
 
 save, left = checkpoint.save_file, int(sys.argv[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 import toys
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
+from bertine.modeldir import TASK
+from bertine.taskinfo import TaskInfo
+from bertine.training.finetuning.next_steps import next_lines
 
 
 def test_a_run_ends_with_its_page_and_commands_that_parse(
@@ -24,7 +28,8 @@ def test_a_run_ends_with_its_page_and_commands_that_parse(
     assert "<html" in (out / "report.html").read_text()
     assert f"report: {out / 'report.html'}" in captured.out
     commands = captured.out.partition("next:\n")[2].splitlines()
-    assert len(commands) == 3
+    assert len(commands) == 4
+    assert commands[1].endswith(" --input new.csv --output answered.csv")
     for line in commands:
         program, name, *rest = shlex.split(line)
         assert program == "bertine"
@@ -32,3 +37,25 @@ def test_a_run_ends_with_its_page_and_commands_that_parse(
         assert str(out) in rest
     assert "error" not in captured.err
     assert sum("loaded" in line for line in captured.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "suffix"),
+    [
+        ("text", "my/reviews.CSV", ".csv"),
+        ("regression", "prices.tsv", ".tsv"),
+        ("choice", "quiz.parquet", ".parquet"),
+        ("multi-label", "folder", ".csv"),
+        ("spans", "train-v1.1.json", ".json"),
+        ("tagging", "train.txt", ".conll"),
+        ("tagging", "train.jsonl", ".jsonl"),
+    ],
+)
+def test_a_whole_file_is_answered_in_the_format_of_the_training_data(
+    task: str, data: str, suffix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    info = TaskInfo(task, training={"data_path": data})
+    (tmp_path / "model" / TASK).write_text(json.dumps(info.to_dict()), encoding="utf-8")
+    whole_file = f"--input new{suffix} --output answered{suffix}"
+    assert f"  bertine predict {tmp_path} {whole_file}" in next_lines(tmp_path)

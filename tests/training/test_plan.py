@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from pathlib import Path
 
 import pytest
+import scipy.stats
 from tests import toys
 from tests.toys import log
 
@@ -77,6 +80,38 @@ def test_chance_on_few_examples_is_told_from_a_better_epoch() -> None:
     assert clearly_better("spearman", 0.65, 0.60, 3_000)
     assert clearly_better("f1", 0.1, 0.0, 30)  # the last epoch found nothing
     assert not clearly_better("accuracy", 0.8, 0.8, 30)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 10, 100])
+def test_one_or_two_examples_are_never_more_than_chance(count: int) -> None:
+    """A standard error alone said so: of no right answers it is 0."""
+    for metric in ("accuracy", "f1"):
+        for last in range(count + 1):
+            for more in range(3):
+                best = min(count, last + more)
+                assert not clearly_better(metric, best / count, last / count, count)
+    # Of as many examples in two classes Matthews rises twice as fast.
+    assert not clearly_better("matthews", 4 / count - 1, -1.0, count)
+
+
+def test_three_examples_are_more_than_chance_by_the_level_of_a_standard_error() -> None:
+    level = 1 - statistics.NormalDist().cdf(1.0)
+    assert scipy.stats.binomtest(3, 3, alternative="greater").pvalue < level
+    assert scipy.stats.binomtest(2, 2, alternative="greater").pvalue > level
+    assert clearly_better("accuracy", 3 / 4, 0.0, 4)
+    assert clearly_better("accuracy", 3 / 100, 0.0, 100)
+    assert clearly_better("matthews", 0.5, -1.0, 4)
+    assert not clearly_better("pearson", 1.0, -1.0, 2)  # of two pairs it is one or the other
+
+
+@pytest.mark.parametrize("count", [50, 100, 1_000])
+def test_with_many_examples_the_standard_error_decides(count: int) -> None:
+    for last in range(count // 10, count - count // 10 + 1):
+        error = math.sqrt(last / count * (1 - last / count) / count)
+        for more in range(1 + count // 10):
+            best = (last + more) / count
+            told = clearly_better("accuracy", best, last / count, count)
+            assert told is (best > last / count + error)
 
 
 def test_a_run_as_it_comes_learns_from_few_labels(

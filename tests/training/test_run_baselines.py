@@ -52,6 +52,38 @@ def test_a_model_that_has_learned_nothing_loses_to_a_baseline(
     assert "a baseline wins" in "\n".join(again.lines())
 
 
+@pytest.mark.parametrize("kind", ["text", "choice"])
+def test_the_majority_class_is_that_of_training_beside_the_scores_too(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    """The most frequent label of few validation examples is often another, and of it the baseline
+    knows nothing."""
+    data = tmp_path / "data"
+    data.mkdir()
+    columns = {"text": "text,label", "choice": "text,choice0,choice1,label"}[kind]
+    for name, counts in {"train": (7, 5), "dev": (1, 4)}.items():
+        rows = [
+            f"{at}.,{label}" if kind == "text" else f"{at}.,a cat,a dog,{label}"
+            for label, count in enumerate(counts)
+            for at in range(count)
+        ]
+        (data / f"{name}.csv").write_text("\n".join([columns, *rows]) + "\n")
+    named: dict[str, Any] = {}
+    if kind == "choice":
+        named = {"text_columns": "text", "choice_columns": ["choice0", "choice1"]}
+    learner = bertine.finetune(
+        kind, model=model, data=data, out=tmp_path / "run", epochs=1, frozen=False, **named
+    )
+    (majority, *_) = learner.baselines
+    assert majority.name == "majority"
+    assert majority.metrics["accuracy"] == 0.2
+    assert "majority class in training '0': 20.00%" in learner.lines()
+    assert _scores(tmp_path / "run")["final"]["majority_share"] == 0.2
+    # The model directory knows it when it is judged on a file.
+    report = bertine.evaluate(tmp_path / "run" / "model", data / "dev.csv")
+    assert "majority class in training '0': 20.00%" in report.lines()
+
+
 def test_they_change_nothing_of_the_training(model: Path, labelled: Path, tmp_path: Path) -> None:
     _finetune(model, labelled, tmp_path / "with", frozen=False)
     without = _finetune(model, labelled, tmp_path / "without", baselines=False)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.options.names import option
+from bertine.options.names import option, text_option
 from bertine.records.examples import (
     Examples,
     as_columns,
@@ -65,8 +65,7 @@ def choice_columns_of(
         if not known:
             raise BertineError(
                 f"{name}: cannot tell which column holds the text before the choices; name it "
-                f"with {option('text_columns')}; the columns are "
-                f"{listed(columns)}"
+                f"with {text_option()}; the columns are {listed(columns)}"
             )
         prompts = known[0]
     return prompts, choices

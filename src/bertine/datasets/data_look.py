@@ -79,6 +79,8 @@ def look_at(
     validation: Examples[Any],
     train_features: Sequence[Features] = (),
     validation_features: Sequence[Features] = (),
+    *,
+    weighed: bool = False,
 ) -> DataLook:
     """Look at the examples of a task.
 
@@ -86,12 +88,14 @@ def look_at(
         kind: the task's name.
         train, validation: labelled; validation may be empty.
         train_features, validation_features: what was made of them, for the lengths; may be empty.
+        weighed: the classes have weights in training.
     """
     facts = [
         _facts(kind, train, train_features),
         _facts(kind, validation, validation_features),
     ]
-    findings = _of_labels(kind, facts[0].get("labels", {}), facts[1].get("labels", {}))
+    counts = facts[0].get("labels", {}), facts[1].get("labels", {})
+    findings = _of_labels(kind, *counts, weighed=weighed)
     findings += _of_texts(kind, train)
     known = {_key(item): item for item in train.items}
     both = [item for item in validation.items if _key(item) in known]
@@ -169,7 +173,9 @@ def _labels(kind: str, label: Any) -> list[str]:
     return [str(label)]
 
 
-def _of_labels(kind: str, train: dict[str, int], validation: dict[str, int]) -> list[str]:
+def _of_labels(
+    kind: str, train: dict[str, int], validation: dict[str, int], *, weighed: bool
+) -> list[str]:
     """What is to be said of how often labels occur."""
     if kind in ("spans", "choice", "regression"):
         return []
@@ -199,10 +205,10 @@ def _of_labels(kind: str, train: dict[str, int], validation: dict[str, int]) -> 
     least = min(train.values(), default=0)
     if kind == "text" and train and train[most] >= _UNEVEN * max(least, 1):
         share = train[most] / sum(train.values())
+        advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
         found.append(
             f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
-            f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well, and try "
-            f"{option('class_weights', 'balanced')}"
+            f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
         )
     return found
 

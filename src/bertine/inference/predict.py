@@ -35,7 +35,7 @@ from bertine.inference.files.unfinished import UnfinishedTable, input_identity, 
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport, predict_squad
 from bertine.names import AnswerPrecision, TextFormat
-from bertine.options.names import option
+from bertine.options.names import option, text_option
 from bertine.options.types import check_types
 from bertine.records.conll import Columns, named_columns
 from bertine.records.examples import Example, Examples, as_columns, columns_of_training, row_texts
@@ -237,7 +237,7 @@ def predict(
             if text_columns is not None and columns != (LINE_COLUMN,):
                 raise BertineError(
                     f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
-                    f"line; leave out {option('text_columns')}, or give the format (csv, "
+                    f"line; leave out {text_option()}, or give the format (csv, "
                     "tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)

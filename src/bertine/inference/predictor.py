@@ -34,6 +34,7 @@ from bertine.inference.files.given_texts import (
     with_names,
 )
 from bertine.inference.heldout import evaluate_store
+from bertine.inference.seen_in_training import seen_note
 from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
@@ -50,6 +51,8 @@ from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.majority import MAJORITY
+from bertine.tasks.report import ClassificationReport
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.texts.regression import TextRegression
@@ -480,6 +483,9 @@ def evaluate(
             there and unchanged, and put their scores on these examples among the notes.
         show_progress: on stderr.
 
+    Returns:
+        The scores. Its notes begin by saying so if the model was trained on these examples.
+
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
             know; `worst` is below 0; `worst` or `baselines` is given for a token store.
@@ -514,6 +520,8 @@ def evaluate(
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
+    if seen := seen_note(predictor.training, next(iter(sets.values()))):
+        report.notes.insert(0, seen)
     if baselines:
         report.notes.extend(_baseline_notes(predictor, sets, report))
     return report
@@ -563,6 +571,8 @@ def evaluate_sets(
                 worst=0 if reports else worst,
             )
     (_, report), *others = reports.items()
+    if isinstance(report, ClassificationReport):
+        report.training_majority = predictor.training.get(MAJORITY)
     for word, other in others:
         add_metrics(report, word, other)
     return report

@@ -45,3 +45,21 @@ def option(name: str, value: object = None) -> str:
     if value is False:
         return f"--no-{words}"
     return f"--{words}" if value is None or value is True else f"--{words} {value}"
+
+
+def text_option(columns: int = 1) -> str:
+    """The option that names the columns of the texts, for a message about so many of them: on the
+    command line ``"--text-column"`` of one and ``"--text-columns"`` of several (both are taken),
+    in Python ``"text_columns"``."""
+    return _written("text_columns", columns) if _VARIABLE in os.environ else "text_columns"
+
+
+def shell_option(name: str, value: object) -> str:
+    """An option of a command that is printed, of which `value` is the parameter `name`:
+    ``"--learning-rate"``; ``"--text-column"`` or, of several, ``"--text-columns"``."""
+    return _written(name, len(value) if isinstance(value, list | tuple) else 1)
+
+
+def _written(name: str, values: int) -> str:
+    single = name == "text_columns" and values == 1
+    return "--text-column" if single else "--" + name.replace("_", "-")

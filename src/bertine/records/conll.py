@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.options.names import option
+from bertine.options.names import option, text_option
 from bertine.records.columns import (
     ColumnLines,
     Line,
@@ -93,17 +93,22 @@ class Columns:
             if kind == "columns" and given in names:
                 raise BertineError(
                     f"{name}: is a column file, whose columns have no names; give their numbers "
-                    f"by {option('word_column')} and {option('tag_column')}, not {option(given)}"
+                    f"by {option('word_column')} and {option('tag_column')}, not {_option(given)}"
                 )
             if kind == "text":
                 raise BertineError(
-                    f"{name}: is plain text, which has no columns; leave out {option(given)}"
+                    f"{name}: is plain text, which has no columns; leave out {_option(given)}"
                 )
             if kind != "columns" and given in numbers:
                 raise BertineError(
-                    f"{name}: is no column file; name its keys by {option('text_columns')} and "
+                    f"{name}: is no column file; name its keys by {text_option()} and "
                     f"{option('label_column')}, not {option(given)}"
                 )
+
+
+def _option(name: str) -> str:
+    """An option as a message names it; there is one column of words."""
+    return text_option() if name == "text_columns" else option(name)
 
 
 def named_columns(
@@ -374,7 +379,7 @@ def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
         if key in table.columns:
             return key
     raise BertineError(
-        f"{table.name}: cannot tell which key holds the {what}; name it with {option(name)}; the "
+        f"{table.name}: cannot tell which key holds the {what}; name it with {_option(name)}; the "
         f"keys are {listed(table.columns)}"
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.options.names import option
+from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
 from bertine.rng import generator
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
@@ -217,7 +217,7 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
             return names
     raise BertineError(
         f"{table.name}: cannot tell which column holds the text; name it with "
-        f"{option('text_columns')}; the columns are {listed(table.columns)}"
+        f"{text_option()}; the columns are {listed(table.columns)}"
     )
 
 
@@ -243,18 +243,18 @@ def columns_of_training(texts: Sequence[str], label: str | None = None) -> Itera
     Raises:
         BertineError: what is raised within it.
     """
-    arguments = dict.fromkeys(texts, "text_columns")
+    options = dict.fromkeys(texts, text_option(len(texts)))
     if label is not None:
-        arguments[label] = "label_column"
+        options[label] = option("label_column")
     try:
         yield
     except MissingColumn as error:
-        argument = arguments.get(error.column)
-        if argument is None:
+        named = options.get(error.column)
+        if named is None:
             raise
         raise BertineError(
             f"{error}; {error.column!r} is what the model was trained with, so name what this "
-            f"table has with {option(argument)}"
+            f"table has with {named}"
         ) from error
 
 
@@ -263,7 +263,7 @@ def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) ->
     if label_column in text_columns:
         raise BertineError(
             f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
-            f"name another one ({option('text_columns')}, {option('label_column')})"
+            f"name another one ({text_option(len(text_columns))}, {option('label_column')})"
         )
 
 

@@ -190,32 +190,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class FilledMask:
-    """A sentence with one mask between `before` and `after`, and what the model would put there.
-
-    `truth` is the original word, None when the sentence was made up.
-    """
-
-    before: str
-    after: str
-    candidates: Sequence[Candidate]
-    truth: str | None = None
-
-
-@dataclass(frozen=True)
-class FilledMasks:
-    """Sentences with the candidates for their masks."""
-
-    examples: Sequence[FilledMask]
-    kind: Literal["masks"] = field(default="masks", init=False)
-
-    @property
-    def has_pieces(self) -> bool:
-        """Whether a candidate is a piece of a word."""
-        return any(one.continues for each in self.examples for one in each.candidates)
-
-
-@dataclass(frozen=True)
 class Guesses:
     """The guesses for a mask at one time of training.
 
@@ -252,28 +226,6 @@ class MaskHistories:
         """Whether a guess is a piece of a word."""
         rows = (row for each in self.examples for row in each.rows)
         return any(one.continues for row in rows for one in row.candidates)
-
-
-@dataclass(frozen=True)
-class Classified:
-    """A text with its actual label, the predicted one and the probability of that (0 to 1).
-
-    `source` says where the text is from, e.g. the book; `label` None when it is unknown.
-    """
-
-    text: str
-    predicted: str
-    probability: float
-    label: str | None = None
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class ClassifiedTexts:
-    """Texts with their labels and the predicted ones."""
-
-    examples: Sequence[Classified]
-    kind: Literal["classified"] = field(default="classified", init=False)
 
 
 @dataclass(frozen=True)
@@ -315,18 +267,7 @@ class JudgedExamples:
     kind: Literal["judged"] = field(default="judged", init=False)
 
 
-Block = (
-    Facts
-    | Note
-    | Commands
-    | Figures
-    | Table
-    | Heat
-    | FilledMasks
-    | MaskHistories
-    | ClassifiedTexts
-    | JudgedExamples
-)
+Block = Facts | Note | Commands | Figures | Table | Heat | MaskHistories | JudgedExamples
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ class RunFiles:
         found = {
             "folder": self.folder,
             "final": self.scores.get("final") or {},
+            "saved_step": self.scores.get("step"),
             "baselines": self.scores.get("baselines") or [],
             "data": self.data,
             "instead_of": self.scores.get("instead_of") or {},
@@ -174,6 +175,7 @@ _SCORES: Shape = {
         "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
         "confusion?": [[COUNT]],
     },
+    "step?": COUNT,
     "scores?": [{"step": COUNT}],
     "baselines?": [{"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER}],
 }

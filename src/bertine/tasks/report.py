@@ -50,6 +50,7 @@ class ClassificationReport(Shown):
         notes: what else to know, e.g. how many texts were cut.
         source: the file of the examples.
         worst: the examples predicted worst, where they were asked for.
+        training_majority: the most frequent label of the training examples; None: not known.
     """
 
     labels: tuple[str, ...]
@@ -58,6 +59,7 @@ class ClassificationReport(Shown):
     notes: list[str] = field(default_factory=list)
     source: str = ""
     worst: list[WorstExample] = field(default_factory=list)
+    training_majority: str | None = None
 
     @property
     def num_examples(self) -> int:
@@ -65,14 +67,18 @@ class ClassificationReport(Shown):
 
     @property
     def majority_label(self) -> str:
-        """The most frequent true class (the first of equals)."""
+        """The most frequent label of the training examples, as of the baseline "majority"; where
+        that is not known, of these examples (the first of equals)."""
+        if self.training_majority in self.labels:
+            return str(self.training_majority)
         sizes = [sum(row) for row in self.confusion]
         return self.labels[sizes.index(max(sizes))]
 
     @property
     def majority_share(self) -> float:
         """The accuracy of always answering `majority_label`: what a model must beat."""
-        return max(sum(row) for row in self.confusion) / max(1, self.num_examples)
+        row = self.confusion[self.labels.index(self.majority_label)]
+        return sum(row) / max(1, self.num_examples)
 
     @property
     def collapsed(self) -> bool:
@@ -112,9 +118,10 @@ class ClassificationReport(Shown):
             for name, value in self.metrics.items()
         ]
         origin = f" of {self.source}" if self.source else ""
+        where = " in training" if self.training_majority in self.labels else ""
         lines = [
             f"{counted(self.num_examples, 'example')}{origin}: {', '.join(scores)}",
-            f"majority class {self.majority_label!r}: {self.majority_share:.2%}",
+            f"majority class{where} {self.majority_label!r}: {self.majority_share:.2%}",
         ]
         if "accuracy" in self.metrics:
             low, high = self.accuracy_interval

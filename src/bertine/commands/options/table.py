@@ -10,11 +10,13 @@ from bertine.names import LabelledFormat, PlainFormat, TagScheme, TextFormat
 
 
 def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None:
-    """``--text-columns`` and, where there are labels, ``--label-column``."""
+    """``--text-column``, of pairs ``--text-columns``, and, where there are labels,
+    ``--label-column``."""
     group = parser.add_argument_group("columns")
     group.add_argument(
-        "--text-columns",
         "--text-column",
+        "--text-columns",
+        dest="text_columns",
         action=Gather,
         metavar="NAME",
         nargs="+",

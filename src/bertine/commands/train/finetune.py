@@ -160,7 +160,7 @@ FINETUNE = Command(
     "bertine finetune spans --model DIR --data questions.csv --out answers\n"
     "bertine finetune tagging --model DIR --data conll/ --out tagger",
     common=(
-        *("--model", "--data", "--out", "--text-columns", "--label-column", "--epochs"),
+        *("--model", "--data", "--out", "--text-column", "--label-column", "--epochs"),
         *("--batch-size", "--learning-rate", "--max-length", "--frozen", "--seed", "--resume"),
         "--config",
     ),

@@ -72,7 +72,7 @@ LR_FIND = Command(
         "--out",
         "--model",
         "--data",
-        "--text-columns",
+        "--text-column",
         "--label-column",
         "--batch-size",
         "--max-length",

@@ -122,7 +122,7 @@ SEARCH = Command(
         "--out",
         "--model",
         "--data",
-        "--text-columns",
+        "--text-column",
         "--label-column",
         "--batch-sizes",
         "--learning-rates",

@@ -16,7 +16,7 @@ from bertine.inference.files.rows import chunks, joined, text_progress, unused
 from bertine.inference.files.text_report import pace
 from bertine.inference.predictor import Predictor
 from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
-from bertine.options.names import option
+from bertine.options.names import option, text_option
 from bertine.records.columns import (
     ColumnLines,
     Line,
@@ -326,7 +326,7 @@ class _Job:
         if key is None:
             raise BertineError(
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
-                f"the key with {option('text_columns')}"
+                f"the key with {text_option()}"
             )
         return json_words(self.name, Row(line, value), key)
 

@@ -23,11 +23,6 @@ def kind_of_task(evidence: Evidence) -> str:
     return str(name or evidence.seen.facts.get("task"))
 
 
-def weighs_classes(evidence: Evidence) -> bool:
-    weighed = evidence.seen.facts.get("class_weights")
-    return kind_of_task(evidence) in ("text", "multi-label") and not weighed
-
-
 def suited_rate(evidence: Evidence) -> float:
     """A rate that suits the model's size: the paper's for 768 hidden units, more for fewer."""
     usual = evidence.seen.fact("usual_learning_rate")

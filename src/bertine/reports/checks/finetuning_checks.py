@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.intervals import enough_examples
 from bertine.reports.checks.finetuning_changes import (
     finding,
     longer,
     lower,
     suited_rate,
-    weighs_classes,
 )
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding, Seen, Severity
@@ -33,6 +33,7 @@ from bertine.reports.checks.score_checks import (
     leak,
     train_counts,
     under_baseline,
+    weights_help,
 )
 from bertine.reports.scores import exact_rate, score_name, score_text
 from bertine.terminal.console import counted, visible, visible_list
@@ -74,7 +75,7 @@ def _findings(seen: Seen) -> list[Finding]:
         return findings + leak(evidence, asked) + few_examples(evidence, asked)
     cause = _cause(evidence, asked)
     findings = [cause] if cause else _unexplained(evidence, asked)
-    few = few_examples(evidence, asked)
+    few = few_examples(evidence, asked, findings)
     if cause is None:
         findings += _by_heart(evidence, asked) or _past_its_best(evidence, asked)
         findings += _still_falling(evidence, asked)
@@ -231,7 +232,7 @@ def _unexplained(evidence: Evidence, asked: Asked) -> list[Finding]:
     if counts:
         shown = ", ".join(f"{visible(n)}: {counts.get(n, 0)}" for n in missing[:NAMES])
         how += f"; training examples of them: {shown}"
-    if weighs_classes(evidence):
+    if weights_help(evidence):
         text = f"{how}. Let rare labels count as much as frequent ones, or label more of them"
         command = asked.again(class_weights="balanced")
     else:
@@ -245,29 +246,38 @@ def _unexplained(evidence: Evidence, asked: Asked) -> list[Finding]:
 
 def _by_heart(evidence: Evidence, asked: Asked) -> list[Finding]:
     """The training examples are known by heart, and the others are hardly answered better than by
-    a constant answer: too few examples, or labels that do not follow from the texts."""
-    skill, learned = evidence.skill, evidence.learned
-    if skill is None or learned is None or learned < _BY_HEART:
+    a constant answer: too few examples, or labels that do not follow from the texts. The figures
+    are of the end of the training, where the training loss is."""
+    learned, end = evidence.learned, evidence.at_end
+    if learned is None or learned < _BY_HEART:
         return []
-    wrong = _confidently_wrong(evidence)
-    if not (evidence.no_better or wrong or skill < 0.12):
+    if not (_hardly_better_than_constant(evidence) and _hardly_better_than_constant(end)):
         return []
+    when, then = ("", "") if end is evidence else (" at the end of the training", " then")
     text = (
-        f"the training examples are learned by heart (loss {evidence.level:.3f}), but on the "
-        f"validation examples it has {_score(evidence)}"
+        f"the training examples are learned by heart{when} (loss {evidence.level:.3f}), but on "
+        f"the validation examples the model{then} has {_score(end)}"
     )
-    share = evidence.final.get("majority_share")
+    share, label = evidence.final.get("majority_share"), evidence.final.get("majority_label")
     if isinstance(share, float):
-        text += f", where a constant answer has {share:.1%}"
-    if wrong:
-        loss = evidence.metrics["loss"]
-        text += f" and is often sure of a wrong answer (loss {loss:.2f})"
+        constant = f"always answering {visible(str(label))!r}" if label else "a constant answer"
+        text += f", where {constant} has {share:.1%}"
+    if _confidently_wrong(end):
+        text += f", and it is often sure of a wrong answer (loss {end.metrics['loss']:.2f})"
     # Of the training examples, wrong labels are learned by heart too, and have no high loss.
     text += (
         ". The examples are too few for this task, or many labels are wrong: look at the "
         "validation examples that are predicted worst"
     )
     return [finding("by-heart", "warning", text, asked.worst_held_out())]
+
+
+def _hardly_better_than_constant(evidence: Evidence) -> bool:
+    """Whether the validation examples are hardly answered better than by a constant answer."""
+    skill = evidence.skill
+    if skill is None:
+        return False
+    return evidence.no_better or skill < 0.12 or _confidently_wrong(evidence)
 
 
 def _confidently_wrong(evidence: Evidence) -> bool:
@@ -292,6 +302,8 @@ def _past_its_best(evidence: Evidence, asked: Asked) -> list[Finding]:
     # The saved model may be that of the best epoch already.
     saved = min(scores[-1], top) if not evidence.final else evidence.metrics.get(metric, top)
     if saved >= top - max(0.02, 1.5 * error) or best >= len(scores) - 1:
+        return []
+    if evidence.count and not enough_examples(top - saved, evidence.count):
         return []
     return [
         finding(

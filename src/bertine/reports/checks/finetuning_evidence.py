@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -134,15 +134,29 @@ class Evidence:
     def metrics(self) -> Mapping[str, float]:
         """Of the saved model, or, while a run goes on, of its last evaluation."""
         found = self.final.get("metrics")
-        if isinstance(found, Mapping):
-            return found
+        return found if isinstance(found, Mapping) else self._last_evaluation[1]
+
+    @cached_property
+    def _last_evaluation(self) -> tuple[int, Mapping[str, float]]:
+        """The step of the last evaluation in the log and its scores; none where there is none."""
         scored = [row for row in self.seen.log if any(key.startswith("eval_") for key in row)]
         last = scored[-1] if scored else {}
-        return {
+        return int(last.get("step", 0)), {
             key.removeprefix("eval_"): float(value)
             for key, value in last.items()
             if key.startswith("eval_") and isinstance(value, int | float)
         }
+
+    @cached_property
+    def at_end(self) -> Evidence:
+        """The same with the scores of the last evaluation, which are of the weights that the
+        training loss at the end is of; itself where those weights were saved."""
+        step, scores = self._last_evaluation
+        saved = self.seen.fact("saved_step")
+        if saved is None or not step or int(saved) == step:
+            return self
+        facts = {**self.seen.facts, "final": {**self.final, "metrics": scores}}
+        return Evidence(replace(self.seen, facts=facts))
 
     @cached_property
     def count(self) -> int:
@@ -159,12 +173,18 @@ class Evidence:
 
     @cached_property
     def no_better(self) -> bool:
-        """Whether the score is within two standard errors of always answering the same."""
+        """Whether the score is within two standard errors of always answering the same. A perfect
+        score never is."""
         found = self._shares()
         if found is None or not self.count:
             return False
         score, constant = found
-        error = math.sqrt(max(constant * (1 - constant), 0.0) / self.count)
+        if score >= 1.0 > constant:
+            return False
+        # With one more example right and one more wrong: of few examples a constant answer often
+        # has none right, or all, which has no standard error (Laplace's rule of succession).
+        share = (constant * self.count + 1) / (self.count + 2)
+        error = math.sqrt(max(share * (1 - share), 0.0) / self.count)
         return score <= constant + max(2 * error, 0.05 * (1 - constant)) and not self._finds_rare
 
     @property

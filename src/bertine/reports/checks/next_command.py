@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertine.options.names import shell_option
+
 #: Arguments that a new run does not take over.
 _NOT_AGAIN = ("out", "resume", "task")
 #: What stands for examples that were given in memory.
@@ -107,7 +109,7 @@ class Asked:
 
 
 def _option(name: str, value: Any) -> list[str]:
-    option = "--" + name.replace("_", "-")
+    option = shell_option(name, value)
     if value is True:
         return [option]
     if value is False:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertine.reports.checks.finetuning_changes import finding, kind_of_task, longer, weighs_classes
+from bertine.reports.checks.finetuning_changes import finding, kind_of_task, longer
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
 from bertine.reports.checks.next_command import Asked
@@ -14,6 +14,8 @@ from bertine.terminal.console import counted, visible
 
 #: Training examples of a label below which it can hardly be learned.
 FEW_EXAMPLES = 10
+#: Labels are uneven where the most frequent one has so many times the examples of the rarest.
+_UNEVEN = 2
 #: A validation score from here on is looked at twice, with at least so many examples.
 _PERFECT, _ENOUGH = 0.995, 50
 #: Share of the validation examples that are also training examples which is worth a word.
@@ -108,8 +110,9 @@ def leak(evidence: Evidence, asked: Asked) -> list[Finding]:
     return [finding("suspicious-score", "advice", text, asked.other_data())]
 
 
-def few_examples(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """Labels with fewer than ten training examples."""
+def few_examples(evidence: Evidence, asked: Asked, others: Sequence[Finding] = ()) -> list[Finding]:
+    """Labels with fewer than ten training examples. `others` are findings above it: what one of
+    them advises, or the look at the data did, is not said again."""
     counts = train_counts(evidence)
     few = {name: count for name, count in counts.items() if count < FEW_EXAMPLES}
     if not few or len(counts) > 200:
@@ -121,10 +124,33 @@ def few_examples(evidence: Evidence, asked: Asked) -> list[Finding]:
         f"({shown}{', …' if len(few) > NAMES else ''}), too few to learn "
         f"{'it' if len(few) == 1 else 'them'} from. Label more"
     )
-    if weighs_classes(evidence):
+    if weights_help(evidence) and not _weights_advised(evidence, others):
         text += ", or let rare labels count as much as frequent ones"
         return [finding("few-examples", "advice", text, asked.again(class_weights="balanced"))]
     return [finding("few-examples", "advice", text, asked.again())]
+
+
+def weights_help(evidence: Evidence) -> bool:
+    """Whether class weights are worth a try: the run had none, and its training labels are known
+    to be uneven. Weights of labels that are equally frequent are all 1."""
+    kind, counts = kind_of_task(evidence), train_counts(evidence)
+    if evidence.seen.facts.get("class_weights") or not counts:
+        return False
+    rarest, most = min(counts.values()), max(counts.values())
+    if kind == "multi-label":  # weighed are the examples with a label and those without
+        data = evidence.seen.facts.get("data")
+        train = data.get("train") if isinstance(data, Mapping) else None
+        most = int(_number(train, "examples") or 0) - rarest
+    return kind in ("text", "multi-label") and most >= _UNEVEN * rarest
+
+
+def _weights_advised(evidence: Evidence, others: Sequence[Finding]) -> bool:
+    """Whether the run's data or one of `others` has advised class weights already."""
+    data = evidence.seen.facts.get("data")
+    seen = data.get("findings") if isinstance(data, Mapping) else None
+    told = [str(one) for one in seen] if isinstance(seen, list) else []
+    told += [f"{one.command} {one.call}" for one in others]
+    return any("class_weights" in one.replace("-", "_") for one in told)
 
 
 def train_counts(evidence: Evidence) -> dict[str, int]:

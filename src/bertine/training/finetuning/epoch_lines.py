@@ -94,7 +94,8 @@ def saved_line(
         line = f"saved: the last epoch ({epoch_of(ended, epoch)})"
         if taken is not None:
             return f"{line}, the best on the validation examples"
-        if not asked and best is not None and best.step != ended:
+        higher = best is not None and (last is None or best.value != last.get(best.metric))
+        if not asked and best is not None and best.step != ended and higher:
             line += f"; epoch {epoch_of(best.step, epoch)} was better by no more than chance"
         return line
     scores = score_text(taken.metric, taken.value)

@@ -204,8 +204,8 @@ def finetune(
         save_best: save the weights of the epoch with the best score on the validation examples
             (the first metric by which the task is judged: of CoLA Matthews), not those of the
             last epoch. The examples have then been used to choose: judge the model on others.
-            None: where that score is better than the last epoch's by more than chance, by more
-            than its standard error on so many examples.
+            None: where that score is better than the last epoch's by more than chance: by more
+            than its standard error on so many examples, and by three examples or more.
         patience: end before the last epoch where the score on the validation examples has not been
             better for so many; the model of the best epoch is saved, unless `save_best` is False.
         baselines: also score the cheap baselines of the task (the most frequent label, a linear

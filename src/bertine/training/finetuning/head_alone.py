@@ -28,7 +28,7 @@ from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import say, warn
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.setup import Prepared, frozen_beside
-from bertine.training.loop.best import clearly_better
+from bertine.training.loop.best import beyond_error
 
 #: The baseline that is the head alone.
 _BASELINE = "frozen vectors"
@@ -132,10 +132,12 @@ def alone_is_better(metric: str, alone: float, trained: float, count: int, *, pa
         trained: the score of the trained model on the validation examples.
         count: of the validation examples.
         pairs: of pairs of texts the head alone mostly is the better one, so the trained model must
-            be better by more than chance to be saved; else the head alone must.
+            be better by more than chance to be saved; else the head alone must. The head alone is
+            judged on more examples than the trained model is, so the two are not compared example
+            by example as two epochs are.
     """
     if math.isnan(trained) or math.isnan(alone):
         return not math.isnan(alone)
     if pairs:
-        return not clearly_better(metric, trained, alone, count)
-    return clearly_better(metric, alone, trained, count)
+        return not beyond_error(metric, trained, alone, count)
+    return beyond_error(metric, alone, trained, count)

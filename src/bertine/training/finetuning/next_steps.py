@@ -13,6 +13,9 @@ from bertine.reports.run_page import REPORT, report
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import warn
 
+#: Files whose rows say of themselves what they hold, of all tasks.
+_ROWS = (".jsonl", ".json", ".parquet")
+
 
 def write_pages(out: Path | str) -> None:
     """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE.
@@ -40,6 +43,7 @@ def next_lines(out: Path | str) -> list[str]:
         *page,
         "next:",
         f"  bertine predict {name} {_example(info)}",
+        f"  bertine predict {name} --input new{_suffix(info)} --output answered{_suffix(info)}",
         f"  bertine evaluate {name} --data FILE",
         f"  bertine serve {name}",
     ]
@@ -52,6 +56,14 @@ def _runs(out: Path) -> Iterator[Path]:
         for folder in sorted(out.iterdir()):
             if (folder / "run.json").is_file() and (folder / "scores.json").is_file():
                 yield folder
+
+
+def _suffix(info: TaskInfo) -> str:
+    """Of a file to answer: that of the training data, as far as it tells what is in them."""
+    suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
+    if info.name == "tagging":
+        return suffix if suffix in _ROWS else ".conll"
+    return suffix if suffix in (".csv", ".tsv", *_ROWS) else ".csv"
 
 
 def _example(info: TaskInfo) -> str:

@@ -14,6 +14,8 @@ from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.log import read_log
 from bertine.tasks.base import Report
+from bertine.tasks.majority import MAJORITY, majority_of
+from bertine.tasks.report import ClassificationReport
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
@@ -101,12 +103,13 @@ def train(
     beside: list[dict[str, Any]] = []
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
+    majority = majority_of(task, prepared.train.examples)
     reports: list[Report] = []
     heads: list[FittedHead] = []
 
     def score(judged: Prepared) -> Report:
         def score_on(part: Part) -> Report:
-            return evaluate_examples(
+            report = evaluate_examples(
                 judged.loaded.model,
                 judged.task,
                 part.examples,
@@ -114,6 +117,9 @@ def train(
                 features=part.features,
                 dtype=dtype,
             )
+            if isinstance(report, ClassificationReport):
+                report.training_majority = majority
+            return report
 
         report = score_on(judged.validation)
         for word, part in judged.others.items():
@@ -189,6 +195,8 @@ def train(
         scores = _scores(run)
         facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
+        if majority is not None:
+            facts[MAJORITY] = majority
         told = {} if report is None else report.to_dict()
         step = config.steps if best is None else best.step
         saved_as = "saved: the head alone, on the encoder as it was before training"

@@ -152,7 +152,8 @@ def prepare(
         word: Part(examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in (labelled.others if judged else {}).items()
     }
-    look = look_at(built.name, train, validation, features, held)
+    weighed = getattr(built, "class_weights", None) is not None
+    look = look_at(built.name, train, validation, features, held, weighed=weighed)
     _say_what(loaded, train, validation, built.notes(features), look)
     plan = wishes.plan(config, len(train))
     if judged and not start.frozen:

@@ -11,6 +11,7 @@ from typing import Any
 import bertine
 from bertine.files import write_json, write_text
 from bertine.options.names import option as option_name
+from bertine.options.names import shell_option
 from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
 from bertine.reports.scores import exact_rate
 from bertine.terminal.console import aligned, human_time
@@ -249,7 +250,7 @@ def next_command(
     for name, value in given.items():
         if name in _OWN or name in advice or value == defaults.get(name):
             continue
-        option = "--" + name.replace("_", "-")
+        option = shell_option(name, value)
         if value is True:
             words.append(option)
         elif value is False:
