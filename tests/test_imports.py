@@ -20,7 +20,7 @@ SOURCE = Path(bertine.__file__).parent
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
 BASE = {
-    *("errors", "names", "rng", "intervals", "packages", "bundled"),
+    *("errors", "names", "registry", "rng", "intervals", "packages", "bundled"),
     *("strict_json", "files", "taskinfo"),
     *("cores", "terminal", "options", "system"),
 }
@@ -28,6 +28,7 @@ MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "names": set(),
+    "registry": set(),
     "bundled": set(),
     "rng": set(),
     "intervals": set(),
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {*BASE, "text"},
     "models": BASE,
     "recipes": set(),
-    "presets": {*BASE, "models"},
+    "presets": {*BASE, "models", "interop"},
     "interop": {*BASE, "models"},
     "modeldir": {*BASE, "text", "models", "presets", "interop"},
     "model_inspection": {*BASE, "text", *MODEL},

@@ -196,7 +196,7 @@ class _FromVectors(Model):
 
     def __init__(self, model: Model, vectors: Tensor) -> None:
         nn.Module.__init__(self)
-        self.config, self.heads = model.config, model.heads
+        self.config, self.heads, self.backbone = model.config, model.heads, model.backbone
         self._model, self._vectors = model, vectors
 
     def encode(
