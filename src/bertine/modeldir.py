@@ -28,7 +28,7 @@ from bertine.interop.bert_hf import (
     to_huggingface,
 )
 from bertine.interop.bert_hf_config import CONFIG, ConfigFile, config_to_huggingface, read_config
-from bertine.interop.exported import is_exported
+from bertine.interop.export import ABOUT
 from bertine.interop.placing import NAMED, LoadReport, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
@@ -280,10 +280,10 @@ def model_folder(path: str | Path) -> Path:
                 "'bertine pretrain' on it"
             )
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
-    if is_exported(folder):
+    if (folder / ABOUT).is_file():
         raise BertineError(
-            f"{folder}: is an exported model, for predict, evaluate, embed and similar alone; give "
-            "the model directory that it was made of"
+            f"{folder}: is an exported model, which other programs run (ONNX Runtime, PyTorch); "
+            "give the model directory that it was made of"
         )
     return folder
 

@@ -16,6 +16,7 @@ from bertine.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import ExportReport
 from bertine.interop.export import (
+    ABOUT,
     INPUTS,
     OPSET,
     ExportModule,
@@ -31,7 +32,6 @@ from bertine.interop.export_check import (
     onnx_runner,
     torch_runner,
 )
-from bertine.interop.exported import ABOUT
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
