@@ -14,6 +14,8 @@ _Z = 1.959963984540054
 #: two shares of the same examples (Psychometrika 12, 1947, 153-157). A standard error alone is too
 #: small here: for a share of 0 or 1 it is 0.
 _FEWEST_EXAMPLES = 3
+#: Of Student's distribution with 19 degrees of freedom, for 95%.
+_T_19 = 2.093024054408263
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
@@ -43,3 +45,18 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     mean = statistics.fmean(values)
     half = _Z * statistics.stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+def jackknife_interval(value: float, without: Sequence[float]) -> tuple[float, float]:
+    """Compute the 95% interval of a score of any kind, or of a difference of two (jackknife).
+
+    Args:
+        value: the score on all examples.
+        without: the 20 scores on the examples without each of 20 parts of one size.
+    """
+    if len(without) != 20:
+        raise ValueError(f"{len(without)} scores are given, but 20 are needed")
+    mean = statistics.fmean(without)
+    variance = 19 / 20 * sum((each - mean) ** 2 for each in without)
+    half = _T_19 * math.sqrt(variance)
+    return value - half, value + half

@@ -21,7 +21,7 @@ from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
-from bertine.interop.exported import is_exported
+from bertine.interop.export import ABOUT
 from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
 from bertine.interop.placing import LoadReport, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
@@ -270,10 +270,10 @@ def model_folder(path: str | Path) -> Path:
                 "'bertine pretrain' on it"
             )
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
-    if is_exported(folder):
+    if (folder / ABOUT).is_file():
         raise BertineError(
-            f"{folder}: is an exported model, for predict, evaluate, embed and similar alone; give "
-            "the model directory that it was made of"
+            f"{folder}: is an exported model, which other programs run (ONNX Runtime, PyTorch); "
+            "give the model directory that it was made of"
         )
     return folder
 

@@ -18,7 +18,6 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import METHODS, TOLERANCE, TOLERANCE_SHARE
-from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.explanation import Explanation, WordContribution
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
@@ -217,9 +216,6 @@ def test_mistakes_end_in_one_line(trained: Predictor) -> None:
     ):
         with pytest.raises(BertineError, match=message):
             call()
-    without = Explainer(None, trained.tokenizer, trained.task, computing=trained.computing)
-    with pytest.raises(BertineError, match="no gradients"):
-        without.explain(["the cat"], method="integrated-gradients")
 
 
 def test_what_a_notebook_and_a_program_see(trained: Predictor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import shutil
@@ -113,8 +112,6 @@ def make_sound_files(home: Path) -> None:
     )
     shutil.copytree(home / "run-pretrain", home / "stopped")
     shutil.rmtree(home / "stopped" / "model")
-    with contextlib.suppress(bertine.BertineError):  # onnx is not installed
-        bertine.export(home / "run-text" / "model", home / "exported")
 
 
 def _tables(home: Path) -> None:
@@ -286,12 +283,6 @@ TARGETS = (
     Target("run-choice/model", MODEL_FILES, _model_of("choice", "tables/choice.csv")),
     Target("run-tagging/model", MODEL_FILES, _model_of("tagging", "tables/train.conll")),
     Target("run-spans/model", MODEL_FILES, _model_of("spans", "tables/spans.csv")),
-    Target(
-        "exported",
-        ("*.json", "vocab.txt", "model.onnx"),
-        (lambda case, file: ["predict", case, "--input", case / "sound/tables/train.csv"],),
-        6,
-    ),
     Target(
         "stopped",
         ("run.json", "log.jsonl", "checkpoints/*/*"),

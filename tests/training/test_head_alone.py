@@ -41,7 +41,9 @@ def _batch(model: Path) -> tuple[Batch, Any]:
 
 def test_texts_apart_are_the_texts_by_themselves(model: Path) -> None:
     batch, loaded = _batch(model)
-    ids, mask = texts_apart(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    texts = texts_apart(batch)
+    ids, mask = texts.input_ids, texts.attention_mask
+    assert mask is not None
     for row, text in enumerate([pair[0] for pair in _TEXTS] + [pair[1] for pair in _TEXTS]):
         wanted = loaded.tokenizer.encode(text).input_ids
         length = len(wanted)
@@ -58,11 +60,11 @@ def test_the_head_reads_what_the_vectors_of_the_texts_say(
     encoder = FrozenEncoder(loaded.model, loaded.tokenizer, 128, Pooling.named(pooling))
     vectors = [encoder.vectors([pair[at] for pair in _TEXTS]) for at in (0, 1)]
     head = PairHead(loaded.config, 2, Pooling.named(pooling))
-    computing = Engine(loaded.model, precision="fp32", threads=1) if packed else loaded.model
+    computing = Engine(loaded.model, precision="fp32", threads=1).model if packed else loaded.model
+    assert computing is not None
+    texts = texts_apart(batch)
     with torch.inference_mode():
-        found = head.features(
-            computing.backbone, batch.input_ids, batch.attention_mask, batch.token_type_ids
-        )
+        found = head.features(computing.encode(texts), texts.attention_mask)
     np.testing.assert_allclose(found.numpy(), pair_features(*vectors), atol=1e-5)
 
 
@@ -118,16 +120,16 @@ def test_they_are_exported_and_explained(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     data = _pairs(tmp_path / "pairs.csv")
     _finetune("text", model, data, tmp_path / "run", frozen=True, baselines=False)
-    bertine.export(tmp_path / "run" / "model", tmp_path / "graph", int8=True)
+    folder = tmp_path / "run" / "model"
+    (scores,) = bertine.export(folder, tmp_path / "graph", int8=True, data=data).scores
+    assert scores.metrics["model.onnx"] == pytest.approx(scores.metrics["model"], abs=1e-4)
+    assert "the model was trained on" in scores.notes[0]
     # Quantized, the head of a real model answers the same for every pair.
     quantized = onnx.load(tmp_path / "graph" / "model.int8.onnx").graph.initializer
     types = {each.name: each.data_type for each in quantized}
-    assert types["head.out.weight"] == onnx.TensorProto.FLOAT
+    assert types["heads.pair_classifier.out.weight"] == onnx.TensorProto.FLOAT
     texts = [tuple(line.split(",")[:2]) for line in data.read_text().splitlines()[1:6]]
-    ours = Predictor.load(tmp_path / "run" / "model", "cpu", "fp32")
-    graph = Predictor.load(tmp_path / "graph", "cpu", "fp32")
-    for one, other in zip(ours.predict(texts), graph.predict(texts), strict=True):
-        assert one.probability == pytest.approx(other.probability, abs=1e-4)
+    ours = Predictor.load(folder, "cpu", "fp32")
     explainer = Explainer(ours.model, ours.tokenizer, ours.task)
     found = explainer.explain(texts[0])
     assert found.words

@@ -19,7 +19,7 @@ def _add_arguments(parser: Parser) -> None:
         "model",
         metavar="MODEL",
         type=Path,
-        help="a model directory of any kind, bertine-en, or vectors' ONNX export",
+        help="a model directory of any kind, or bertine-en",
     )
     parser.add_argument(
         "--input",

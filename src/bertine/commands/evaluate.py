@@ -16,9 +16,7 @@ from bertine.commands.options.table import (
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="a model directory, or its ONNX export"
-    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory")
     parser.add_argument(
         "--data",
         metavar="PATH",

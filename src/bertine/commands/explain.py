@@ -19,9 +19,7 @@ from bertine.names import ExplanationMethod, PlainFormat
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
-    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
     add_texts_argument(parser)
     parser.add_argument(
         "--input",

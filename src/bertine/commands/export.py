@@ -7,6 +7,11 @@ from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser, Switch
 from bertine.commands.options.command import Command
+from bertine.commands.options.table import (
+    add_column_arguments,
+    add_table_arguments,
+    add_tagging_arguments,
+)
 from bertine.commands.options.vectors import add_vector_arguments
 from bertine.names import ExportFormat
 
@@ -31,6 +36,17 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--int8", action=Switch, help="of onnx: also write model.int8.onnx, with int8 weights"
     )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        help="labelled examples to score model and graph on, read as by 'bertine evaluate': a file "
+        "with the columns the model was trained with, or a folder with dev.*, val.* or "
+        "validation.* (not given: no scores)",
+    )
+    add_column_arguments(parser, otherwise="as in training", label=True)
+    add_table_arguments(parser, text=False, format_option="--data-format")
+    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=True)
     add_vector_arguments(parser, tokens=True, normalize=True, prompt=False)
 
 
@@ -44,9 +60,10 @@ EXPORT = Command(
     name="export",
     summary="write a model as ONNX or as a PyTorch program",
     description="Write a model as a graph that runs without Bertine, for batches and texts of any\n"
-    "size, and compare its answers with the model's. A fine-tuned model gives its logits; any\n"
-    "other, or with one of the options for vectors, the vectors of texts:\n\n"
-    "    bertine export MODEL --output exported --int8",
+    "size, compare its answers with the model's, and score both on labelled examples. A\n"
+    "fine-tuned model gives its logits; any other, or with one of the options for vectors, the\n"
+    "vectors of texts:\n\n"
+    "    bertine export MODEL --output exported --int8 --data held-out.csv",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -20,9 +20,7 @@ from bertine.errors import BertineError
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="a fine-tuned model directory, or its ONNX export"
-    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
     add_texts_argument(parser)
     parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
     parser.add_argument("--context", metavar="TEXT", help="for spans: the text with the answer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ import numpy as np
 import tokenizers
 
 from bertine import __version__
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import ExportReport
+from bertine.inference.export_scores import GraphScorer
 from bertine.interop.export import (
+    ABOUT,
     INPUTS,
     OPSET,
     ExportModule,
@@ -31,12 +34,13 @@ from bertine.interop.export_check import (
     onnx_runner,
     torch_runner,
 )
-from bertine.interop.exported import ABOUT
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.names import ExportFormat, VectorPooling
+from bertine.options.names import option
+from bertine.tables.given import TableLike
 from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
 from bertine.tasks.encoding import require_positions
@@ -60,6 +64,9 @@ def export_graph(
     layer: int | None,
     normalize: bool | None,
     max_length: int | None,
+    data: Path | str | TableLike | None,
+    reading: Reading,
+    show_progress: bool,
 ) -> ExportReport:
     """Do what :func:`bertine.export` says, once its packages are known to be
     there.
@@ -71,6 +78,7 @@ def export_graph(
         output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
     )
     source = _open(model, pooling, layer, normalize, max_length)
+    scorer = None if data is None else _scorer(source, data, reading)
     about = _about(source)
     report = ExportReport(output, _what(source), vectors=source.pooling is not None)
     if source.prompt:
@@ -112,6 +120,9 @@ def export_graph(
             name: {"largest": each.largest, "cosine": each.cosine, "same": each.same}
             for name, each in report.differences.items()
         }
+        if scorer is not None:
+            report.scores = scorer.score(runners, show_progress=show_progress)
+            about["scores"] = [each.to_dict() for each in report.scores]
         _write_tokenizer(folder, source)
         shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
         write_json(folder / ABOUT, about)
@@ -181,6 +192,22 @@ def _open(
         embedder.max_length,
         embedder.prompt,
     )
+
+
+def _scorer(source: _Source, data: Path | str | TableLike, reading: Reading) -> GraphScorer:
+    """Read the labelled examples, before anything is computed.
+
+    Raises:
+        BertineError: the graph gives vectors; what reading raises.
+    """
+    if source.task is None:
+        raise BertineError(
+            f"{source.folder}: is exported to give vectors, which have no labels to be scored on; "
+            f"leave out {option('data')}"
+        )
+    info = replace(source.task, max_length=source.max_length)
+    task = task_class(info.name).from_info(info, source.model.config)
+    return GraphScorer(source.model, source.tokenizer, task, data, reading, info.training)
 
 
 def _long_text(source: _Source) -> str:

@@ -115,7 +115,7 @@ def predict(
     writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
 
     Args:
-        model: a fine-tuned model directory or its ONNX export, or a loaded one.
+        model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
         output: a file, complete or not there at all; or ``-`` for stdout.

@@ -19,7 +19,6 @@ from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
 from bertine.inference.compute.choosing import PrecisionCheck, check_precision
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.onnx_engine import OnnxEngine, refuse_device
 from bertine.inference.compute.running import Computing, run_features
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.evaluate import add_metrics, evaluate_examples
@@ -36,7 +35,6 @@ from bertine.inference.files.given_texts import (
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.seen_in_training import seen_note
 from bertine.inference.tagging import sentences_of, tagged_texts
-from bertine.interop.exported import Exported, is_exported, read_exported
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
@@ -76,7 +74,7 @@ class Predictor(Shown):
         engine: what computes on a CPU, its weights packed when it was loaded. It shares the word
             embeddings with `model` and nothing else, so do not train that: make a predictor of the
             parts instead. None on a GPU, and when it was made of parts in memory: then the model
-            itself computes. Of an exported model what runs its graph, which `model` is then, too.
+            itself computes.
         load_lines: the four lines about the tensors that were loaded (none when it was made of
             parts in memory).
         training: facts of the training that the model directory tells, for the reader.
@@ -89,7 +87,7 @@ class Predictor(Shown):
         task: Task[Any],
         *,
         dtype: torch.dtype = torch.float32,
-        engine: Engine | OnnxEngine | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.model = model.eval()
         self.tokenizer, self.task, self.engine = tokenizer, task, engine
@@ -109,26 +107,20 @@ class Predictor(Shown):
         loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Read a model directory that ``bertine finetune``, or transformers for sequence or token
-        classification, has written; or what ``bertine export`` has written as ONNX, which is
-        computed by ONNX Runtime.
+        classification, has written.
 
         Args:
             model_dir: the folder.
             device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
             precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``. There ``"auto"``
                 is the fastest whose outputs a check finds close to those in fp32
-                (:attr:`precision_check`); on a GPU it is bf16 where that is fast. Of an exported
-                model ``"auto"`` is fp32, and ``"int8"`` what was exported in that.
+                (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
             threads: number of threads on a CPU; None: the fastest number, measured.
             loaded: what has been read of the folder already (its model is taken, not copied).
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
         """
-        if is_exported(model_dir):
-            exported = read_exported(model_dir)
-            refuse_device(exported, device)
-            return cls._of_exported(exported, precision, threads)
         where = resolve_device(device)
         packed = where.type == "cpu"
         if packed:
@@ -165,20 +157,6 @@ class Predictor(Shown):
         return predictor
 
     @classmethod
-    def _of_exported(cls, exported: Exported, precision: str, threads: int | None) -> Predictor:
-        """Over the graph of an exported model."""
-        if exported.task is None:
-            raise BertineError(
-                f"{exported.folder}: gives vectors (bertine embed), not the answers of a task; "
-                "export the model without a pooling"
-            )
-        task = task_class(exported.task.name).from_info(exported.task, exported.config)
-        heads = list(task.heads(exported.config))
-        engine = OnnxEngine(exported, precision, threads=threads, heads=heads)
-        tokenizer = Tokenizer.load(exported.folder)
-        return cls(cast(Model, engine.model), tokenizer, task, engine=engine)
-
-    @classmethod
     def opened(
         cls,
         model: Predictor | Path | str,
@@ -202,7 +180,7 @@ class Predictor(Shown):
         a score is the model's and not that of a faster approximation."""
         if isinstance(model, Predictor):
             return model
-        if precision != "auto" or is_exported(model):
+        if precision != "auto":
             return cls.opened(model, device, precision)
         loaded = load_model(model)
         training = {} if loaded.task is None else loaded.task.training
@@ -242,11 +220,8 @@ class Predictor(Shown):
         transformers read; a model directory that is there is replaced as a whole.
 
         Raises:
-            BertineError: the folder holds something else, or cannot be written; the model was
-                exported.
+            BertineError: the folder holds something else, or cannot be written.
         """
-        if isinstance(self.engine, OnnxEngine):
-            raise BertineError("an exported model is no model directory to save; copy its folder")
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
         model, task = self.model, self.task
         if isinstance(task, TextRegression) and (task.mean, task.scale) != (0.0, 1.0):
@@ -355,13 +330,8 @@ class Predictor(Shown):
 
     def explainer(self) -> Explainer:
         """What explains answers of this model."""
-        exported = isinstance(self.engine, OnnxEngine)
         return Explainer(
-            None if exported else self.model,
-            self.tokenizer,
-            self.task,
-            computing=self.computing,
-            dtype=self.dtype,
+            self.model, self.tokenizer, self.task, computing=self.computing, dtype=self.dtype
         )
 
     def explain(
@@ -462,7 +432,7 @@ def evaluate(
     for spans those of SQuAD.
 
     Args:
-        model: a model directory or its ONNX export, or a loaded one.
+        model: a model directory, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (as the model was trained, bf16 or fp32), ``"fp32"``, ``"bf16"`` or,

@@ -25,6 +25,8 @@ from bertine.models.layers import Layout
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 
+#: The file of an exported folder that says what it holds.
+ABOUT = "export.json"
 #: Inputs of what is exported, int64 [B, T] each.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: ONNX's set of operators: the one that PyTorch's exporter is written in, and that every runtime

@@ -132,7 +132,8 @@ class PairHead(nn.Module):
         # A packed backbone leaves out columns of nothing but padding.
         vectors = self.pooling(encoded, mask[:, : encoded.last_hidden_state.shape[1]])
         vectors = F.normalize(vectors, dim=-1)
-        u, v = vectors.chunk(2)
+        count = vectors.shape[0] // 2
+        u, v = vectors[:count], vectors[count:]
         cosine = (u * v).sum(-1, keepdim=True)
         return torch.cat([u, v, (u - v).abs(), u * v, cosine], -1)
 

@@ -74,9 +74,9 @@ def baseline_lines(
     if not baselines:
         return []
     names = shown_metrics(metrics, judged)
-    rows = [["", *names], ["this model", *(_text(name, metrics.get(name)) for name in names)]]
+    rows = [["", *names], ["this model", *(score_text(name, metrics.get(name)) for name in names)]]
     for each in baselines:
-        rows.append([each.name, *(_text(name, each.metrics.get(name)) for name in names)])
+        rows.append([each.name, *(score_text(name, each.metrics.get(name)) for name in names)])
     lines = aligned(rows, head=True)
     best = winner(metrics, judged, baselines)
     if best is not None:
@@ -94,7 +94,13 @@ def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[s
     return [*order, *others][: max(_SHOWN, len(order))]
 
 
-def _text(name: str, value: float | None) -> str:
+def is_share(metric: str) -> bool:
+    """Tell whether the score called `metric` is a share of 1."""
+    return not metric.endswith(_NOT_SHARES)
+
+
+def score_text(metric: str, value: float | None) -> str:
+    """Write a score as a table shows it: shares as percentages, "-" for None."""
     if value is None:
         return "-"
-    return f"{value:.4f}" if name.endswith(_NOT_SHARES) else f"{value:.2%}"
+    return f"{value:.2%}" if is_share(metric) else f"{value:.4f}"

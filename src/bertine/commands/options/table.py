@@ -28,12 +28,14 @@ def add_column_arguments(parser: Parser, *, otherwise: str, label: bool) -> None
         )
 
 
-def add_table_arguments(parser: Parser, *, text: bool = True) -> None:
+def add_table_arguments(
+    parser: Parser, *, text: bool = True, format_option: str = "--format"
+) -> None:
     """Format, quotes, strictness of :class:`bertine.tables.table.Table`; `text`: plain text, which
-    has no labels, is a format too."""
+    has no labels, is a format too; `format_option`: what the format is called."""
     group = parser.add_argument_group("reading")
     group.add_argument(
-        "--format",
+        format_option,
         choices=get_args(TextFormat if text else LabelledFormat),
         help="not given: told by the name of the file and its first lines; columns are column "
         "files of words",

@@ -12,7 +12,6 @@ import os
 
 import torch
 
-from bertine.errors import BertineError
 from bertine.terminal.console import say
 
 _computed = False  # with several threads, in this process
@@ -34,22 +33,6 @@ def allowed_threads(threads: int) -> int:
             "for more, load the model after the fork"
         )
     return 1
-
-
-def check_not_forked(process: int) -> None:
-    """Refuse to compute with threads that stayed behind in the parent.
-
-    Args:
-        process: the id of the process in which the threads were started.
-
-    Raises:
-        BertineError: this is another process.
-    """
-    if process != os.getpid():
-        raise BertineError(
-            "an exported model cannot compute in a process that was forked after it was loaded; "
-            "load it after the fork, or with threads=1"
-        )
 
 
 def _in_child() -> None:

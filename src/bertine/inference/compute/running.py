@@ -16,7 +16,6 @@ from bertine.data.checks import check_batch
 from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.forked import allowed_threads
-from bertine.inference.compute.onnx_engine import OnnxEngine
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.base import Features, Task
@@ -25,9 +24,8 @@ from bertine.tasks.base import Features, Task
 CPU_TOKENS = 4096
 GPU_TOKENS = 65536
 
-#: What computes: a model, an engine made of one, or one for a model that was exported.
-Computing = Model | Engine | OnnxEngine
-_ENGINES = (Engine, OnnxEngine)
+#: What computes: a model, or an engine made of one.
+Computing = Model | Engine
 
 
 def run_features(
@@ -55,8 +53,8 @@ def run_features(
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
-    computing: Any = model.model if isinstance(model, _ENGINES) else model
-    device = None if isinstance(model, _ENGINES) else next(model.parameters()).device
+    computing: Any = model.model if isinstance(model, Engine) else model
+    device = None if isinstance(model, Engine) else next(model.parameters()).device
 
     def compute(chosen: list[Features]) -> list[np.ndarray]:
         batch = task.collate(chosen, pad_id)
@@ -64,7 +62,7 @@ def run_features(
         outputs = task.outputs(computing, batch if device is None else batch.to(device))
         return list(outputs.float().cpu().numpy())
 
-    if isinstance(model, _ENGINES):
+    if isinstance(model, Engine):
         limit = model.max_tokens if max_tokens is None else max_tokens
         with torch.inference_mode(), using_threads(model.threads):
             return in_batches(features, limit, compute, on_batch)

@@ -13,12 +13,10 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import BATCH_TOKENS, Engine
-from bertine.inference.compute.onnx_engine import OnnxEngine
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.vectors import run_engine, run_pooled
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
-from bertine.interop.exported import is_exported
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
@@ -94,18 +92,11 @@ class Embedder(Shown):
         self._engine: Engine | None = None
         self._threads: int | None = None
         self._making = threading.Lock()
-        positions = model.config.longest_input
-        max_length = positions if max_length is None else max_length
-        self._prepare(model, tokenizer, pooling or Pooling(), max_length, prompt)
-
-    def _prepare(
-        self, model: Model, tokenizer: Tokenizer, pooling: Pooling, max_length: int, prompt: str
-    ) -> None:
-        """Set and check what does not depend on where it is computed."""
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.pooling = pooling
+        self.pooling = pooling or Pooling()
         self.pooling.check(model.config)
-        self.max_length = max_length
+        positions = model.config.longest_input
+        self.max_length = positions if max_length is None else max_length
         require_positions(self.max_length, model.config)
         self.prompt = prompt
         taken = 2 + len(tokenizer.encode_plain([prompt])[0])
@@ -131,12 +122,10 @@ class Embedder(Shown):
         precision: AnswerPrecision = "auto",
         threads: int | None = None,
         loaded: LoadedModel | None = None,
-        engine: Engine | OnnxEngine | None = None,
+        engine: Engine | None = None,
     ) -> Embedder:
         """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
-        whose modules (pooling, normalizing, maximum length, default prompt) then hold. Or what
-        ``bertine export`` has written as ONNX, in whose graph they are; it is computed by ONNX
-        Runtime.
+        whose modules (pooling, normalizing, maximum length, default prompt) then hold.
 
         Args:
             model_dir: the folder.
@@ -160,13 +149,6 @@ class Embedder(Shown):
             BertineError: not a model directory; modules that are not computed here, unless a
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
-        if is_exported(model_dir):
-            from bertine.inference.embedding.exported_embedder import load_exported
-
-            asked = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
-            exported = load_exported(model_dir, device, precision, max_length, asked)
-            exported.name = _name(model_dir)
-            return exported
         where = resolve_device(device)
         modules = read_sentence_modules(Path(model_dir))
         folder = modules.transformer if modules else Path(model_dir)
@@ -191,7 +173,7 @@ class Embedder(Shown):
                 "it where the tokenizer's is (tokenizer_config.json)"
             )
         # Vectors of 8 bits depend on what the engine was made with.
-        if isinstance(engine, Engine) and engine.precision == embedder.precision != "int8":
+        if engine is not None and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
         embedder._threads = threads
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)

@@ -112,7 +112,7 @@ def explain(
     that is longer than the model is explained as far as the model reads it.
 
     Args:
-        model: a fine-tuned model directory or its ONNX export, or a loaded one.
+        model: a fine-tuned model directory, or a loaded one.
         texts: one text, or several; the texts that belong together are a tuple, a dictionary by
             column, or, where all are strings, every two for a model of pairs. Not with `input`.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.

@@ -40,8 +40,7 @@ class Explainer:
     """Says which words an answer owes to. Holds no state between calls, so threads may share it.
 
     Args:
-        model: in evaluation mode, which gradients are taken of; None: there is none (an exported
-            model), and leaving words out is the only method.
+        model: in evaluation mode; gradients are taken of it.
         tokenizer: of the model.
         task: of the model; None: one that fills masks.
         computing: what computes outputs, an engine for example; None: `model`.
@@ -52,7 +51,7 @@ class Explainer:
 
     def __init__(
         self,
-        model: Model | None,
+        model: Model,
         tokenizer: Tokenizer,
         task: Task[Any] | None,
         *,
@@ -61,20 +60,17 @@ class Explainer:
         max_tokens: int | None = None,
         all_windows: bool = True,
     ) -> None:
-        chosen = model if computing is None else computing
-        assert chosen is not None
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        self.computing: Computing = chosen
+        self.computing: Computing = model if computing is None else computing
         self.dtype, self.all_windows = dtype, all_windows
-        config = cast(Any, chosen).config if not isinstance(chosen, Model) else chosen.config
-        longest = config.longest_input if task is None else task.max_length
+        longest = model.config.longest_input if task is None else task.max_length
         self.max_tokens = longest if max_tokens is None else min(max_tokens, longest)
         self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, tokenizer.mask_token_id))
 
     @property
     def answers(self) -> bool:
         """Whether there is an answer to explain."""
-        return self.task is not None or (self.model is not None and "mlm" in self.model.heads)
+        return self.task is not None or "mlm" in self.model.heads
 
     def check(self, method: str) -> None:
         """Refuse a method that is not known, or not to be had with this model.
@@ -84,11 +80,6 @@ class Explainer:
         """
         if method not in METHODS:
             raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
-        if method == INTEGRATED_GRADIENTS and self.model is None:
-            raise BertineError(
-                f"an exported model has no gradients; leave out {option('method')}, or name the "
-                "model directory it was exported from"
-            )
         apart = isinstance(self.task, HeadOfTexts) and self.task.pair_pooling
         if method == INTEGRATED_GRADIENTS and apart:
             raise BertineError(
@@ -184,7 +175,6 @@ class Explainer:
         with threads:
             for at, unit in enumerate(units):
                 if isinstance(unit, Gradients):
-                    assert self.model is not None
                     mask = self.tokenizer.mask_token_id
                     results[at] = compute_gradients(self.model, self.task, unit, mask)
         return [results[at] for at in range(len(units))]

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from bertine.cores.launch import cores
-from bertine.interop.exported import is_exported
 from bertine.models.precision import resolve_device
 from bertine.tables.streams import COMPRESSIONS
 
@@ -37,7 +36,7 @@ def unmeasured(
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` and others.
     """
-    open_choice = isinstance(model, Path | str) and precision == "auto" and not is_exported(model)
+    open_choice = isinstance(model, Path | str) and precision == "auto"
     few = size is not None and size <= _FEW_BYTES
     if not open_choice or not few or resolve_device(device).type != "cpu":
         return {"precision": precision}

@@ -1,0 +1,290 @@
+"""Score exported graphs on labelled examples, beside the model that they were made of.
+
+The task reads the examples and decides on answers, as in ``bertine evaluate``; a graph only takes
+the model's place between the two.
+
+Shape legend: B sequences, T tokens of the longest, K labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.data.store import is_store
+from bertine.datasets.labelled import read_evaluation
+from bertine.datasets.reading import Reading
+from bertine.errors import BertineError
+from bertine.inference.compute.running import CPU_TOKENS, in_batches, run_features
+from bertine.inference.seen_in_training import seen_note
+from bertine.interop.export import INPUTS
+from bertine.interop.export_check import Runner
+from bertine.intervals import jackknife_interval
+from bertine.models.model import Model
+from bertine.tables.given import TableLike, as_data
+from bertine.tasks.base import Features, Task
+from bertine.tasks.baseline_scores import is_share, score_text, shown_metrics
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.report import ClassificationReport
+from bertine.tasks.texts.regression import TextRegression
+from bertine.terminal.console import aligned, counted, progress
+from bertine.terminal.shown import Shown
+from bertine.text.tokenizer import Tokenizer
+
+#: What the model's own scores are called, beside those of files.
+MODEL = "model"
+#: How many parts of the examples are left out in turn, for the interval of a difference.
+_PARTS = 20
+
+
+@dataclass(frozen=True)
+class ScoreDifference:
+    """How far a graph's score is above the model's, on the same examples.
+
+    Attributes:
+        value: the graph's score minus the model's.
+        interval: the 95% interval of that; None for fewer than 40 examples.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+
+    def text(self, metric: str) -> str:
+        """Describe the difference of the score called `metric`, shares of 1 in points of 100."""
+        share = is_share(metric)
+        digits, scale, unit = (2, 100, " points") if share else (4, 1, "")
+        # Plus zero: there is a negative zero, which no reader wants to see.
+        numbers = [
+            round(each * scale, digits) + 0.0 for each in (self.value, *(self.interval or ()))
+        ]
+        if not any(numbers):
+            return f"the same {metric}"
+        value, *interval = (f"{each:+.{digits}f}" for each in numbers)
+        sure = f" (95% interval {interval[0]} to {interval[1]})" if interval else ""
+        return f"{metric} {value}{unit}{sure}"
+
+
+@dataclass(frozen=True, repr=False)
+class GraphScores(Shown):
+    """Scores of a model, and of the graphs made of it, on the same labelled examples.
+
+    Attributes:
+        source: the file of the examples.
+        num_examples: how many there are.
+        judged: the metrics by which the task is judged.
+        metrics: by name, of ``"model"`` and of each file.
+        intervals: the 95% interval of the accuracy, of ``"model"`` and of each file; empty where
+            the task has no accuracy of examples.
+        differences: from the model, of each file by `judged` metric.
+        notes: what else a person should know of the examples.
+    """
+
+    source: str
+    num_examples: int
+    judged: tuple[str, ...]
+    metrics: dict[str, dict[str, float]]
+    intervals: dict[str, tuple[float, float]]
+    differences: dict[str, dict[str, ScoreDifference]]
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A table of the scores, the intervals, and how far each file is from the model."""
+        names = shown_metrics(self.metrics[MODEL], self.judged)
+        rows = [["", *names]]
+        rows += [
+            [_row_name(file), *(score_text(name, metrics[name]) for name in names)]
+            for file, metrics in self.metrics.items()
+        ]
+        origin = f" of {self.source}" if self.source else ""
+        lines = [
+            f"scores on {counted(self.num_examples, 'example')}{origin}:",
+            *aligned(rows, head=True),
+        ]
+        if self.intervals:
+            each = (
+                f"{_row_name(file)} {low:.1%} to {high:.1%}"
+                for file, (low, high) in self.intervals.items()
+            )
+            lines.append(f"95% interval of the accuracy: {', '.join(each)}")
+        for file, differences in self.differences.items():
+            each = (difference.text(name) for name, difference in differences.items())
+            lines.append(f"{file} against the model: {', '.join(each)}")
+        return lines + self.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; of the file of the examples the name alone, without its folders."""
+        return {
+            "data": Path(self.source).name,
+            "num_examples": self.num_examples,
+            "metrics": self.metrics,
+            "accuracy_intervals": {file: list(pair) for file, pair in self.intervals.items()},
+            "differences": {
+                file: {name: asdict(each) for name, each in differences.items()}
+                for file, differences in self.differences.items()
+            },
+        }
+
+
+class GraphScorer:
+    """Labelled examples, read and tokenized, to score a model and its graphs on.
+
+    Args:
+        model: in fp32 on the CPU, in evaluation mode.
+        tokenizer: of the model.
+        task: of the model.
+        data: a file, folder or table, as for ``evaluate``.
+        reading: how it is read.
+        training: facts of the training, as ``bertine.json`` tells them.
+
+    Raises:
+        BertineError: `data` is a token store; a column is missing; a label that the model does not
+            know; what else reading raises.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        task: Task[Any],
+        data: Path | str | TableLike,
+        reading: Reading,
+        training: Mapping[str, Any],
+    ) -> None:
+        data = as_data(data)
+        if isinstance(data, str | Path) and is_store(Path(data)):
+            raise BertineError(
+                f"{data}: is a token store, which has no labels; give labelled examples to score "
+                "the graph on"
+            )
+        self._sets = read_evaluation(task, data, reading)
+        self._training = training
+        if isinstance(task, MultipleChoice):
+            task = task.over(next(iter(self._sets.values())).text_columns)
+        self._model, self._task, self._pad_id = model, task, tokenizer.pad_token_id
+        self._features = {
+            word: task.featurize(examples, tokenizer) for word, examples in self._sets.items()
+        }
+
+    def score(self, runners: Mapping[str, Runner], *, show_progress: bool) -> list[GraphScores]:
+        """Score the model and each of `runners`, which are named as their files.
+
+        Returns:
+            The scores on each set of examples: of most data sets there is one.
+        """
+        count = sum(map(len, self._features.values())) * (1 + len(runners))
+        with progress(show=show_progress) as bar:
+            job = bar.add_task("score", total=count)
+            return [
+                self._score(word, runners, lambda done: bar.advance(job, done))
+                for word in self._sets
+            ]
+
+    def _score(
+        self, word: str, runners: Mapping[str, Runner], on_batch: Callable[[int], None]
+    ) -> GraphScores:
+        """Score on the set whose metrics have `word` before their names."""
+        task, examples, features = self._task, self._sets[word], self._features[word]
+        outputs = {
+            MODEL: run_features(self._model, task, features, pad_id=self._pad_id, on_batch=on_batch)
+        }
+        for name, run in runners.items():
+            outputs[name] = _graph_outputs(
+                run, task, features, pad_id=self._pad_id, on_batch=on_batch
+            )
+        labels = [example.label for example in examples.items if example.label is not None]
+        answers = {name: task.decode(each, features) for name, each in outputs.items()}
+        reports = {name: task.report(each, labels) for name, each in answers.items()}
+        notes = [*examples.notes, *task.notes(features)]
+        if seen := seen_note(self._training, examples):
+            notes.insert(0, seen)
+        judged = _judged(task, word, reports[MODEL].metrics)
+        scored = _without_each_part(task, answers, labels, judged)
+        return GraphScores(
+            examples.source,
+            len(labels),
+            judged,
+            {name: report.metrics for name, report in reports.items()},
+            {
+                name: report.accuracy_interval
+                for name, report in reports.items()
+                if isinstance(report, ClassificationReport) and "accuracy" in report.metrics
+            },
+            {
+                name: {
+                    metric: _difference(
+                        reports[name].metrics[metric] - reports[MODEL].metrics[metric],
+                        [a[metric] - b[metric] for a, b in zip(each, scored[MODEL], strict=True)],
+                    )
+                    for metric in judged
+                }
+                for name, each in scored.items()
+                if name != MODEL
+            },
+            notes,
+        )
+
+
+def _graph_outputs(
+    run: Runner,
+    task: Task[Any],
+    features: Sequence[Features],
+    *,
+    pad_id: int,
+    on_batch: Callable[[int], None],
+) -> list[np.ndarray]:
+    """Compute what ``task.outputs`` gives for each of `features`, in their order, by a graph."""
+
+    def compute(chosen: list[Features]) -> list[np.ndarray]:
+        batch = task.collate(chosen, pad_id)
+        tensors = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        inputs = {
+            name: tensor.numpy().astype(np.int64, copy=False)
+            for name, tensor in zip(INPUTS, tensors, strict=True)
+        }
+        # Two of [B, T]: start and end of a span. Of one number a sequence, [B, 1], the number.
+        first, *others = run(inputs)
+        if others:
+            return list(np.stack([first, *others], -1))
+        return list(first[:, 0] if isinstance(task, TextRegression | MultipleChoice) else first)
+
+    return in_batches(features, CPU_TOKENS, compute, on_batch)
+
+
+def _judged(task: Task[Any], word: str, metrics: Mapping[str, float]) -> tuple[str, ...]:
+    """Choose those of `metrics` that the task is judged by, in the set called `word`."""
+    prefix = f"{word}_" if word else ""
+    names = task.task_info().metrics or (task.primary_metric,)
+    own = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    return tuple(name for name in own if name in metrics) or (task.primary_metric,)
+
+
+def _without_each_part(
+    task: Task[Any],
+    answers: Mapping[str, Sequence[Any]],
+    labels: Sequence[Any],
+    judged: Sequence[str],
+) -> dict[str, list[dict[str, float]]]:
+    """Compute the `judged` metrics of each of `answers` without each part of the examples in turn;
+    nothing of fewer than two examples a part."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in answers}
+    if len(labels) < 2 * _PARTS:
+        return found
+    for part in range(_PARTS):
+        kept = [at for at in range(len(labels)) if at % _PARTS != part]
+        truth = [labels[at] for at in kept]
+        for name, each in answers.items():
+            metrics = task.metrics([each[at] for at in kept], truth)
+            found[name].append({metric: metrics[metric] for metric in judged})
+    return found
+
+
+def _difference(value: float, without: Sequence[float]) -> ScoreDifference:
+    return ScoreDifference(value, jackknife_interval(value, without) if without else None)
+
+
+def _row_name(file: str) -> str:
+    return "the model" if file == MODEL else file
