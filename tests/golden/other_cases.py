@@ -52,7 +52,7 @@ def embedded(folder: Path) -> dict[str, Any]:
 
 
 def others(folder: Path) -> dict[str, Any]:
-    """Find a rate, search over rates, fit a scikit-learn classifier, export a model and ask it."""
+    """Find a rate, search over rates, fit a scikit-learn classifier."""
     model = made.write_model(folder / "model")
     rows = made.text_rows("others", 32)
     table = made.write_table(folder / "texts.csv", ("text", "label"), rows)
@@ -86,12 +86,9 @@ def others(folder: Path) -> dict[str, Any]:
     classifier.fit([text for text, _ in rows], [label for _, label in rows])
     asked = [text for text, _ in made.text_rows("asked", 8)]
     chosen = folder / "search" / "model"
-    bertine.export(chosen, folder / "exported")
-    exported = bertine.Predictor.load(folder / "exported", threads=1)
     return {
         "lr_find": {"curve": tried["curve"], "bits": [tried["bracket"], tried["advice"]]},
         "search": taken.bits(taken.without_clock(searched)),
         "found": taken.bits(taken.tensors(chosen / "model.safetensors")),
         "estimator": taken.vectors(np.asarray(classifier.predict_proba(asked))),
-        "exported": taken.answers(exported.predict(["a warm soup", *asked])),
     }
