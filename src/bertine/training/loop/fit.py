@@ -188,194 +188,262 @@ def fit(
         KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run
             writes any.
     """
-    device = next(model.parameters()).device
-    world = world or World(device=device)
-    dtype = resolve_precision(config.precision, device)
-    rate, swing = schedule(config.schedule), momentum(config.schedule)
+    world = world or World(device=next(model.parameters()).device)
     stepper = Stepper(
         model,
         objective,
         batch,
         world=world,
-        dtype=dtype,
+        dtype=resolve_precision(config.precision, world.device),
         max_tokens=config.max_tokens_per_micro_batch,
         shard=shard,
         compile=config.compile,
     )
-    trained = stepper.model
-    optimizer = optimizer_for(trained, config)
-    start, tokens, elapsed, used, position = 0, 0, 0.0, 0.0, None
-    meter = Meter()
-    weights: dict[str, float] = {}
-    last = False
-    best: Best | None = None
-    norms = Norms(config.learning_rate)
-    gauge = Gauge(trained, dtype=dtype, max_tokens=stepper.max_tokens, processes=world.size)
-    if run.checkpoint is not None:
-        state = load_checkpoint(run.checkpoint, trained, optimizer, world)
-        start, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
-        used, last = state.get("used", 0.0), state.get("over", False)
-        position = state.get("position")
-        meter = Meter.resumed(state, world, device)
-        best = restored(state)
-    tracker = (
-        Tracker(run.folder, resume_step=start, tensorboard=config.tensorboard)
-        if world.main
-        else NoTracker()
-    )
-    scores: list[dict[str, Any]] = []
-    done = start
-    opened = (time.monotonic() if began is None else began) - used
-    budget = config.budget_seconds
-    latest = opened + (math.inf if budget is None else budget)
-    progress = Progress(config.steps, budget, most=not open_end, done=start, position=position)
-
-    others = OtherPrograms()
-
-    def now() -> float:
-        """Seconds of the run until now, the same in all processes."""
-        return 0.0 if budget is None else world.from_main(time.monotonic() - opened)
-
-    def impatient() -> bool:
-        """Whether so many evaluations were not better than the best that the run ends."""
-        if config.patience is None or best is None or not evaluate_every:
-            return False
-        return done - best.step >= config.patience * evaluate_every
-
-    def due(after: int) -> bool:
-        """Whether something is written after so many steps."""
-        every = (config.log_every, config.checkpoint_every, evaluate_every, config.steps)
-        return any(number and after % number == 0 for number in every)
-
-    def log(display: Display, learning_rate: float) -> None:
-        """Write what the steps since the last line came to."""
-        nonlocal meter
-        entry = {
-            "step": done,
-            **Meter.joined(world.gather(meter.state()), device).means(weights),
-            **gauge.facts(max(0, progress.expected - done)),
-            **(facts or {}),
-            "learning_rate": learning_rate,
-            "grad_norm": norms.look(done),
-            "tokens": tokens,
-            "elapsed": elapsed,
-        }
-        meter = Meter()
-        tracker.log(entry)
-        shown = facts_of(entry)
-        # Processes that compute together, and workers, are no others.
-        if world.size == 1 and not config.workers:
-            display.other_programs(others.line())
-        display.update(done, shown, progress.expected)
-
-    def checkpoint() -> None:
-        norms.look(done)
-        tracker.sync()
-        meters = world.gather(meter.state())
-        save_checkpoint(
-            run.checkpoints,
-            trained,
-            optimizer,
-            {
-                "step": done,
-                "tokens": tokens,
-                "elapsed": elapsed,
-                "used": time.monotonic() - opened,
-                "position": progress.position,
-                "over": last,
-                "meter": Meter.joined(meters, device).state(),
-                **({"meters": meters} if world.size > 1 else {}),
-                "best": None if best is None else best.to_dict(),
-            },
-            config.keep_checkpoints,
-            world,
-        )
-
-    trained.train()
+    fitting = _Fitting(stepper, config, run, world, facts or {}, open_end=open_end, began=began)
+    fitting.judge(evaluate, evaluate_every, choose)
+    stepper.model.train()
+    # Of an open end, how many steps there will be is not known, nor are the phases of `work`.
+    steps, work = (sys.maxsize, float) if open_end else (config.steps, work)
     with (
         stepper.training(),
         Interrupt() as interrupt,
-        batches_ahead(
-            batch, start, sys.maxsize if open_end else config.steps, workers=config.workers
-        ) as next_batch,
-        # How many steps there will be is not known, so the phases of `work` are not either.
-        Display(title, config.steps, start, float if open_end else work, latest) as display,
+        batches_ahead(batch, fitting.done, steps, workers=config.workers) as next_batch,
+        Display(title, config.steps, fitting.done, work, fitting.latest) as display,
     ):
-        if start:
+        if fitting.done:
             display.note(f"resumed from {run.checkpoint}")
         try:
-            # Not asked of the time: where it was up with the checkpoint, a step and what is
-            # written at the end are still to come.
-            last = last or (done >= config.steps and not open_end) or impatient()
-            while not last:
-                at = progress.begin(now())
-                start_of_step = time.perf_counter()
-                step = done
-                whole = next_batch(step)
-                check_batch(whole, model.config)
-                for terms in stepper.accumulate(whole, [config.seed, step]):
-                    meter.add(terms)
-                    weights = {name: term.weight for name, term in terms.items()}
-                learning_rate = config.learning_rate * rate(at, config.steps, config.warmup_steps)
-                if swing is not None:
-                    beta1 = config.adam_beta1 + swing(at, config.steps, config.warmup_steps)
-                    optimizer.set_beta1(min(max(beta1, 0.0), 0.999))
-                norms.add(optimizer.clipped_step(learning_rate, config.max_grad_norm), step + 1)
-                optimizer.zero_grad(set_to_none=True)
-                if due(step + 1):
-                    wait_for(device)
-                spent = time.perf_counter() - start_of_step
-                meter.tokens += whole.num_tokens
-                meter.seconds += spent
-                gauge.add(whole, spent)
-                tokens += whole.num_tokens
-                elapsed += spent
-                done += 1
-                progress.end(now())
-                last = progress.over
-                if done % config.log_every == 0 or last:
-                    log(display, learning_rate)
-                else:
-                    display.update(done)
-                if evaluate and (last or (evaluate_every and progress.passed(evaluate_every))):
-                    stepper.collect()
-                    before = now()
-                    found = world.alone(lambda: evaluate(display, done))  # noqa: B023
-                    progress.reserve(now() - before)
-                    if found:
-                        best = choose.better(best, done, found) if choose else None
-                        scores.append({"step": done, **found})
-                        tracker.log({"step": done} | {f"eval_{k}": v for k, v in found.items()})
-                    trained.train()
-                    if not last and impatient() and best is not None:
-                        last = True
-                        if done % config.log_every:
-                            log(display, learning_rate)
-                        display.note(
-                            f"stopped early after step {done}: {best.metric} was best after step "
-                            f"{best.step}, {best.value:.4f}"
-                        )
-                # After the evaluation: what is resumed from here has its scores in the log.
-                stop = world.any(interrupt.requested)
-                improved = best is not None and best.step == done
-                if improved or (
-                    config.checkpoint_every and (done % config.checkpoint_every == 0 or stop)
-                ):
-                    checkpoint()
-                if stop:
-                    if config.checkpoint_every:
-                        display.note(
-                            f"stopped after step {done}; go on with {option('resume', True)}"
-                        )
-                    raise KeyboardInterrupt
-            if budget is not None and progress.over and done != config.steps:
-                display.note(time_line(done, config.steps))
+            fitting.train(next_batch, display, interrupt)
         except BertineError:
-            if done == 0 and world.main:
+            if fitting.done == 0 and world.main:
                 run.discard()
             raise
         finally:
-            tracker.close()
+            fitting.tracker.close()
     stepper.close()
     model.eval()
-    return scores
+    return fitting.scores
+
+
+class _Fitting:
+    """A run of :func:`fit`: what it is at, and what is done at each step.
+
+    Attributes:
+        done: steps.
+        tokens: real tokens of them.
+        elapsed: seconds that they took.
+        over: whether the last step is done.
+        best: the best evaluation so far.
+        scores: of the evaluations.
+        latest: when the time is over, by :func:`time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        config: FitConfig,
+        run: Run,
+        world: World,
+        facts: dict[str, float],
+        *,
+        open_end: bool,
+        began: float | None,
+    ) -> None:
+        """Take up a run where its checkpoint is; see :func:`fit`."""
+        self.stepper, self.config, self.run, self.world = stepper, config, run, world
+        self.model, self.facts, self.open_end = stepper.model, facts, open_end
+        self.optimizer = optimizer_for(self.model, config)
+        self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
+        self.norms, self.others = Norms(config.learning_rate), OtherPrograms()
+        self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None
+        self.over, self.best, self.meter = False, None, Meter()
+        if run.checkpoint is not None:
+            state = load_checkpoint(run.checkpoint, self.model, self.optimizer, world)
+            self.done, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
+            used, self.over = state.get("used", 0.0), state.get("over", False)
+            position, self.best = state.get("position"), restored(state)
+            self.meter = Meter.resumed(state, world, world.device)
+        self.weights: dict[str, float] = {}
+        self.scores: list[dict[str, Any]] = []
+        self.gauge = Gauge(
+            self.model,
+            dtype=stepper.dtype,
+            max_tokens=stepper.max_tokens,
+            processes=world.size,
+        )
+        self.tracker = (
+            Tracker(run.folder, resume_step=self.done, tensorboard=config.tensorboard)
+            if world.main
+            else NoTracker()
+        )
+        budget = config.budget_seconds
+        self.opened = (time.monotonic() if began is None else began) - used
+        self.latest = self.opened + (math.inf if budget is None else budget)
+        self.progress = Progress(
+            config.steps, budget, most=not open_end, done=self.done, position=position
+        )
+
+    best: Best | None
+
+    def judge(
+        self,
+        evaluate: Callable[[Display, int], dict[str, float]] | None,
+        every: int | None,
+        choose: Choice | None,
+    ) -> None:
+        """Set how the model is evaluated; see :func:`fit`."""
+        self.evaluate, self.evaluate_every, self.choose = evaluate, every, choose
+
+    def train(
+        self, next_batch: Callable[[int], Batch], display: Display, interrupt: Interrupt
+    ) -> None:
+        """Do all steps that are left."""
+        config = self.config
+        # Not asked of the time: where it was up with the checkpoint, a step and what is
+        # written at the end are still to come.
+        at_end = self.done >= config.steps and not self.open_end
+        self.over = self.over or at_end or self._impatient()
+        while not self.over:
+            at = self.progress.begin(self._now())
+            learning_rate = self._step(next_batch, at)
+            self.progress.end(self._now())
+            self.over = self.progress.over
+            if self.done % config.log_every == 0 or self.over:
+                self._log(display, learning_rate)
+            else:
+                display.update(self.done)
+            if self._evaluation_is_due():
+                self._evaluate(display)
+                if not self.over and self._impatient():
+                    self._stop_early(display, learning_rate)
+            # After the evaluation: what is resumed from here has its scores in the log.
+            stop = self.world.any(interrupt.requested)
+            improved = self.best is not None and self.best.step == self.done
+            every = config.checkpoint_every
+            if improved or (every and (self.done % every == 0 or stop)):
+                self._save()
+            if stop:
+                if every:
+                    again = option("resume", True)
+                    display.note(f"stopped after step {self.done}; go on with {again}")
+                raise KeyboardInterrupt
+        timed = config.budget_seconds is not None
+        if timed and self.progress.over and self.done != config.steps:
+            display.note(time_line(self.done, config.steps))
+
+    def _step(self, next_batch: Callable[[int], Batch], at: float) -> float:
+        """Update the weights once, `at` being how far the schedule is; return the rate."""
+        config, began = self.config, time.perf_counter()
+        whole = next_batch(self.done)
+        check_batch(whole, self.stepper.config)
+        for terms in self.stepper.accumulate(whole, [config.seed, self.done]):
+            self.meter.add(terms)
+            self.weights = {name: term.weight for name, term in terms.items()}
+        learning_rate = config.learning_rate * self.rate(at, config.steps, config.warmup_steps)
+        if self.swing is not None:
+            beta1 = config.adam_beta1 + self.swing(at, config.steps, config.warmup_steps)
+            self.optimizer.set_beta1(min(max(beta1, 0.0), 0.999))
+        norm = self.optimizer.clipped_step(learning_rate, config.max_grad_norm)
+        self.norms.add(norm, self.done + 1)
+        self.optimizer.zero_grad(set_to_none=True)
+        if self._due(self.done + 1):
+            wait_for(self.world.device)
+        spent = time.perf_counter() - began
+        self.meter.tokens += whole.num_tokens
+        self.meter.seconds += spent
+        self.gauge.add(whole, spent)
+        self.tokens += whole.num_tokens
+        self.elapsed += spent
+        self.done += 1
+        return learning_rate
+
+    def _now(self) -> float:
+        """Return the seconds of the run until now, the same in all processes."""
+        if self.config.budget_seconds is None:
+            return 0.0
+        return self.world.from_main(time.monotonic() - self.opened)
+
+    def _due(self, after: int) -> bool:
+        """Whether something is written after so many steps."""
+        config = self.config
+        every = (config.log_every, config.checkpoint_every, self.evaluate_every, config.steps)
+        return any(number and after % number == 0 for number in every)
+
+    def _impatient(self) -> bool:
+        """Whether so many evaluations were not better than the best that the run ends."""
+        patience = self.config.patience
+        if patience is None or self.best is None or not self.evaluate_every:
+            return False
+        return self.done - self.best.step >= patience * self.evaluate_every
+
+    def _evaluation_is_due(self) -> bool:
+        if self.evaluate is None:
+            return False
+        return self.over or bool(self.evaluate_every and self.progress.passed(self.evaluate_every))
+
+    def _evaluate(self, display: Display) -> None:
+        """Evaluate the model, and remember whether it is the best so far."""
+        evaluate = self.evaluate
+        assert evaluate is not None
+        self.stepper.collect()
+        before = self._now()
+        found = self.world.alone(lambda: evaluate(display, self.done))
+        self.progress.reserve(self._now() - before)
+        if found:
+            if self.choose is not None:
+                self.best = self.choose.better(self.best, self.done, found)
+            self.scores.append({"step": self.done, **found})
+            self.tracker.log({"step": self.done} | {f"eval_{k}": v for k, v in found.items()})
+        self.model.train()
+
+    def _stop_early(self, display: Display, learning_rate: float) -> None:
+        best = self.best
+        assert best is not None
+        self.over = True
+        if self.done % self.config.log_every:
+            self._log(display, learning_rate)
+        display.note(
+            f"stopped early after step {self.done}: {best.metric} was best after step "
+            f"{best.step}, {best.value:.4f}"
+        )
+
+    def _log(self, display: Display, learning_rate: float) -> None:
+        """Write what the steps since the last line came to."""
+        world, expected = self.world, self.progress.expected
+        meter = Meter.joined(world.gather(self.meter.state()), world.device)
+        entry = {
+            "step": self.done,
+            **meter.means(self.weights),
+            **self.gauge.facts(max(0, expected - self.done)),
+            **self.facts,
+            "learning_rate": learning_rate,
+            "grad_norm": self.norms.look(self.done),
+            "tokens": self.tokens,
+            "elapsed": self.elapsed,
+        }
+        self.meter = Meter()
+        self.tracker.log(entry)
+        # Processes that compute together, and workers, are no others.
+        if world.size == 1 and not self.config.workers:
+            display.other_programs(self.others.line())
+        display.update(self.done, facts_of(entry), expected)
+
+    def _save(self) -> None:
+        """Write a checkpoint."""
+        world = self.world
+        self.norms.look(self.done)
+        self.tracker.sync()
+        meters = world.gather(self.meter.state())
+        state = {
+            "step": self.done,
+            "tokens": self.tokens,
+            "elapsed": self.elapsed,
+            "used": time.monotonic() - self.opened,
+            "position": self.progress.position,
+            "over": self.over,
+            "meter": Meter.joined(meters, world.device).state(),
+            **({"meters": meters} if world.size > 1 else {}),
+            "best": None if self.best is None else self.best.to_dict(),
+        }
+        keep = self.config.keep_checkpoints
+        save_checkpoint(self.run.checkpoints, self.model, self.optimizer, state, keep, world)

@@ -72,6 +72,8 @@ class Stepper:
         model: what is trained, and what an optimizer is made of: the model itself, or with `shard`
             a sharded copy of it.
         max_tokens: of a micro-batch.
+        config: of the model.
+        dtype: computed in.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class Stepper:
         compile: bool | None = None,
     ) -> None:
         device = next(model.parameters()).device
-        self.model, self._plain, self._objective, self._dtype = model, model, objective, dtype
+        self.model, self._plain, self._objective = model, model, objective
+        self.config, self.dtype = model.config, dtype
         self.max_tokens = max_tokens or (
             CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
         )
@@ -125,7 +128,7 @@ class Stepper:
         if self._team is not None:
             return self._team.accumulate(batch, seeds)
         parts = split(batch, self.max_tokens)
-        return accumulate(self._plain, self._objective, parts, dtype=self._dtype, seeds=seeds)
+        return accumulate(self._plain, self._objective, parts, dtype=self.dtype, seeds=seeds)
 
     def collect(self) -> None:
         """Bring the weights of a sharded model into the plain one of the first process; all
