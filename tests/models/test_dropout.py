@@ -11,8 +11,8 @@ from bertine.models.dropout import Dropout, dropout_add, stream
 from bertine.models.heads import ClassificationHead
 from bertine.models.layers import EncoderLayer, Layout, SelfAttention
 from bertine.models.model import Model
-
-from .parity import random_batch, random_config, scramble
+from family.parity import random_batch
+from family.variants import VARIANTS, scramble
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
@@ -73,7 +73,7 @@ def test_dropout_keeps_the_mean_and_is_off_in_evaluation() -> None:
 def test_attention_in_training_has_the_plain_formula_s_output_and_gradients(
     padded: bool, p: float
 ) -> None:
-    config = random_config(0).replace(attention_probs_dropout_prob=p)
+    config = VARIANTS["bert"].tiny(0).replace(attention_probs_dropout_prob=p)
     attention = SelfAttention(config).double().train()
     scramble(attention, 0)
     draw = torch.Generator().manual_seed(1)
@@ -110,7 +110,7 @@ def test_attention_in_training_has_the_plain_formula_s_output_and_gradients(
 @pytest.mark.parametrize("p", [0.2, 0.0])
 def test_a_layer_in_training_has_the_plain_formula_s_output_and_gradients(p: float) -> None:
     """What the backward pass makes again (masks, GELU) is what the forward pass had."""
-    config = random_config(3).replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
+    config = VARIANTS["bert"].tiny(3).replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p)
     assert config.hidden_act == "gelu"
     layer = EncoderLayer(config).double().train()
     scramble(layer, 3)
@@ -150,7 +150,7 @@ def test_a_layer_in_training_has_the_plain_formula_s_output_and_gradients(p: flo
 
 
 def test_a_training_step_can_be_repeated_bit_for_bit() -> None:
-    config = random_config(2)
+    config = VARIANTS["bert"].tiny(2)
     model = Model(config, {"classifier": ClassificationHead(config, 3)}).train()
     scramble(model, 2)
     batch = random_batch(config, 2)

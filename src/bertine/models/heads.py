@@ -30,12 +30,13 @@ class MlmHead(nn.Module):
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, act: str | None = None) -> None:
+        """`act` takes the place of the activation of `config`."""
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.act = activation(config.hidden_act)
+        self.act = activation(act or config.hidden_act)
         init_weights(self, config.initializer_range)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:

@@ -1,0 +1,82 @@
+"""What the parity tests share: one batch with padding, equal losses, equal gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bertine.data.batch import Batch
+from bertine.models.config import Config
+from bertine.models.model import Model
+from bertine.rng import generator
+
+from .variants import Variant
+
+SEEDS = (0, 1, 2, 3)
+
+
+def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
+    """Make five sequences of different lengths, two segments each, with masked positions.
+
+    Args:
+        left: pad on the left.
+    """
+    draw = generator(seed, "parity batch")
+    longest = config.longest_input - 2
+    lengths = [longest, *(int(n) for n in draw.integers(4, longest, size=4))]
+    ids = torch.full((5, longest), config.pad_token_id)
+    mask = torch.zeros((5, longest), dtype=torch.bool)
+    segments = torch.zeros((5, longest), dtype=torch.int64)
+    usual = [index for index in range(config.vocab_size) if index != config.pad_token_id]
+    positions = []
+    for row, length in enumerate(lengths):
+        begin = longest - length if left else 0
+        here = slice(begin, begin + length)
+        ids[row, here] = torch.from_numpy(draw.choice(usual, size=length))
+        mask[row, here] = True
+        segments[row, begin + int(draw.integers(1, length)) : begin + length] = 1
+        chosen = draw.choice(length, size=3, replace=False)
+        positions += [row * longest + begin + int(position) for position in chosen]
+    targets = {
+        "mlm_positions": torch.tensor(positions),
+        "mlm_labels": torch.from_numpy(draw.integers(0, config.vocab_size, size=len(positions))),
+        "next_sentence_label": torch.from_numpy(draw.integers(0, 2, size=5)),
+        "labels": torch.from_numpy(draw.integers(0, 3, size=5)),
+    }
+    return Batch(ids, mask, segments, targets)
+
+
+def inputs(batch: Batch, config: Config) -> dict[str, Tensor]:
+    """Return the batch as keyword arguments of a transformers model."""
+    types = batch.token_type_ids
+    return {
+        "input_ids": batch.input_ids,
+        "attention_mask": batch.attention_mask.long(),
+        "token_type_ids": types if config.type_vocab_size > 1 else torch.zeros_like(types),
+    }
+
+
+def full_labels(batch: Batch) -> Tensor:
+    """Return the MLM targets as transformers wants them: [B, T] with -100 where nothing is
+    scored."""
+    labels = torch.full((batch.input_ids.numel(),), -100)
+    labels[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
+    return labels.view(batch.input_ids.shape)
+
+
+def close(ours: Tensor, theirs: Tensor, what: str) -> None:
+    """Assert that both are equal to 1e-5."""
+    torch.testing.assert_close(
+        ours, theirs, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def same_gradients(variant: Variant, model: Model, other: nn.Module) -> None:
+    """Assert that the parameters of both have the same gradients, and ours all have one."""
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    assert all(grad is not None for grad in gradients.values())
+    ours = variant.family.names.to_huggingface(gradients, model.config)
+    theirs = {name: p.grad for name, p in other.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    for name, grad in theirs.items():
+        close(ours[name], grad, f"gradient of {name}")
