@@ -142,17 +142,26 @@ class PairHead(nn.Module):
 
 
 def texts_apart(
-    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, separators: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Pairs as one input, [CLS] a [SEP] b [SEP] (int64 [B, T] each, see :class:`PairHead`) → the
-    texts by themselves, [CLS] a [SEP] and [CLS] b [SEP]: ids int64 [2 B, T], first those of all a,
-    and their mask, bool."""
+    """Take pairs that are one input, [CLS] a [SEP] b [SEP], apart into [CLS] a [SEP] and
+    [CLS] b [SEP].
+
+    Args:
+        input_ids, attention_mask, token_type_ids: int64 [B, T] each, see :class:`PairHead`; the
+            type is 1 from the first piece of b on.
+        separators: how many stand between the texts: 1 as in BERT's pairs, 2 as in RoBERTa's, of
+            which one stays with a.
+
+    Returns:
+        Ids int64 [2 B, T], first those of all a, and their mask, bool.
+    """
     real = attention_mask.bool()
     second = real & (token_type_ids == 1)
     first = real & ~second
     before, after = first.sum(1, keepdim=True), second.sum(1, keepdim=True)
     places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :]
-    # [CLS], and then what comes after the first [SEP].
+    # The first token, and then what comes after the separators.
     source = (places + before - 1).clamp(max=input_ids.shape[1] - 1) * (places > 0)
     ids = torch.cat([input_ids, input_ids.gather(1, source)])
-    return ids, torch.cat([places < before, places < after + 1])
+    return ids, torch.cat([places < before - (separators - 1), places < after + 1])
