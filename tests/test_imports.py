@@ -23,6 +23,7 @@ BASE = {
     *("errors", "names", "registry", "rng", "intervals", "packages", "bundled"),
     *("strict_json", "files", "taskinfo"),
     *("cores", "terminal", "options", "system"),
+    "text.special",
 }
 MODEL = {"models", "presets", "interop", "modeldir"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -30,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "names": set(),
     "registry": set(),
     "bundled": set(),
+    "text.special": set(),
     "rng": set(),
     "intervals": set(),
     "cores": set(),
@@ -73,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "estimators": {*BASE, *MODEL, "records", "tasks", "datasets", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
-    "commands": {"errors", "terminal", "names"},
+    "commands": {"errors", "terminal", "names", "text.special"},
     "config_file": {"errors", "files", "terminal", "commands"},
     "cli": {"errors", "cores", "options", "system", "terminal", "commands", "config_file"},
     "__main__": {"cli"},
@@ -161,7 +163,7 @@ def test_the_documents_table_has_every_room() -> None:
     page = SOURCE.parents[1] / "docs" / "architecture.md"
     table = page.read_text(encoding="utf-8").partition("\n## Rooms\n")[2].partition("\n## ")[0]
     rooms = "\n".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
-    assert sorted(re.findall(r"`(\w+)/?`", rooms)) == sorted(MAY_IMPORT)
+    assert sorted(re.findall(r"`([\w.]+)/?`", rooms)) == sorted(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)

@@ -109,7 +109,7 @@ def describe_model(path: str | Path) -> list[str]:
         _architecture(settings),
         *([saved_as] if saved_as else []),
         *_weights(folder, settings.config),
-        f"tokenizer: WordPiece, {case}, {tokenizer.vocab_size:,} pieces, "
+        f"tokenizer: {tokenizer.title}, {case}, {tokenizer.vocab_size:,} pieces, "
         f"fingerprint {tokenizer.fingerprint[:12]}",
         *_task(folder, settings),
     ]

@@ -34,6 +34,7 @@ from bertine.options.names import option
 from bertine.presets import PRESETS
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.shown import Shown
+from bertine.text.kinds import holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
 
 TASK = "bertine.json"
@@ -279,7 +280,7 @@ def model_folder(path: str | Path) -> Path:
 
 
 def _load_tokenizer(folder: Path) -> Tokenizer:
-    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+    if not holds_tokenizer(folder):
         raise BertineError(f"{folder}: has no vocabulary; expected tokenizer.json or vocab.txt")
     return Tokenizer.load(folder)
 

@@ -15,7 +15,7 @@ from bertine.terminal.text import briefly
 
 #: Version of the layout of ``bertine.json``; a reader refuses another one.
 TASK_FORMAT = 1
-#: [CLS], one piece, [SEP].
+#: A piece between two special tokens.
 _SHORTEST_INPUT = 3
 
 Value = TypeVar("Value", bool, int, float, str)

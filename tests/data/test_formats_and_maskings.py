@@ -322,6 +322,7 @@ def test_one_document_will_do_where_there_are_no_pairs(data):
         ({"input_format": "sentences"}, "input_format is 'sentences', but must be one of segment"),
         ({"masking": "none"}, "masking is 'none', but must be one of dynamic, static"),
         ({"masking": "static", "dupe_factor": 0}, "dupe_factor is 0"),
+        ({"input_format": "segment-pair", "max_seq_length": 7}, "max_seq_length is 7"),
         ({"input_format": "full-sentences", "max_seq_length": 7}, "max_seq_length is 7"),
         ({"input_format": "sentence-pair", "max_seq_length": 7}, "max_seq_length is 7"),
     ],

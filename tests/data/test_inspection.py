@@ -49,7 +49,7 @@ def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
     batch = data.batch(0)
     pairs = data.segments.instances(0, 32)
     for row, pair in enumerate(pairs):
-        a, b = map(as_text, marked_segments(batch, row, pair, tokenizer))
+        a, b = map(as_text, marked_segments(batch, row, pair, tokenizer, data.frame))
         assert a.startswith("[CLS] ")
         shown = a.removeprefix("[CLS] ").removesuffix(" [SEP]").split()
         shown += b.removesuffix(" [SEP]").split()
@@ -149,7 +149,9 @@ def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format
     batch = data.batch(0)
     for number, instance in enumerate(data.instances(0)[:4]):
         at = next(i for i, line in enumerate(found) if line.startswith(f"instance {number}: "))
-        for segment, tokens in enumerate(marked_segments(batch, number, instance, tokenizer)):
+        for segment, tokens in enumerate(
+            marked_segments(batch, number, instance, tokenizer, data.frame)
+        ):
             name, _, shown = found[at + 1 + segment].partition(": ")
             assert shown == as_text(tokens)
             expected = f"document {instance.documents[segment]}"
@@ -217,7 +219,9 @@ def test_tokens_are_text_on_the_page(tmp_path: Path):
     from bertine.data.inspection.page import ShownInstance, write_page
 
     tokens = [MarkedToken("<b>", "plain", "<b>"), MarkedToken("&", "replaced", "<script>")]
-    write_page(tmp_path / "p.html", "a<b", ["1 < 2"], [ShownInstance("i", "h", [("A", tokens)])])
+    write_page(
+        tmp_path / "p.html", "a<b", ["1 < 2"], [ShownInstance("i", "h", [("A", tokens)])], "[MASK]"
+    )
     page = Page()
     page.feed((tmp_path / "p.html").read_text(encoding="utf-8"))
     assert page.rubies[-1] == ("replaced", "<script>")

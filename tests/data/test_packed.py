@@ -11,7 +11,6 @@ from scipy.stats import kstest
 
 from bertine.data.instances.full_sequences import DocSentences, FullSentences, PackedInstance
 from bertine.data.store import TokenStore
-from bertine.errors import BertineError
 
 from .conftest import FIRST_ID, MakeStore
 
@@ -61,16 +60,16 @@ def natural(documents: int = 60, seed: int = 0) -> list[list[int]]:
     documents=st.lists(
         st.lists(st.integers(1, 90), min_size=1, max_size=40), min_size=1, max_size=12
     ),
-    max_seq_length=st.integers(8, 150),
+    max_tokens=st.integers(6, 148),
     seed=st.integers(0, 1000),
     kind=st.sampled_from(KINDS),
 )
 def test_sequences_are_whole_sentences_of_consecutive_documents(
-    make_store: MakeStore, documents, max_seq_length, seed, kind
+    make_store: MakeStore, documents, max_tokens, seed, kind
 ):
     store, _ = make_store(documents, record_batch_tokens=300)
     sentence_ends, document_ends = ends_of(documents)
-    limit = max_seq_length - 2
+    limit = max_tokens
     # Only a sentence longer than a sequence may be cut.
     may_be_cut = {
         position
@@ -78,7 +77,7 @@ def test_sequences_are_whole_sentences_of_consecutive_documents(
         if end - start > limit
         for position in range(start, end)
     }
-    packed = kind(store, max_seq_length=max_seq_length, seed=seed)
+    packed = kind(store, max_tokens=max_tokens, seed=seed)
     for instance in packed.instances(0, 40):
         found = spans(instance)
         # A separator between two documents takes the place of a token.
@@ -102,7 +101,7 @@ def test_in_an_epoch_nearly_every_token_is_seen_once(
     make_store: MakeStore, kind, length: int, seen: float
 ):
     store, _ = make_store(natural(), record_batch_tokens=5000)
-    packed = kind(store, max_seq_length=length, seed=2)
+    packed = kind(store, max_tokens=length - 2, seed=2)
     n = packed.instances_per_epoch
     total = np.zeros(store.num_tokens, int)
     epochs = 12
@@ -122,7 +121,7 @@ def test_sequences_are_nearly_as_long_as_when_packed_from_the_front(
 ):
     documents = natural(seed=4)
     store, _ = make_store(documents)
-    packed = FullSentences(store, max_seq_length=length)
+    packed = FullSentences(store, max_tokens=length - 2)
     sizes = [
         sum(map(len, instance.segments))
         for instance in packed.instances(0, packed.instances_per_epoch)
@@ -146,7 +145,7 @@ def test_a_document_that_fits_is_one_sequence_an_epoch(make_store: MakeStore):
     documents = [rng.integers(1, 10, size=rng.integers(1, 12)).tolist() for _ in range(300)]
     documents = [document for document in documents if sum(document) <= 62] + [[30, 32]]
     store, _ = make_store(documents, record_batch_tokens=500)
-    packed = DocSentences(store, max_seq_length=64)
+    packed = DocSentences(store, max_tokens=62)
     assert packed.instances_per_epoch == len(documents)
     for epoch in range(2):
         first = epoch * len(documents)
@@ -160,7 +159,7 @@ def test_a_document_that_fits_is_one_sequence_an_epoch(make_store: MakeStore):
 
 def test_a_longer_document_has_full_sequences_between_two_shorter_ones(make_store: MakeStore):
     store, _ = make_store([[1] * 1000, [1] * 40])
-    packed = DocSentences(store, max_seq_length=128)
+    packed = DocSentences(store, max_tokens=126)
     firsts = set()
     for epoch in range(30):
         n = packed.instances_per_epoch
@@ -180,7 +179,7 @@ def test_a_longer_document_has_full_sequences_between_two_shorter_ones(make_stor
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_an_endless_sentence_nothing_is_lost(make_store: MakeStore, kind):
     store, _ = make_store([[5000], [3, 700, 4], [20]])
-    packed = kind(store, max_seq_length=64, seed=1)
+    packed = kind(store, max_tokens=62, seed=1)
     n = packed.instances_per_epoch
     counts = sum(coverage(store, packed.instances(epoch * n, n)) for epoch in range(10))
     assert counts.min() >= 5
@@ -190,7 +189,7 @@ def test_of_an_endless_sentence_nothing_is_lost(make_store: MakeStore, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_smallest_store_is_a_sequence(make_store: MakeStore, kind):
     store, _ = make_store([[1]])
-    packed = kind(store, max_seq_length=8)
+    packed = kind(store, max_tokens=6)
     assert packed.instances_per_epoch == 1
     assert [spans(instance) for instance in packed.instances(0, 3)] == [[(0, 1)]] * 3
 
@@ -198,7 +197,7 @@ def test_the_smallest_store_is_a_sequence(make_store: MakeStore, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_has_another_order_and_other_cuts(make_store: MakeStore, kind):
     store, _ = make_store([[1] * 4000] * 5)
-    packed = kind(store, max_seq_length=64)
+    packed = kind(store, max_tokens=62)
     n = packed.instances_per_epoch
     one, two = (
         [spans(instance)[0][0] for instance in packed.instances(epoch * n, n)] for epoch in (0, 1)
@@ -215,21 +214,14 @@ def test_an_epoch_has_another_order_and_other_cuts(make_store: MakeStore, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sequence_depends_on_its_index_only(make_store: MakeStore, kind):
     store, _ = make_store(natural(20), record_batch_tokens=700)
-    packed = kind(store, max_seq_length=100, seed=11)
+    packed = kind(store, max_tokens=98, seed=11)
     first = 3 * packed.instances_per_epoch - 20
     wanted = [spans(instance) for instance in packed.instances(first, 50)]
-    other = kind(TokenStore.open(store.path), max_seq_length=100, seed=11)
+    other = kind(TokenStore.open(store.path), max_tokens=98, seed=11)
     other.instances(0, 7)
     for number in reversed(range(50)):
         assert spans(other.instance(first + number)) == wanted[number]
     sent = pickle.loads(pickle.dumps(packed))
     assert [spans(instance) for instance in sent.instances(first, 50)] == wanted
-    changed = kind(store, max_seq_length=100, seed=12).instances(first, 50)
+    changed = kind(store, max_tokens=98, seed=12).instances(first, 50)
     assert [spans(instance) for instance in changed] != wanted
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_too_short_a_sequence_is_refused(make_store: MakeStore, kind):
-    store, _ = make_store([[5], [5]])
-    with pytest.raises(BertineError, match="max_seq_length is 7"):
-        kind(store, max_seq_length=7)

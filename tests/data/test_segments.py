@@ -34,19 +34,19 @@ def bounds(store: TokenStore) -> np.ndarray:
 )
 @given(
     documents=SENTENCES,
-    max_seq_length=st.integers(8, 200),
+    max_tokens=st.integers(5, 197),
     short=st.sampled_from([0.0, 0.1, 1.0]),
     seed=st.integers(0, 1000),
 )
 def test_every_pair_is_what_its_label_says(
-    make_store: MakeStore, documents, max_seq_length, short, seed
+    make_store: MakeStore, documents, max_tokens, short, seed
 ):
     store, _ = make_store(documents, record_batch_tokens=300)
-    segments = NspSegments(store, max_seq_length=max_seq_length, short_seq_prob=short, seed=seed)
+    segments = NspSegments(store, max_tokens=max_tokens, short_seq_prob=short, seed=seed)
     starts = bounds(store)
     for pair in segments.instances(0, 60):
         a, a_end, b, b_end = spans(pair)
-        assert 2 <= (a_end - a) + (b_end - b) <= max_seq_length - 3
+        assert 2 <= (a_end - a) + (b_end - b) <= max_tokens
         # Neither segment crosses a document.
         assert starts[pair.document_a] <= a < a_end <= starts[pair.document_a + 1]
         assert starts[pair.document_b] <= b < b_end <= starts[pair.document_b + 1]
@@ -65,7 +65,7 @@ def test_uncut_segments_are_whole_sentences_and_true_b_follows_at_once(make_stor
     sentence_starts = set(np.cumsum([0, *[7, 3, 5, 9, 2, 8] * 120]).tolist())
     uncut = [
         pair
-        for pair in NspSegments(store, max_seq_length=64).instances(0, 2000)
+        for pair in NspSegments(store, max_tokens=61).instances(0, 2000)
         if not pair.num_truncated
     ]
     assert len(uncut) > 100
@@ -82,13 +82,13 @@ def test_half_of_the_pairs_are_random(make_store: MakeStore):
     documents = [rng.integers(1, 90, size=rng.integers(2, 40)).tolist() for _ in range(60)]
     store, _ = make_store(documents)
     n = 20_000
-    random = [p.is_random_next for p in NspSegments(store, max_seq_length=64).instances(0, n)]
+    random = [p.is_random_next for p in NspSegments(store, max_tokens=61).instances(0, n)]
     assert abs(np.mean(random) - 0.5) < 4 * 0.5 / n**0.5
 
 
 def test_random_segments_come_from_all_other_documents_alike(make_store: MakeStore):
     store, _ = make_store([[5] * 400, *([[5] * 10] * 9)])
-    segments = NspSegments(store, max_seq_length=33, short_seq_prob=0.0)
+    segments = NspSegments(store, max_tokens=30, short_seq_prob=0.0)
     pairs = segments.instances(0, 20_000)
     assert not any(p.num_truncated for p in pairs)  # sentences of 5 fill the 30 tokens exactly
     seen = [p.document_b for p in pairs if p.is_random_next and p.document_a == 0]
@@ -108,7 +108,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
     # With sentences of one token, a true pair has exactly its target length.
     store, _ = make_store([[1] * 20_000] * 4)
     window = 125
-    pairs = NspSegments(store, max_seq_length=window + 3).instances(0, 30_000)
+    pairs = NspSegments(store, max_tokens=window).instances(0, 30_000)
     sizes = np.array([len(p.tokens_a) + len(p.tokens_b) for p in pairs if not p.is_random_next])
     short = sizes[sizes < window]
     # One of the window - 1 short targets is the full one.
@@ -120,7 +120,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
 
 def test_a_ends_after_a_random_sentence(make_store: MakeStore):
     store, _ = make_store([[1] * 20_000] * 4)
-    segments = NspSegments(store, max_seq_length=53, short_seq_prob=0.0)
+    segments = NspSegments(store, max_tokens=50, short_seq_prob=0.0)
     sizes = [len(p.tokens_a) for p in segments.instances(0, 20_000)]
     assert (min(sizes), max(sizes)) == (1, 49)
     assert chisquare(np.bincount(sizes)[1:]).pvalue > 1e-4
@@ -140,7 +140,7 @@ def test_tokens_are_taken_from_the_longer_one_by_one(a: int, b: int, limit: int)
 @pytest.mark.parametrize("sentence", [70, 400])
 def test_tokens_are_cut_from_both_ends_with_a_coin(make_store: MakeStore, sentence: int):
     store, _ = make_store([[sentence] * 40] * 4)
-    segments = NspSegments(store, max_seq_length=23, short_seq_prob=0.0)
+    segments = NspSegments(store, max_tokens=20, short_seq_prob=0.0)
     for which in ("a", "b"):
         fronts = []
         for pair in segments.instances(0, 3000):
@@ -157,7 +157,7 @@ def test_in_an_epoch_every_document_has_its_share(make_store: MakeStore):
     rng = np.random.default_rng(1)
     documents = [[5] * int(n) for n in rng.integers(1, 300, size=200)]
     store, _ = make_store(documents, record_batch_tokens=5000)
-    segments = NspSegments(store, max_seq_length=67, seed=3)  # a window of 64
+    segments = NspSegments(store, max_tokens=64, seed=3)  # a window of 64
     for epoch in range(3):
         n = segments.instances_per_epoch
         counts = np.bincount([p.document_a for p in segments.instances(epoch * n, n)])
@@ -170,7 +170,7 @@ def test_in_an_epoch_every_document_has_its_share(make_store: MakeStore):
 
 def test_every_part_of_a_document_is_covered_about_once_an_epoch(make_store: MakeStore):
     store, _ = make_store([[8] * 400] * 5)
-    segments = NspSegments(store, max_seq_length=131, short_seq_prob=0.0, seed=5)
+    segments = NspSegments(store, max_tokens=128, short_seq_prob=0.0, seed=5)
     epochs = 20
     covered = np.zeros(store.num_tokens)
     for pair in segments.instances(0, epochs * segments.instances_per_epoch):
@@ -188,7 +188,7 @@ def test_every_part_of_a_document_is_covered_about_once_an_epoch(make_store: Mak
 
 def test_a_short_document_is_taken_whole(make_store: MakeStore):
     store, _ = make_store([[6] * 10] * 50)
-    segments = NspSegments(store, max_seq_length=128, short_seq_prob=0.0)
+    segments = NspSegments(store, max_tokens=125, short_seq_prob=0.0)
     for pair in segments.instances(0, 300):
         a, _, _, b_end = spans(pair)
         assert a == pair.document_a * 60
@@ -198,7 +198,7 @@ def test_a_short_document_is_taken_whole(make_store: MakeStore):
 
 def test_starts_are_not_the_same_in_the_next_epoch(make_store: MakeStore):
     store, _ = make_store([[1] * 5000] * 4)
-    segments = NspSegments(store, max_seq_length=67, seed=0)
+    segments = NspSegments(store, max_tokens=64, seed=0)
     n = segments.instances_per_epoch
     first, second = ([spans(p)[0] for p in segments.instances(epoch * n, n)] for epoch in range(2))
     assert first != sorted(first)
@@ -208,31 +208,27 @@ def test_starts_are_not_the_same_in_the_next_epoch(make_store: MakeStore):
 
 def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
     store, _ = make_store([[4, 9, 30] * 30] * 5, record_batch_tokens=500)
-    segments = NspSegments(store, max_seq_length=48, seed=11)
+    segments = NspSegments(store, max_tokens=45, seed=11)
     far = 5 * segments.instances_per_epoch + 3
     together = segments.instances(far, 50)
     np.random.seed(1)
-    other = NspSegments(TokenStore.open(store.path), max_seq_length=48, seed=11)
+    other = NspSegments(TokenStore.open(store.path), max_tokens=45, seed=11)
     other.instances(0, 7)
     for i in reversed(range(50)):
         alone = other.instance(far + i)
         assert spans(alone) == spans(together[i])
         assert alone.is_random_next == together[i].is_random_next
-    changed = NspSegments(store, max_seq_length=48, seed=12).instances(far, 50)
+    changed = NspSegments(store, max_tokens=45, seed=12).instances(far, 50)
     assert [spans(p) for p in changed] != [spans(p) for p in together]
 
 
 def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
     store, _ = make_store([[5, 5]])
     with pytest.raises(BertineError, match=r"at least two documents.*document_per_file=True"):
-        NspSegments(store, max_seq_length=128)
+        NspSegments(store, max_tokens=125)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"max_seq_length": 7}, "max_seq_length"), ({"short_seq_prob": 1.1}, "short_seq_prob")],
-)
-def test_impossible_arguments_are_refused(make_store: MakeStore, options, message: str):
+def test_impossible_arguments_are_refused(make_store: MakeStore):
     store, _ = make_store([[5], [5]])
-    with pytest.raises(BertineError, match=message):
-        NspSegments(store, **{"max_seq_length": 128, **options})
+    with pytest.raises(BertineError, match="short_seq_prob"):
+        NspSegments(store, max_tokens=125, short_seq_prob=1.1)

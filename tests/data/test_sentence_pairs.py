@@ -31,16 +31,16 @@ def spans(pair: NspInstance) -> tuple[int, int, int, int]:
     documents=st.lists(
         st.lists(st.integers(1, 60), min_size=1, max_size=40), min_size=2, max_size=12
     ),
-    max_seq_length=st.integers(8, 150),
+    max_tokens=st.integers(5, 147),
     seed=st.integers(0, 1000),
 )
 def test_a_pair_is_two_sentences_and_what_its_label_says(
-    make_store: MakeStore, documents, max_seq_length, seed
+    make_store: MakeStore, documents, max_tokens, seed
 ):
     store, _ = make_store(documents, record_batch_tokens=300)
     starts = np.cumsum([0, *(length for document in documents for length in document)])
     document_of = np.repeat(np.arange(len(documents)), list(map(len, documents)))
-    for pair in SentencePairs(store, max_seq_length=max_seq_length, seed=seed).instances(0, 60):
+    for pair in SentencePairs(store, max_tokens=max_tokens, seed=seed).instances(0, 60):
         a, a_end, b, b_end = spans(pair)
         sentence_a, sentence_b = (int(np.searchsorted(starts, at, "right")) - 1 for at in (a, b))
         assert a_end <= starts[sentence_a + 1]
@@ -48,7 +48,7 @@ def test_a_pair_is_two_sentences_and_what_its_label_says(
         length_a, length_b = (
             int(starts[number + 1] - starts[number]) for number in (sentence_a, sentence_b)
         )
-        assert pair.num_truncated == max(0, length_a + length_b - max_seq_length + 3)
+        assert pair.num_truncated == max(0, length_a + length_b - max_tokens)
         assert a_end - a + b_end - b == length_a + length_b - pair.num_truncated
         assert document_of[sentence_a] == pair.document_a
         assert document_of[sentence_b] == pair.document_b
@@ -61,7 +61,7 @@ def test_a_pair_is_two_sentences_and_what_its_label_says(
 
 def test_half_of_the_pairs_are_random_from_all_other_documents_alike(make_store: MakeStore):
     store, _ = make_store([[5] * 400, *([[5] * 10] * 9)])
-    pairs = SentencePairs(store, max_seq_length=32).instances(0, 20_000)
+    pairs = SentencePairs(store, max_tokens=29).instances(0, 20_000)
     n = len(pairs)
     assert abs(np.mean([pair.is_random_next for pair in pairs]) - 0.5) < 4 * 0.5 / n**0.5
     random = [pair for pair in pairs if pair.is_random_next and pair.document_a == 0]
@@ -76,7 +76,7 @@ def test_in_an_epoch_every_other_sentence_is_an_a(make_store: MakeStore):
     rng = np.random.default_rng(0)
     documents = [[5] * int(n) for n in rng.integers(2, 60, size=100)]
     store, _ = make_store(documents, record_batch_tokens=900)
-    pairs = SentencePairs(store, max_seq_length=32, seed=1)
+    pairs = SentencePairs(store, max_tokens=29, seed=1)
     n = pairs.instances_per_epoch
     assert n == -(-store.num_sentences // 2)
     orders = []
@@ -99,19 +99,19 @@ def test_in_an_epoch_every_other_sentence_is_an_a(make_store: MakeStore):
 
 def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
     store, _ = make_store([[4, 9, 30] * 30] * 5, record_batch_tokens=500)
-    pairs = SentencePairs(store, max_seq_length=40, seed=11)
+    pairs = SentencePairs(store, max_tokens=37, seed=11)
     far = 5 * pairs.instances_per_epoch - 3
     wanted = [spans(pair) for pair in pairs.instances(far, 50)]
-    other = SentencePairs(TokenStore.open(store.path), max_seq_length=40, seed=11)
+    other = SentencePairs(TokenStore.open(store.path), max_tokens=37, seed=11)
     for number in reversed(range(50)):
         assert spans(other.instance(far + number)) == wanted[number]
     sent = pickle.loads(pickle.dumps(pairs))
     assert [spans(pair) for pair in sent.instances(far, 50)] == wanted
-    changed = SentencePairs(store, max_seq_length=40, seed=12).instances(far, 50)
+    changed = SentencePairs(store, max_tokens=37, seed=12).instances(far, 50)
     assert [spans(pair) for pair in changed] != wanted
 
 
 def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
     store, _ = make_store([[5, 5]])
     with pytest.raises(BertineError, match=r"at least two documents.*document_per_file=True"):
-        SentencePairs(store, max_seq_length=128)
+        SentencePairs(store, max_tokens=125)

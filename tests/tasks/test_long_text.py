@@ -17,8 +17,10 @@ from bertine.tasks.long_text import parts_of
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
+from bertine.text.template import Template
 
 CLS, SEP = 900, 901
+FRAME = Template((CLS, None, SEP), (CLS, None, SEP, None, SEP)).one
 
 
 def text(pieces: int) -> np.ndarray:
@@ -36,16 +38,16 @@ def text(pieces: int) -> np.ndarray:
     ],
 )
 def test_each_way_keeps_its_part(mode: str, expected: list[list[int]]) -> None:
-    found = parts_of(text(20), 10, mode)
+    found = parts_of(text(20), 10, mode, FRAME)
     assert [part.tolist() for part in found] == [[CLS, *part, SEP] for part in expected]
     for pieces in (0, 1, 8):
-        (whole,) = parts_of(text(pieces), 10, mode)
+        (whole,) = parts_of(text(pieces), 10, mode, FRAME)
         assert whole.tolist() == text(pieces).tolist()
 
 
 @pytest.mark.parametrize("pieces", range(9, 40))
 def test_windows_lose_nothing_and_are_full(pieces: int) -> None:
-    found = parts_of(text(pieces), 10, "windows")
+    found = parts_of(text(pieces), 10, "windows", FRAME)
     assert all(len(part) == 10 for part in found)
     assert sorted({piece for part in found for piece in part[1:-1].tolist()}) == [*range(pieces)]
     assert len({tuple(part.tolist()) for part in found}) == len(found)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bertine.errors import BertineError
 from bertine.text import bounded
-from bertine.text.tokenizer import Tokenizer, _longest_first
+from bertine.text.kind import longest_first
+from bertine.text.tokenizer import Tokenizer
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
 TOKENS = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "un", "##able", ".", "中", "a", "b", "c"]
@@ -128,7 +129,7 @@ def cut_as_the_paper(a, b, room):
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 130))
 def test_longest_first_is_the_papers(a, b, room):
-    assert _longest_first(a, b, room) == cut_as_the_paper(a, b, room)
+    assert longest_first(a, b, room) == cut_as_the_paper(a, b, room)
 
 
 def test_truncation_cuts_the_longer_and_is_counted(tokenizer):

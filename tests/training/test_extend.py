@@ -12,7 +12,7 @@ from bertine import load_model, prepare, pretrain, train_vocab
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.pretraining.extend import extend_vocabulary, extends, old_pieces
+from bertine.training.pretraining.extend import extend_vocabulary
 
 OLD = [*SPECIAL_TOKENS, "chat", "##bot", "b", "##o", "##t", "##s", "bot"]
 
@@ -21,7 +21,7 @@ def test_what_new_pieces_are_made_of() -> None:
     old = Tokenizer.from_vocab(OLD)
 
     def words(token: str) -> list[str]:
-        return [old.id_to_token(piece) for piece in old_pieces(token, old)]
+        return [old.id_to_token(piece) for piece in old.parts_of(token)]
 
     assert words("chatbots") == ["chat", "##bot", "##s"]
     assert words("##bots") == ["##bot", "##s"]
@@ -32,10 +32,10 @@ def test_what_new_pieces_are_made_of() -> None:
 def test_old_rows_stay_and_new_ones_are_means() -> None:
     old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *toys.WORDS])
     new = Tokenizer.from_vocab([*old.tokens, "§", toys.WORDS[0] + "§"])
-    assert extends(new, old)
-    assert not extends(old, old)
-    assert not extends(old, new)
-    assert not extends(Tokenizer.from_vocab(new.tokens, lowercase=False), old)
+    assert new.extends(old)
+    assert not old.extends(old)
+    assert not old.extends(new)
+    assert not Tokenizer.from_vocab(new.tokens, lowercase=False).extends(old)
     model = toys.pretraining_model()
     bigger, unknown = extend_vocabulary(model, old, new)
     assert unknown == 2

@@ -24,6 +24,7 @@ from bertine.models.heads import PairHead, texts_apart
 from bertine.models.pooling import Pooling
 from bertine.records.examples import Example, Examples
 from bertine.tasks.texts.classification import TextClassification
+from bertine.text.template import Template
 from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.
@@ -49,6 +50,19 @@ def test_texts_apart_are_the_texts_by_themselves(model: Path) -> None:
         length = len(wanted)
         assert ids[row, :length].tolist() == list(wanted)
         assert mask[row].tolist() == [place < length for place in range(mask.shape[1])]
+
+
+def test_texts_with_two_separators_between_are_taken_apart() -> None:
+    template = Template((0, None, 2), (0, None, 2, 2, None, 2))
+    texts = [([5, 6, 7], [8]), ([5], [6, 7]), ([], [9, 9])]
+    rows = [template.wrap(*(np.array(text, np.int32) for text in pair)) for pair in texts]
+    width = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([[*row.tolist(), *[1] * (width - len(row))] for row, _ in rows])
+    types = torch.tensor([[*kinds.tolist(), *[0] * (width - len(kinds))] for _, kinds in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row, _ in rows])
+    apart, real = texts_apart(ids, mask, types, separators=len(template.two.between))
+    for row, text in enumerate([pair[0] for pair in texts] + [pair[1] for pair in texts]):
+        assert apart[row][real[row]].tolist() == [0, *text, 2]
 
 
 @pytest.mark.parametrize("packed", [False, True])

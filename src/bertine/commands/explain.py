@@ -40,7 +40,7 @@ def _add_arguments(parser: Parser) -> None:
         choices=get_args(ExplanationMethod),
         default="leave-one-out",
         help="leave-one-out: what the answer loses without the word; integrated-gradients: "
-        "contributions that add up, from a text of nothing but [MASK]",
+        "contributions that add up, from a text of nothing but masks",
     )
     parser.add_argument(
         "--label",

@@ -1,4 +1,4 @@
-"""``bertine fill-mask``: what a pre-trained model would put in the place of [MASK]."""
+"""``bertine fill-mask``: what a pre-trained model would put in the place of a mask."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from bertine.commands.options.arguments import Parser, whole
 from bertine.commands.options.command import Command
+from bertine.text.special import MASKS, WORDPIECE_MASK
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -16,9 +17,9 @@ def _add_arguments(parser: Parser) -> None:
         type=Path,
         help="a pre-trained model directory, or bertine-en, the one in the package",
     )
-    parser.add_argument("text", metavar="TEXT", help="a text with [MASK] in it")
+    parser.add_argument("text", metavar="TEXT", help=f"a text with a mask in it ({MASKS})")
     parser.add_argument(
-        "--top-k", metavar="K", type=whole(1), default=5, help="candidates for each [MASK]"
+        "--top-k", metavar="K", type=whole(1), default=5, help="candidates for each mask"
     )
 
 
@@ -30,9 +31,9 @@ def _run(values: dict[str, Any]) -> None:
 
 FILL_MASK = Command(
     name="fill-mask",
-    summary="guess the words behind [MASK]",
-    description="Guess the words behind [MASK]:\n\n"
-    '    bertine fill-mask MODEL "The capital of France is [MASK]."',
+    summary=f"guess the words behind {WORDPIECE_MASK}",
+    description=f"Guess the words behind {WORDPIECE_MASK}:\n\n"
+    f'    bertine fill-mask MODEL "The capital of France is {WORDPIECE_MASK}."',
     add_arguments=_add_arguments,
     run=_run,
 )

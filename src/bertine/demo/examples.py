@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.demo import texts
-from bertine.inference.fill_mask import MASK, fill_mask
+from bertine.inference.fill_mask import fill_mask
 from bertine.modeldir import load_model
 from bertine.reports.html import Candidate
 from bertine.rng import generator
@@ -87,7 +87,7 @@ def masked_from_articles(tokenizers: Sequence[Tokenizer], number: int, seed: int
             continue
         word = words[int(draw.integers(len(words)))]
         seen.add(passage.article)
-        text = sentence[: word.start()] + MASK + sentence[word.end() :]
+        text = f"{sentence[: word.start()]}{tokenizers[0].mask_text}{sentence[word.end() :]}"
         found.append(Masked(text, word[0]))
         if len(found) == number:
             break

@@ -17,6 +17,7 @@ from bertine.reports.html import Commands, Fact, Facts, Figure, Figures, Note, S
 from bertine.reports.plots import Bar, comparison
 from bertine.runs.log import LogRow
 from bertine.terminal.console import human_count, human_time
+from bertine.text.special import WORDPIECE_MASK
 from bertine.text.vocab import VocabReport
 
 
@@ -158,7 +159,7 @@ def _masks(filled: tuple[Sequence[Filled], Sequence[Filled]]) -> Section:
         for one, other in zip(*filled, strict=True)
     ]
     return Section(
-        "What stands at [MASK]?",
+        f"What stands at {WORDPIECE_MASK}?",
         [Table(["sentence", "hidden word", BUNDLED_MODEL, "new model"], rows)],
         lead="What the models have practised: the best guesses for a hidden word. Sentences with "
         "an answer are from the test passages, with a word hidden at random; the others were made "

@@ -62,12 +62,12 @@ FULL = Recipe(
 #: What ``bertine demo --fast`` does: every stage, too short to learn much.
 FAST = replace(FULL, budget_seconds=45.0, least_seconds=8.0, draws=2, vocab_size=2000)
 
-#: Sentences that the pre-trained models are asked to complete.
+#: Sentences that the pre-trained models are asked to complete, at {}.
 MASKED = (
-    "He opened the [MASK] and went out.",
-    "She was born in New [MASK].",
-    "The band released its first [MASK] in 1994.",
-    "They were married and had three [MASK].",
-    "The town has a [MASK] of about 5,000 people.",
-    "Paris is the capital of [MASK].",
+    "He opened the {} and went out.",
+    "She was born in New {}.",
+    "The band released its first {} in 1994.",
+    "They were married and had three {}.",
+    "The town has a {} of about 5,000 people.",
+    "Paris is the capital of {}.",
 )

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, Recipe
+from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, MASKED, Recipe
 from bertine.demo.scores import Scores
 from bertine.terminal.console import human_count, human_time
 from bertine.terminal.shown import Shown
+from bertine.text.special import WORDPIECE_MASK
 
 
 def spoken_time(seconds: float) -> str:
@@ -127,7 +128,7 @@ class DemoResult(Shown):
             ),
             (
                 "Fill a mask",
-                f'bertine fill-mask {BUNDLED_MODEL} "He opened the [MASK] and went out."',
+                f'bertine fill-mask {BUNDLED_MODEL} "{MASKED[0].format(WORDPIECE_MASK)}"',
             ),
             ("See how the pre-training went", f"bertine report {self.out / 'pretraining'}"),
         ]

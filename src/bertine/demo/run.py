@@ -176,7 +176,7 @@ def run_demo(
     with stages.stage("answers", "Hidden words, and the report"):
         tokenizers = [tokenizer, Tokenizer.load(known)]
         masked = [
-            *(Masked(text) for text in MASKED),
+            *(Masked(text.format(tokenizer.mask_text)) for text in MASKED),
             *masked_from_articles(tokenizers, len(MASKED), seed),
         ]
         filled = fill(known, masked), fill(pretrained.model, masked)

@@ -91,7 +91,8 @@ def export_graph(
     graph = ExportModule(source.model, source.pooling).eval()
     program = exported_program(graph, source.model.config.longest_input)
     tokenizer = source.tokenizer
-    ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    around = tokenizer.template.one
+    ends = (around.before, around.after)
     batches = example_inputs(source.model, ends, tokenizer.special_ids, source.max_length)
     with atomic_dir(output) as folder:
         if format == "torch":
@@ -170,7 +171,7 @@ def _open(
             elif longest is None:
                 longest = loaded.task.input_length(loaded.config.longest_input)
             require_positions(longest, loaded.config)
-            if longest < 3:
+            if longest <= loaded.tokenizer.template.added():
                 raise BertineError(f"max_length {longest} leaves no room for text")
             return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
     embedder = Embedder.opened(
@@ -273,5 +274,6 @@ def _write_tokenizer(folder: Path, source: _Source) -> None:
     strategy = "only_second" if spans else "longest_first"
     direction = "left" if _long_text(source) == "tail" else "right"
     backend.enable_truncation(source.max_length, strategy=strategy, direction=direction)
-    backend.enable_padding(pad_id=source.tokenizer.pad_token_id, pad_token="[PAD]")
+    pad_id = source.tokenizer.pad_token_id
+    backend.enable_padding(pad_id=pad_id, pad_token=source.tokenizer.id_to_token(pad_id))
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")

@@ -15,12 +15,11 @@ from bertine.options.types import check_types
 from bertine.terminal.console import aligned, counted, say, warn
 from bertine.terminal.shown import Shown
 
-MASK = "[MASK]"
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A piece for a mask: its probability there, and the text with this one mask replaced."""
+    """A piece for a mask: its name (:mod:`bertine.text.pieces`), its probability there, and the
+    text with this one mask replaced."""
 
     token: str
     probability: float
@@ -64,14 +63,15 @@ class FilledMasks(Shown):
 
 @check_types
 def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> FilledMasks:
-    """The most probable pieces for each ``[MASK]`` of `text`, in their order.
+    """Find the most probable pieces for each mask of `text`, in their order.
 
     Each mask is judged with all others still masked, and its candidates' texts keep the other
     masks. Computed in fp32.
 
     Args:
         model: a model directory, or a model loaded from one.
-        text: with one or more ``[MASK]``.
+        text: with one or more masks, written as the vocabulary has them: ``[MASK]`` for BERT,
+            ``<mask>`` for RoBERTa (:attr:`bertine.Tokenizer.mask_text`).
         top_k: candidates for each mask.
 
     Raises:
@@ -92,20 +92,24 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         )
     if not 1 <= top_k <= tokenizer.vocab_size:
         raise BertineError(f"top_k is {top_k}, but must be in 1..{tokenizer.vocab_size}")
+    mask = tokenizer.require_mask("filling masks")
     encoding = tokenizer.encode(text)
     length = len(encoding.input_ids)
-    positions = [
-        at for at, index in enumerate(encoding.input_ids) if index == tokenizer.mask_token_id
-    ]
+    positions = [at for at, index in enumerate(encoding.input_ids) if index == mask]
     if not positions:
-        raise BertineError(f"the text has no {MASK}; write it, in capitals, for the word to guess")
+        raise BertineError(
+            f"the text has no {tokenizer.mask_text}; {tokenizer.mask_hint}, for the word to guess"
+        )
     if length > config.longest_input:
         raise BertineError(
             f"the text has {length} pieces, but the model takes {config.longest_input}; shorten it"
         )
-    unknown = encoding.input_ids.count(tokenizer.unk_token_id)
-    if unknown and not isinstance(model, LoadedModel):
-        warn(f"{counted(unknown, 'word')} of the text unknown to the vocabulary, read as [UNK]")
+    unk = tokenizer.unk_token_id
+    unknown = 0 if unk is None else encoding.input_ids.count(unk)
+    if unk is not None and unknown and not isinstance(model, LoadedModel):
+        what = counted(unknown, "word")
+        name = tokenizer.id_to_token(unk)
+        warn(f"{what} of the text unknown to the vocabulary, read as {name}")
     device = next(loaded.model.parameters()).device
     loaded.model.eval()
     with torch.inference_mode():
@@ -124,17 +128,14 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         positions, best.values.tolist(), best.indices.tolist(), strict=True
     ):
         start, end = encoding.offsets[at]
-        candidates = (
-            Candidate(token, value, _put(text, start, end, token))
-            for token, value in zip(map(tokenizer.id_to_token, indices), values, strict=True)
+        begins = not text[:start].strip()
+        candidates = tuple(
+            Candidate(
+                tokenizer.name_at(index, begins),
+                value,
+                tokenizer.put_piece(text, start, end, index),
+            )
+            for index, value in zip(indices, values, strict=True)
         )
-        filled.append(FilledMask(start, tuple(candidates)))
+        filled.append(FilledMask(start, candidates))
     return FilledMasks(text, tuple(filled))
-
-
-def _put(text: str, start: int, end: int, token: str) -> str:
-    """`text` with `token` for its characters [start, end); ``##s`` joins the word before it."""
-    before, after = text[:start], text[end:]
-    if token.startswith("##") and len(token) > 2:
-        return before.rstrip() + token[2:] + after
-    return before + token + after

@@ -48,12 +48,16 @@ class Difference:
 
 
 def example_inputs(
-    model: Model, tokens: tuple[int, int], special: frozenset[int], max_length: int
+    model: Model,
+    ends: tuple[Sequence[int], Sequence[int]],
+    special: frozenset[int],
+    max_length: int,
 ) -> list[Inputs]:
     """Batches to compare on: one short text; texts of different lengths with padding; the longest.
 
     Args:
-        tokens: ids of ``[CLS]`` and ``[SEP]``; between them stand pieces drawn evenly from all.
+        ends: ids of the special tokens before a text and behind it; between them stand pieces
+            drawn evenly from all.
         special: ids that are not drawn.
         max_length: of a text.
     """
@@ -61,13 +65,17 @@ def example_inputs(
     config = model.config
     usual = np.array([index for index in range(config.vocab_size) if index not in special])
     batches: list[Inputs] = []
-    for lengths in ((2,), (2, 3, min(17, max_length), min(9, max_length)), (max_length, 5)):
+    before, after = ends
+    least = max(1, len(before) + len(after))
+    several = (least, least + 1, min(17, max_length), min(9, max_length))
+    for lengths in ((least,), several, (max_length, 5)):
         shape = (len(lengths), max(lengths))
         ids = np.full(shape, config.pad_token_id, dtype=np.int64)
         mask, types = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         for row, length in enumerate(min(each, shape[1]) for each in lengths):
             ids[row, :length] = draw.choice(usual, length)
-            ids[row, 0], ids[row, length - 1] = tokens
+            ids[row, : len(before)] = before
+            ids[row, length - len(after) : length] = after
             mask[row, :length] = 1
             if config.type_vocab_size > 1:
                 types[row, length // 2 : length] = 1

@@ -144,8 +144,9 @@ def texts_apart(inputs: Inputs, separators: int = 1) -> TextInputs:
 
     Args:
         inputs: of B pairs, with their mask and types: ``[CLS] a [SEP] b [SEP]``, with the type 1
-            from the second text on.
-        separators: that stand between the texts.
+            from the first piece of the second text on.
+        separators: how many stand between the texts: 1 as in BERT's pairs, 2 as in RoBERTa's, of
+            which one stays with the first.
 
     Returns:
         2 B texts by themselves, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``, first all a, without

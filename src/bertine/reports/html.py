@@ -22,6 +22,8 @@ from markupsafe import Markup, escape
 from bertine.files import atomic_file
 from bertine.reports.command_markup import command_markup, prose_markup
 from bertine.reports.plots import Curve
+from bertine.text.pieces import bare, goes_on
+from bertine.text.special import WORDPIECE_MASK
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 #: With a cell of so many characters a row is a card on a narrow screen; in the first column more
@@ -181,12 +183,12 @@ class Candidate:
     @property
     def continues(self) -> bool:
         """Whether it is a piece that continues the word before it, as ``##s``."""
-        return len(self.token) > 2 and self.token.startswith("##")
+        return goes_on(self.token)
 
     @property
     def shown(self) -> str:
         """The token for people: ``"…s"`` for ``##s``."""
-        return "…" + self.token[2:] if self.continues else self.token
+        return "…" + bare(self.token) if self.continues else self.token
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ class MaskHistory:
     after: str
     truth: str
     rows: Sequence[Guesses]
+    mask: str = WORDPIECE_MASK
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from bertine.runs.files import RunFiles
 from bertine.runs.log import LogRow
 from bertine.terminal.console import counted
 from bertine.text.spacing import close_up
+from bertine.text.special import WORDPIECE_MASK
 
 #: Rows of a table of evaluations, about.
 _ROWS = 12
@@ -161,12 +162,19 @@ def _histories(samples: Sequence[LogRow]) -> list[html.MaskHistory]:
                     f"step {int(line['step']):,}", candidates, float(one["truth_probability"])
                 )
             )
+    # Older files do not say it, and are all of WordPiece.
+    masks = {
+        close_up(str(one["text"])): str(one.get("mask", WORDPIECE_MASK))
+        for line in samples
+        for one in line["samples"]
+    }
     current = {(close_up(str(one["text"])), str(one["truth"])) for one in samples[-1]["samples"]}
     found = []
     for (text, truth), guesses in rows.items():
         if (text, truth) in current:
-            before, after = text.split("[MASK]", 1)
-            found.append(html.MaskHistory(before, after, truth, guesses))
+            mask = masks[text]
+            before, after = text.split(mask, 1)
+            found.append(html.MaskHistory(before, after, truth, guesses, mask))
     return found
 
 

@@ -174,7 +174,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
-        """The most probable pieces for each [MASK]."""
+        """The most probable pieces for each mask."""
         served = service.model(body.model, "fill-mask")
         await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]

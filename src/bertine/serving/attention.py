@@ -19,6 +19,7 @@ from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.encoding import HeadOfTexts
 from bertine.tasks.long_text import parts_of
+from bertine.text.template import Template
 from bertine.text.tokenizer import Encoding, Tokenizer
 
 
@@ -67,12 +68,14 @@ class AttentionReader:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
         apart = isinstance(self.task, HeadOfTexts) and bool(self.task.pair_pooling)
-        texts = _apart(encoding) if apart and item.pair is not None else [encoding]
+        texts = [encoding]
+        if apart and item.pair is not None:
+            texts = _apart(encoding, self.tokenizer.template)
         attention = [self._attention(text, item.layer, item.head) for text in texts]
         return {
             "tokens": [
                 {
-                    "token": self.tokenizer.id_to_token(index),
+                    "token": self.tokenizer.names[index],
                     "part": max(part, number),
                     "start": start,
                     "end": end,
@@ -92,7 +95,8 @@ class AttentionReader:
         if mode == "head":
             return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
         whole = self.tokenizer.encode(item.text, item.pair)
-        kept = parts_of(np.arange(len(whole.input_ids)), self.max_tokens, mode)[0].tolist()
+        places = np.arange(len(whole.input_ids))
+        kept = parts_of(places, self.max_tokens, mode, self.tokenizer.template.one)[0].tolist()
         return Encoding(
             [whole.input_ids[at] for at in kept],
             [whole.token_type_ids[at] for at in kept],
@@ -138,10 +142,13 @@ class AttentionReader:
         return weights.double().cpu().round(decimals=5)
 
 
-def _apart(pair: Encoding) -> list[Encoding]:
+def _apart(pair: Encoding, template: Template) -> list[Encoding]:
     """The two texts of a pair as a head on the vectors of both has them: each a first text."""
     middle = pair.token_type_ids.index(1)
-    places = [range(middle), [0, *range(middle, len(pair.input_ids))]]
+    # Of several separators between the texts one text by itself has fewer.
+    end = middle - len(template.two.between) + len(template.one.after)
+    before = range(len(template.two.before))
+    places = [range(end), [*before, *range(middle, len(pair.input_ids))]]
     return [
         Encoding(
             [pair.input_ids[at] for at in text],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertine.serving.sample_texts import masked_sample
 from bertine.serving.service import Service
+from bertine.text.special import WORDPIECE_MASK
 
 _SENTENCES = ["A cat is asleep.", "The soup is boiling."]
-_MASKED = "The capital of France is [MASK]."
 #: The operation that a path asks for.
 _OPERATIONS = {
     "/predict": "predict",
@@ -35,7 +36,8 @@ def example_body(path: str, service: Service) -> dict[str, Any]:
     if path == "/predict":
         return {"texts": [text], "model": model.name, "all_probabilities": True}
     if path == "/fill-mask":
-        masked = text if isinstance(text, str) and "[MASK]" in text else _MASKED
+        mask = described["mask"] or WORDPIECE_MASK
+        masked = text if isinstance(text, str) and mask in text else masked_sample(mask)
         return {"texts": [masked], "model": model.name, "top_k": 5}
     if path == "/embed":
         return {"texts": _SENTENCES, "model": model.name, "normalize": True}

@@ -69,7 +69,7 @@ def request_schemas(limits: Limits) -> Requests:
         normalize: bool = Field(False, description="to length 1")
 
     class FillMaskRequest(Strict):
-        """Texts with [MASK] in them."""
+        """Texts with a mask in them, as the model's vocabulary writes it (`mask` in /v1/models)."""
 
         texts: Texts
         model: Model = None

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bertine.text.pieces import goes_on
+from bertine.text.tokenizer import Tokenizer
+
 #: Words in labels (in lower case), and a text of that kind. The first that matches is taken.
 _BY_LABELS: tuple[tuple[frozenset[str], str], ...] = (
     (
@@ -52,7 +55,12 @@ _CHINESE_CHOICES = ("开始读第一页。", "把它煮熟了。", "让它睡觉
 
 
 def sample_text(
-    task: str, labels: Sequence[str], parts: int, choices: int, chinese: bool
+    task: str,
+    labels: Sequence[str],
+    parts: int,
+    choices: int,
+    chinese: bool,
+    mask: str = "",
 ) -> str | list[str]:
     """Return a text for a model of `task`, as ``/predict`` takes it.
 
@@ -62,11 +70,12 @@ def sample_text(
         parts: texts that belong to one example, the choices among them.
         choices: how many of these are choices.
         chinese: whether the model reads Chinese and no other language.
+        mask: what hides a word in a text, of a model that fills masks.
     """
     if task == "tagging":
         return _CHINESE_ENTITIES if chinese else _ENTITIES
     if task == "fill-mask":
-        return "中国的首都是[MASK]京。" if chinese else "The capital of France is [MASK]."
+        return f"中国的首都是{mask}京。" if chinese else masked_sample(mask)
     if task == "spans":
         return list(_CHINESE_QUESTION if chinese else _QUESTION)
     if choices:
@@ -85,8 +94,13 @@ def sample_text(
     return _USUAL
 
 
-def reads_chinese_only(vocabulary: Sequence[str]) -> bool:
+def masked_sample(mask: str) -> str:
+    """Return a sentence with a `mask` in it."""
+    return f"The capital of France is {mask}."
+
+
+def reads_chinese_only(tokenizer: Tokenizer) -> bool:
     """Return whether most whole pieces of a vocabulary are single Chinese characters."""
-    whole = [piece for piece in vocabulary if not piece.startswith(("##", "["))]
+    whole = [name for name in tokenizer.names if not goes_on(name) and not name.startswith("[")]
     chinese = sum(len(piece) == 1 and "\u4e00" <= piece <= "\u9fff" for piece in whole)
     return 2 * chinese > len(whole)

@@ -154,7 +154,7 @@ class FillMaskAnswer(BaseModel):
 class Token(BaseModel):
     token: str
     part: Literal[0, 1] = Field(description="1: of the second text")
-    start: int = Field(description="first character, in its text; 0 for [CLS] and [SEP]")
+    start: int = Field(description="first character, in its text; 0 for special tokens")
     end: int = Field(description="the character after the last")
 
 
@@ -209,6 +209,7 @@ class ModelInfo(BaseModel):
     max_length: int
     long_text: str = Field(description="what is read of a longer text: its head, tail, …")
     example: str | list[str] = Field(description="a text for `texts` of /predict, to try it with")
+    mask: str = Field(description="what hides a word in a text of /fill-mask; empty: it fills none")
     dimensions: int
     layers: int
     heads: int

@@ -15,7 +15,7 @@ from bertine.inference.compute.choosing import check_precision
 from bertine.inference.compute.running import run_features
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
-from bertine.inference.fill_mask import MASK, FilledMasks, fill_mask
+from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.interop.sentence_modules import read_sentence_modules
@@ -96,7 +96,7 @@ class Served:
     ) -> None:
         self.name, self.model, self.predictor, self.embedder = name, model, predictor, embedder
         self.limits = limits
-        self._chinese = reads_chinese_only(model.tokenizer.tokens)
+        self._chinese = reads_chinese_only(model.tokenizer)
         task = None if predictor is None else predictor.task
         self.attention = AttentionReader(model.model, model.tokenizer, task, limits.explain_tokens)
         self.explainer = Explainer(
@@ -217,7 +217,9 @@ class Served:
                 len(parts),
                 choices,
                 self._chinese,
+                self.model.tokenizer.mask_text,
             ),
+            "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
             "dimensions": self.dimensions,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
@@ -287,7 +289,8 @@ class Served:
     def tokens(self, text: str) -> int:
         """About how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
-        return min(2 + len(text) // each, self.model.config.longest_input)
+        about = self.model.tokenizer.template.added() + len(text) // each
+        return min(about, self.model.config.longest_input)
 
     def check_masks(self, texts: Sequence[str]) -> None:
         """Refuse texts without a mask, with too many, or with more pieces than the model takes.
@@ -296,14 +299,16 @@ class Served:
             BertineError: names the first such text, from 0 on.
         """
         tokenizer, longest = self.model.tokenizer, self.model.config.longest_input
+        tokenizer.require_mask("filling masks")
         _, pieces = tokenizer.encode_flat(texts)
-        most = self.limits.max_masks
-        for at, (text, length) in enumerate(zip(texts, (pieces + 2).tolist(), strict=True)):
-            found = text.count(MASK)
+        lengths = (pieces + tokenizer.template.added()).tolist()
+        most, mask = self.limits.max_masks, tokenizer.mask_text
+        for at, (text, length) in enumerate(zip(texts, lengths, strict=True)):
+            found = text.count(mask)
             if not found:
-                raise BertineError(f"texts[{at}]: has no {MASK}; write it, in capitals")
+                raise BertineError(f"texts[{at}]: has no {mask}; {tokenizer.mask_hint}")
             if found > most:
-                raise BertineError(f"texts[{at}]: has {found} {MASK}, but at most {most} are taken")
+                raise BertineError(f"texts[{at}]: has {found} {mask}, but at most {most} are taken")
             if length > longest:
                 raise BertineError(
                     f"texts[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
@@ -331,7 +336,8 @@ class Served:
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
         # As JSON at once: every candidate of a mask holds the whole text, filled.
-        return [_masks(fill_mask(self.model, text, top_k=top_k)) for text, top_k in inputs]
+        width = len(self.model.tokenizer.mask_text)
+        return [_masks(fill_mask(self.model, text, top_k=top_k), width) for text, top_k in inputs]
 
     def _attention(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         return [self.attention(item) for item in inputs]
@@ -348,11 +354,11 @@ def _weights(path: Path) -> Path:
     return path if modules is None else modules.transformer
 
 
-def _masks(filled: FilledMasks) -> list[dict[str, Any]]:
+def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
     return [
         {
             "start": mask.start,
-            "end": mask.start + len(MASK),
+            "end": mask.start + width,
             "candidates": [
                 {"token": candidate.token, "probability": round(candidate.probability, 6)}
                 for candidate in mask.candidates

@@ -1,6 +1,6 @@
 """Multiple choice (Devlin et al. 2018, section 4.4): which of several endings is the right one.
 
-Each choice makes a sequence of its own, "[CLS] what was given [SEP] the choice [SEP]". The only new
+Each choice makes a sequence of its own, a pair of what was given and the choice. The only new
 parameters are one vector (and transformers' bias) against the pooled [CLS]: its product is a
 choice's score, and the softmax of the scores of an example is their probability.
 
@@ -31,7 +31,7 @@ from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import require_positions
+from bertine.tasks.encoding import LEAST_LENGTH, check_room, require_positions
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.report import ClassificationReport
 from bertine.terminal.console import counted, visible
@@ -118,7 +118,7 @@ class MultipleChoice(TaskDefaults):
         for name in self.text_columns:
             if self.text_columns.count(name) > 1:
                 raise BertineError(f"the column {name!r} is named twice")
-        if self.max_length < 6:
+        if self.max_length < LEAST_LENGTH[2]:
             raise BertineError(f"max_length {self.max_length} leaves no room for text")
 
     @property
@@ -296,6 +296,7 @@ class MultipleChoice(TaskDefaults):
         Raises:
             BertineError: an example without two choices, or whose label is none of them.
         """
+        check_room(self.max_length, 2, tokenizer)
         features: list[Features] = []
         for start in range(0, len(examples), _TOKENIZE):
             given: list[str] = []

@@ -23,6 +23,9 @@ from bertine.text.tokenizer import Tokenizer
 CLASSIFIER, PAIR_CLASSIFIER = "classifier", "pair_classifier"
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
+#: The shortest inputs that a task over one text or two is made for; whether the special tokens of
+#: a vocabulary leave room in them is seen when texts are encoded (:func:`check_room`).
+LEAST_LENGTH = {1: 4, 2: 6}
 
 
 def check_inputs(
@@ -36,7 +39,7 @@ def check_inputs(
     """
     if len(text_columns) not in (1, 2):
         raise BertineError(f"{kind} takes one or two text columns, not {len(text_columns)}")
-    if max_length < 2 + 2 * len(text_columns):
+    if max_length < LEAST_LENGTH[len(text_columns)]:
         raise BertineError(f"max_length {max_length} leaves no room for text")
     check_long_text(long_text, len(text_columns))
 
@@ -115,6 +118,17 @@ def require_positions(max_length: int, config: Config) -> None:
         )
 
 
+def check_room(max_length: int, texts: int, tokenizer: Tokenizer, what: str = "text") -> None:
+    """Refuse a `max_length` in which the special tokens leave no room for a piece of each text;
+    `what` is the message's word for what stands there.
+
+    Raises:
+        BertineError: they leave none.
+    """
+    if max_length < tokenizer.template.added(texts) + texts:
+        raise BertineError(f"max_length {max_length} leaves no room for {what}")
+
+
 def encode(
     examples: Examples,
     tokenizer: Tokenizer,
@@ -133,7 +147,8 @@ def encode(
         BertineError: an example has another number of texts than there are columns; what
             `target` raises.
     """
-    width = len(text_columns)
+    width, frame = len(text_columns), tokenizer.template.one
+    check_room(max_length, width, tokenizer)
     features: list[Features] = []
     for start in range(0, len(examples), _TOKENIZE):
         part = examples.items[start : start + _TOKENIZE]
@@ -150,7 +165,7 @@ def encode(
         )
         for at, (example, (ids, types, cut)) in enumerate(zip(part, encodings, strict=True)):
             label = target(example.label, example.line)
-            inputs = [ids] if long_text == "head" else parts_of(ids, max_length, long_text)
+            inputs = [ids] if long_text == "head" else parts_of(ids, max_length, long_text, frame)
             if len(inputs) == 1:
                 cut += len(ids) - len(inputs[0])
             features.extend(

@@ -16,6 +16,7 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.tasks.base import Features
+from bertine.text.template import Frame
 
 LONG_TEXT = ("head", "tail", "head-tail", "windows")
 
@@ -34,22 +35,24 @@ def check_long_text(mode: str, num_texts: int) -> None:
         )
 
 
-def parts_of(ids: np.ndarray, max_length: int, mode: str) -> list[np.ndarray]:
-    """What is read of one text.
+def parts_of(ids: np.ndarray, max_length: int, mode: str, frame: Frame) -> list[np.ndarray]:
+    """Choose what is read of one text.
 
     Args:
-        ids: int32 [n], its pieces with ``[CLS]`` and ``[SEP]`` around.
+        ids: int32 [n], its pieces with the special tokens around.
         max_length: pieces of an input, special tokens included.
         mode: one of :data:`LONG_TEXT`.
+        frame: the special tokens around one text.
 
     Returns:
-        One input, or with ``windows`` one or more: int32 [at most max_length] each, with both
+        One input, or with ``windows`` one or more: int32 [at most max_length] each, with all
         special tokens.
     """
     if len(ids) <= max_length:
         return [ids]
-    first, body, last = ids[:1], ids[1:-1], ids[-1:]
-    room = max_length - 2
+    begin, end = len(frame.before), len(ids) - len(frame.after)
+    first, body, last = ids[:begin], ids[begin:end], ids[end:]
+    room = max_length - frame.added()
     if mode == "head":
         kept = [body[:room]]
     elif mode == "tail":

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import tokenizers
+from bertine.text.kind import Kind
 
 #: The ids of a text's pieces, and the characters (begin, end) that each comes from.
 Pieces = tuple[list[int], list[tuple[int, int]]]
@@ -18,13 +16,6 @@ _TEXTS_AT_A_TIME = 4096
 _CHARS_AT_A_TIME = 1 << 20
 _CHARS_OF_A_PART = 1 << 16
 
-# Where a text can be cut without a change to its pieces: after a space or a mark, which are never
-# part of a word (brackets are, of special tokens), and after a Chinese character if they are set
-# apart.
-_CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
-_CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
-# Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
-_ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
@@ -32,29 +23,27 @@ class BoundedEncoder:
     """What `tokenizers` gives for texts of any number and length.
 
     Args:
-        backend: the object of the `tokenizers` library.
-        split_chinese: whether it makes every Chinese character a word, so that texts may be cut
-            there.
+        kind: the tokenizer; says where texts may be cut.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, split_chinese: bool) -> None:
-        self._backend = backend
-        self._cut = _CUT_CHINESE if split_chinese else _CUT
+    def __init__(self, kind: Kind) -> None:
+        self._kind, self._cut = kind, kind.cut
 
     def encode(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[Pieces]:
         """The pieces of each text in turn, without special tokens, not truncated; the offsets are
         empty unless asked for."""
-        encode = self._backend.encode_batch if offsets else self._backend.encode_batch_fast
+        backend = self._kind.backend
+        encode = backend.encode_batch if offsets else backend.encode_batch_fast
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
         for batch in self._batches(texts):
             strings = [part for part, _, _ in batch]
             if not offsets:
-                strings = [_shortened(part) for part in strings]
+                strings = [self._shortened(part) for part in strings]
             try:
                 encodings = encode(strings, add_special_tokens=False)
             except TypeError:
-                # Lone surrogates, which UTF-8 cannot hold. U+FFFD is removed by normalization.
+                # Lone surrogates, which UTF-8 cannot hold.
                 strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
                 encodings = encode(strings, add_special_tokens=False)
             for encoding, (_, begin, ends) in zip(encodings, batch, strict=True):
@@ -94,9 +83,5 @@ class BoundedEncoder:
             begin = match.end()
         yield (text[begin:] if begin else text), begin
 
-
-def _shortened(part: str) -> str:
-    """`part` with the same pieces, at less cost if it has a word of a million letters."""
-    if len(part) <= 2 * _CHARS_OF_A_PART:
-        return part
-    return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
+    def _shortened(self, part: str) -> str:
+        return part if len(part) <= 2 * _CHARS_OF_A_PART else self._kind.shortened(part)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 #: Words that are remembered, and of how many characters at the most.
 _REMEMBERED, _LONGEST = 1 << 17, 40
 
-#: Words that are tokenized as one text, with [SEP] between them: a text costs `tokenizers` as
-#: much as ten words.
+#: Words that are tokenized as one text, with a special token between them: a text costs
+#: `tokenizers` as much as ten words.
 _WORDS_OF_A_TEXT = 64
 
 Ids = npt.NDArray[np.int32]
@@ -74,12 +74,14 @@ class RememberedWords:
 
     Args:
         encode: tokenizes texts, without special tokens.
-        separator_id: of [SEP], which `encode` knows in a text.
+        separator: a special token, which `encode` knows in a text, and which changes nothing in
+            the pieces of what stands beside it.
+        separator_id: its id.
     """
 
-    def __init__(self, encode: Encode, separator_id: int) -> None:
+    def __init__(self, encode: Encode, separator: str, separator_id: int) -> None:
         self._encode = encode
-        self._separator_id = separator_id
+        self._separator, self._separator_id = separator, separator_id
         self._clear()
 
     def _clear(self) -> None:
@@ -136,10 +138,10 @@ class RememberedWords:
 
     def _learn(self, words: list[str]) -> None:
         """Tokenize new words, whose numbers are the next ones."""
-        alone = [len(word) > _LONGEST or "[SEP]" in word for word in words]
+        alone = [len(word) > _LONGEST or self._separator in word for word in words]
         short = [word for word, by_itself in zip(words, alone, strict=True) if not by_itself]
         texts = [
-            "[SEP]".join(short[i : i + _WORDS_OF_A_TEXT])
+            self._separator.join(short[i : i + _WORDS_OF_A_TEXT])
             for i in range(0, len(short), _WORDS_OF_A_TEXT)
         ]
         separator = [self._separator_id]

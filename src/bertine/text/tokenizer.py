@@ -1,17 +1,14 @@
-"""WordPiece: text to ids and back, as in BERT's published code.
+"""Text to ids and back, for every kind of vocabulary.
 
-Normalization (control characters removed, Chinese characters set apart, for uncased vocabularies
-lower case and no accents), splitting at white space and punctuation, then the longest piece first
-(Devlin et al. 2018, section 3; google-research/bert, ``tokenization.py``). The work is done by
-Hugging Face's `tokenizers`, so that ids equal those of `transformers`, and of all that is written
-for it.
+What a kind says by itself is in its own file (:mod:`bertine.text.wordpiece`, for one), where the
+special tokens stand is in its :class:`~bertine.text.template.Template`. The work is done by Hugging
+Face's `tokenizers`, so that ids equal those of `transformers`, and of all that is written for it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,29 +23,29 @@ import numpy.typing as npt
 from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import write_json, write_text
-from bertine.text import wordpiece
+from bertine.names import TokenizerKind
 from bertine.text.bounded import BoundedEncoder, Pieces
+from bertine.text.kind import Kind
+from bertine.text.kinds import read
+from bertine.text.pieces import bare, goes_on
 from bertine.text.remembered import RememberedWords
-from bertine.text.wordpiece import SPECIAL_TOKENS
+from bertine.text.template import Template
+from bertine.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
-# Imported after `wordpiece`, which says how `tokenizers` is to use threads.
-import tokenizers  # isort: skip
-from tokenizers import decoders, processors  # isort: skip
-
-# What Python splits at and BERT's normalization removes, so that two words become one.
-_JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+__all__ = ["SPECIAL_TOKENS", "Encoding", "Tokenizer"]
 
 
 @dataclass(slots=True)
 class Encoding:
-    """One text, or pair of texts, as the model takes it: ``[CLS] text [SEP] (pair [SEP])``.
+    """One text, or pair of texts, as the model takes it: of BERT ``[CLS] text [SEP] (pair [SEP])``.
 
     Attributes:
         input_ids: T ids.
-        token_type_ids: T times 0 (through the first [SEP]) or 1 (the pair and its [SEP]).
+        token_type_ids: T times 0 (up to the special tokens behind the text) or 1 (from the pair's
+            first piece on).
         offsets: T pairs (begin, end) of character positions in the text that a token comes from
-            (the pair where the type is 1), end exclusive; (0, 0) for the [CLS] and [SEP] added.
-        special_tokens_mask: T times 1 for the [CLS] and [SEP] added, else 0.
+            (the pair where the type is 1), end exclusive; (0, 0) for the special tokens added.
+        special_tokens_mask: T times 1 for the special tokens added, else 0.
         num_truncated: pieces cut off to meet `max_length`.
     """
 
@@ -60,50 +57,58 @@ class Encoding:
 
 
 class Tokenizer:
-    """A WordPiece tokenizer. Make one with :meth:`from_vocab` or :meth:`load`.
+    """A tokenizer of any kind. Make one with :meth:`from_vocab` or :meth:`load`.
 
     As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
 
     Attributes:
+        kind: what kind it is: "wordpiece" (BERT).
+        title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
+        keeps_spaces: whether the space before a word is a part of the word's first piece, so that
+            a word has other pieces at the beginning of a text than in its middle.
         tokens: the vocabulary; positions are ids.
         vocab_size: how many there are.
+        template: where the special tokens stand around one text and around two.
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special
-            tokens; `special_ids` holds all five.
+            tokens; `special_ids` holds all of them. Of unk and mask None where the vocabulary has
+            none.
+        mask_text: what stands for a mask in a text: "[MASK]"; "" where the vocabulary has none.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, source: str) -> None:
-        """Wrap WordPiece with BERT's normalizer; `source` names it in messages."""
-        self.backend = backend
-        self.lowercase: bool = backend.normalizer.lowercase
-        self.strip_accents: bool | None = backend.normalizer.strip_accents
-        self.split_chinese: bool = backend.normalizer.handle_chinese_chars
-        self._bounded = BoundedEncoder(backend, self.split_chinese)
+    def __init__(self, kind: Kind, source: str) -> None:
+        """Complete what a kind has read; `source` names it in messages."""
+        self._kind = kind
+        self.kind: TokenizerKind = kind.name
+        self.title = kind.title
+        self.backend = backend = kind.backend
+        self.lowercase = kind.lowercase
+        self.strip_accents = kind.strip_accents
+        self.split_chinese = kind.split_chinese
+        self.keeps_spaces = kind.keeps_spaces
+        self._bounded = BoundedEncoder(kind)
         self._lock = threading.Lock()
 
         ids = backend.get_vocab(with_added_tokens=True)
-        wordpiece.check_special_tokens(ids, source)
         self.tokens: list[str] = sorted(ids, key=ids.__getitem__)
         if [ids[token] for token in self.tokens] != list(range(len(ids))):
             raise BertineError(f"{source}: the ids of the vocabulary are not 0..{len(ids) - 1}")
         self.vocab_size = len(self.tokens)
-        self.pad_token_id, self.unk_token_id = ids["[PAD]"], ids["[UNK]"]
-        self.cls_token_id, self.sep_token_id = ids["[CLS]"], ids["[SEP]"]
-        self.mask_token_id = ids["[MASK]"]
-        self._remembered = RememberedWords(self._plain, self.sep_token_id)
-        self.special_ids = frozenset(ids[token] for token in SPECIAL_TOKENS)
+        special = kind.special
+        self.pad_token_id: int = ids[special.pad]
+        self.unk_token_id: int | None = None if special.unk is None else ids[special.unk]
+        self.cls_token_id: int = ids[special.cls]
+        self.sep_token_id: int = ids[special.sep]
+        self.mask_token_id: int | None = None if special.mask is None else ids[special.mask]
+        self.mask_text = special.mask or ""
+        self._remembered = RememberedWords(self._plain, special.sep, self.sep_token_id)
+        self.special_ids = frozenset(ids[token] for token in special.tokens)
 
         # Files that others have saved may truncate, pad or lack these parts.
         backend.no_truncation()
         backend.no_padding()
-        backend.add_special_tokens(list(SPECIAL_TOKENS))
-        backend.decoder = decoders.WordPiece(prefix="##")
-        backend.post_processor = processors.TemplateProcessing(
-            single="[CLS]:0 $A:0 [SEP]:0",
-            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-            special_tokens=[("[CLS]", self.cls_token_id), ("[SEP]", self.sep_token_id)],
-        )
+        self.template: Template = kind.complete(ids)
 
     @classmethod
     def from_vocab(
@@ -114,7 +119,7 @@ class Tokenizer:
         strip_accents: bool | None = None,
         split_chinese: bool = True,
     ) -> Tokenizer:
-        """A tokenizer over `tokens`, whose positions are their ids.
+        """Make a WordPiece tokenizer over `tokens`, whose positions are their ids.
 
         Args:
             tokens: the vocabulary, ``##`` before pieces inside words; holds `SPECIAL_TOKENS`.
@@ -125,14 +130,14 @@ class Tokenizer:
         Raises:
             BertineError: a token is there twice, or a special token is missing.
         """
-        backend = wordpiece.build(
+        kind = WordPiece.build(
             tokens,
             lowercase=lowercase,
             strip_accents=strip_accents,
             split_chinese=split_chinese,
             source="vocabulary",
         )
-        return cls(backend, "vocabulary")
+        return cls(kind, "vocabulary")
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
@@ -143,44 +148,73 @@ class Tokenizer:
         uncased if no token but those in brackets has a capital letter A-Z.
 
         Raises:
-            BertineError: nothing there to read, not a WordPiece tokenizer of BERT's kind, a token
+            BertineError: nothing there to read, not a tokenizer of a kind that is known, a token
                 twice, or a special token missing.
         """
-        return cls(*wordpiece.read(locate(path)))
+        return cls(*read(locate(path)))
 
     def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
-        """Write vocab.txt, tokenizer.json and tokenizer_config.json into the existing `folder`.
+        """Write the vocabulary, tokenizer.json and tokenizer_config.json into the existing
+        `folder`: the files that `transformers` wants.
 
         `model_max_length`, the number of positions of the model, tells `transformers` where it is
         to truncate.
         """
         folder = Path(folder)
-        write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in self.tokens))
+        for name, text in self._kind.files(self.tokens).items():
+            write_text(folder / name, text)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
-        config: dict[str, Any] = {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": self.lowercase,
-            "strip_accents": self.strip_accents,
-            "tokenize_chinese_chars": self.split_chinese,
-        }
-        for token in SPECIAL_TOKENS:
-            config[f"{token[1:-1].lower()}_token"] = token
+        config = self._kind.config()
         if model_max_length is not None:
             config["model_max_length"] = model_max_length
         write_json(folder / "tokenizer_config.json", config)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the vocabulary and the normalization: what ids depend on."""
-        accents = self.lowercase if self.strip_accents is None else self.strip_accents
-        settings = [
-            self.lowercase,
-            accents,
-            self.split_chinese,
-            self.backend.normalizer.clean_text,
-            self.backend.model.max_input_chars_per_word,
+        """SHA-256 (hex) of the vocabulary and the settings: what ids depend on."""
+        what: list[Any] = [self._kind.settings(), self.tokens]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+    @cached_property
+    def continues(self) -> npt.NDArray[np.bool_]:
+        """Whether each piece of the vocabulary goes on with the word before it, bool [V]: whole
+        words are masked by it. Special tokens never do."""
+        kind, special = self._kind, self.special_ids
+        return np.array(
+            [
+                index not in special and kind.continues(token)
+                for index, token in enumerate(self.tokens)
+            ],
+            np.bool_,
+        )
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the pieces for people, as in :mod:`bertine.text.pieces`, by id."""
+        kind, special = self._kind, self.special_ids
+        return [
+            token if index in special else kind.name_of(token)
+            for index, token in enumerate(self.tokens)
         ]
-        return hashlib.sha256(json.dumps([settings, self.tokens]).encode()).hexdigest()
+
+    def name_at(self, index: int, begins_text: bool) -> str:
+        """Return the name of a piece at its place.
+
+        Args:
+            index: of the piece.
+            begins_text: nothing stands before it. Where spaces belong to pieces there is none
+                then, so that the piece looks as if it went on with a word.
+        """
+        name = self.names[index]
+        return bare(name) if begins_text and self.keeps_spaces else name
+
+    def put_piece(self, text: str, start: int, end: int, index: int) -> str:
+        """Return `text` with a piece in the place of the characters [start, end), a mask's."""
+        before, name, after = text[:start], self.names[index], text[end:]
+        if goes_on(name):
+            return before.rstrip() + bare(name) + after
+        gap = " " if self.keeps_spaces and before and not before[-1].isspace() else ""
+        return before + gap + name + after
 
     def token_to_id(self, token: str) -> int | None:
         """The id of exactly this token (no normalization); None if it is not in the vocabulary."""
@@ -198,6 +232,36 @@ class Tokenizer:
             )
         return self.tokens[index]
 
+    def require_mask(self, what: str) -> int:
+        """Return the id of the mask.
+
+        Raises:
+            BertineError: the vocabulary has none, which `what` needs.
+        """
+        if self.mask_token_id is None:
+            raise BertineError(f"{what} needs a mask, which this vocabulary has not")
+        return self.mask_token_id
+
+    @property
+    def mask_hint(self) -> str:
+        """How to write the mask, behind "has no [MASK]; "."""
+        return "write it, in capitals" if self.mask_text.isupper() else "write it"
+
+    def extends(self, old: Tokenizer) -> bool:
+        """Tell whether it has the tokens of `old` at their ids, more after them, and reads text
+        alike."""
+        return (
+            self.vocab_size > old.vocab_size
+            and self.tokens[: old.vocab_size] == old.tokens
+            and self._kind.extends(old._kind)
+        )
+
+    def parts_of(self, token: str) -> list[int]:
+        """Return the ids of the pieces that make up a `token` of a vocabulary that extends this
+        one: the longest first, as in tokenizing; empty where it knows some character of it not at
+        all."""
+        return self._kind.parts_of(token, self.token_to_id)
+
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of the pieces of each text, without special tokens, not truncated.
 
@@ -212,17 +276,14 @@ class Tokenizer:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of the pieces of all texts, without special tokens, not truncated.
 
-        What stands between white space is tokenized by itself, whatever is around it, so it is
-        tokenized once and remembered: that is several times as fast as tokenizing all of a text.
+        What stands between white space is tokenized by itself (with the space before it, where
+        spaces belong to pieces), whatever is around it, so it is tokenized once and remembered:
+        that is several times as fast as tokenizing all of a text.
 
         Returns:
             int32 [pieces], of one text after the other; int64 [N], how many pieces each has.
         """
-        # Texts that Python would split elsewhere are taken whole.
-        whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
-        split = [text.split() for text in texts]
-        for number in whole:
-            split[number] = []
+        split, whole = self._kind.words(texts)
         with self._lock:
             ids, lengths = self._remembered.encode(split)
         if whole:
@@ -236,6 +297,21 @@ class Tokenizer:
     def _plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, all of it tokenized."""
         return [ids for ids, _ in self._bounded.encode(texts, offsets=False)]
+
+    def encode_words(
+        self, words: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Ids of the pieces that words have in the middle of a text, each by itself.
+
+        Returns:
+            As :meth:`encode_flat`.
+        """
+        return self.encode_flat([self._kind.as_word(word) for word in words])
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[Pieces]:
+        """Ids of the pieces of each text, without special tokens, not truncated, and the
+        characters (begin, end), end exclusive, that each piece comes from."""
+        return list(self._bounded.encode(texts))
 
     def encode(
         self, text: str, pair: str | None = None, *, max_length: int | None = None
@@ -260,14 +336,14 @@ class Tokenizer:
         Args:
             texts: N texts.
             pairs: None, or the N seconds of the pairs.
-            max_length: tokens with special tokens; at least 2, or 3 for pairs. None: no limit.
+            max_length: tokens with special tokens, of which at least these must have room. None:
+                no limit.
 
         Raises:
             BertineError: `max_length` has no room for the special tokens.
             ValueError: there are not as many pairs as texts.
         """
-        _check_inputs(texts, pairs, max_length)
-        room = None if max_length is None else max_length - (2 if pairs is None else 3)
+        room = self._room(texts, pairs, max_length)
         firsts = self._bounded.encode(texts)
         if pairs is None:
             return [self._assemble(first, None, room) for first in firsts]
@@ -284,23 +360,18 @@ class Tokenizer:
         """What :meth:`encode_batch` gives, without offsets, in a tenth of its time: of each input
         the ids int32 [T], the token types int8 [T], and how many pieces were cut off. The
         arguments and errors are those of :meth:`encode_batch`."""
-        _check_inputs(texts, pairs, max_length)
-        room = None if max_length is None else max_length - (2 if pairs is None else 3)
-        cls = np.array([self.cls_token_id], np.int32)
-        sep = np.array([self.sep_token_id], np.int32)
+        room = self._room(texts, pairs, max_length)
+        wrap, kept_lengths = self.template.wrap, self._kind.kept_lengths
         firsts = self._split(texts)
-        seconds = self._split(pairs) if pairs is not None else None
+        if pairs is None:
+            if room is None:
+                return [(*wrap(a), 0) for a in firsts]
+            return [(*wrap(a[:room]), max(0, len(a) - room)) for a in firsts]
         made = []
-        for number, a in enumerate(firsts):
-            b = a[:0] if seconds is None else seconds[number]
-            keep_a, keep_b = _longest_first(len(a), len(b), room)
-            parts = [cls, a[:keep_a], sep]
-            if seconds is not None:
-                parts += [b[:keep_b], sep]
-            ids = np.concatenate(parts)
-            types = np.zeros(len(ids), np.int8)
-            types[keep_a + 2 :] = 1
-            made.append((ids, types, len(a) + len(b) - keep_a - keep_b))
+        for a, b in zip(firsts, self._split(pairs), strict=True):
+            keep_a, keep_b = kept_lengths(len(a), len(b), room)
+            ids, segments = wrap(a[:keep_a], b[:keep_b])
+            made.append((ids, segments, len(a) + len(b) - keep_a - keep_b))
         return made
 
     def _split(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
@@ -322,47 +393,33 @@ class Tokenizer:
             self.id_to_token(index)
         return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def _assemble(
-        self,
-        first: Pieces,
-        second: Pieces | None,
-        room: int | None,
-    ) -> Encoding:
-        a, a_offsets = first
-        b, b_offsets = second if second is not None else ([], [])
-        keep_a, keep_b = _longest_first(len(a), len(b), room)
-        ids = [self.cls_token_id, *a[:keep_a], self.sep_token_id]
-        offsets = [(0, 0), *a_offsets[:keep_a], (0, 0)]
-        types = [0] * len(ids)
-        mask = [1, *([0] * keep_a), 1]
-        if second is not None:
-            ids += [*b[:keep_b], self.sep_token_id]
-            offsets += [*b_offsets[:keep_b], (0, 0)]
-            types += [1] * (keep_b + 1)
-            mask += [*([0] * keep_b), 1]
-        return Encoding(ids, types, offsets, mask, len(a) + len(b) - keep_a - keep_b)
+    def show(self, ids: Iterable[int]) -> str:
+        """Text of some pieces for people, with the special tokens among them."""
+        return self._kind.show([int(index) for index in ids])
 
-
-def _check_inputs(
-    texts: Sequence[str], pairs: Sequence[str] | None, max_length: int | None
-) -> None:
-    specials = 2 if pairs is None else 3
-    if max_length is not None and max_length < specials:
-        raise BertineError(
-            f"max_length {max_length} has no room for [CLS] and [SEP]; give at least {specials}"
+    def _assemble(self, first: Pieces, second: Pieces | None, room: int | None) -> Encoding:
+        texts = [first] if second is None else [first, second]
+        lengths = [len(ids) for ids, _ in texts]
+        kept = self._kind.kept_lengths(lengths[0], sum(lengths[1:]), room)[: len(texts)]
+        frame = self.template.frame(len(texts))
+        return Encoding(
+            frame.join([ids[:length] for (ids, _), length in zip(texts, kept, strict=True)]),
+            frame.segments(kept).tolist(),
+            frame.lay([spans[:n] for (_, spans), n in zip(texts, kept, strict=True)], (0, 0)),
+            frame.lay([[0] * length for length in kept], 1),
+            sum(lengths) - sum(kept),
         )
-    if pairs is not None and len(pairs) != len(texts):
-        raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
 
-
-def _longest_first(a: int, b: int, room: int | None) -> tuple[int, int]:
-    """Lengths of a pair after cutting to `room`, piece by piece from the longer, of b if equal."""
-    if room is None or a + b <= room:
-        return a, b
-    # Cut the longer down to the other; from there the cuts alternate, b first.
-    if a > b:
-        a = max(b, room - b)
-    else:
-        b = max(a, room - a)
-    excess = a + b - room
-    return a - excess // 2, b - (excess + 1) // 2
+    def _room(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int | None
+    ) -> int | None:
+        """How many pieces there is room for, after a look at the arguments of encoding."""
+        added = self.template.added(1 if pairs is None else 2)
+        if max_length is not None and max_length < added:
+            ends = " and ".join(dict.fromkeys((self._kind.special.cls, self._kind.special.sep)))
+            raise BertineError(
+                f"max_length {max_length} has no room for {ends}; give at least {added}"
+            )
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
+        return None if max_length is None else max_length - added

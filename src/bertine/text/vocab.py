@@ -23,7 +23,7 @@ from bertine.files import atomic_dir, check_replaceable
 from bertine.options.types import check_types
 from bertine.terminal.console import counted, human_time, progress
 from bertine.terminal.shown import Shown
-from bertine.text import wordpiece
+from bertine.text import kinds, wordpiece
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.wordpiece import MAX_CHARS_PER_WORD, SPECIAL_TOKENS
@@ -126,10 +126,8 @@ class VocabReport(Shown):
 
 
 def is_tokenizer_folder(folder: Path) -> bool:
-    """Whether `folder` holds a tokenizer's files and nothing else."""
-    known = {"vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
-    names = {path.name for path in folder.iterdir()}
-    return names <= known and bool(names & {"vocab.txt", "tokenizer.json"})
+    """Tell whether `folder` holds a tokenizer's files and nothing else."""
+    return {path.name for path in folder.iterdir()} <= kinds.FILES and kinds.holds_tokenizer(folder)
 
 
 @check_types

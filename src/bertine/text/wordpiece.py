@@ -1,53 +1,249 @@
-"""The `tokenizers` object behind :class:`bertine.Tokenizer`: built, read, tested."""
+"""WordPiece, BERT's kind of tokenizer.
+
+Normalization (control characters removed, Chinese characters set apart, for uncased vocabularies
+lower case and no accents), splitting at white space and punctuation, then the longest piece first
+(Devlin et al. 2018, section 3; google-research/bert, ``tokenization.py``). Ids equal those of
+`transformers`, and of all that is written for it.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-# `tokenizers` warns at every fork after its threads have been used, unless this variable is set;
-# and threads that did not survive a fork would be waited for without end. So: threads here (unless
-# the user says otherwise), none in a child made by fork.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false")
-    )
-
-import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_bounded, read_json_object
+from bertine.files import os_errors, read_bounded
+from bertine.names import TokenizerKind
 from bertine.terminal.console import warn
 from bertine.terminal.text import briefly, shortened
+from bertine.text.kind import (
+    MAX_VOCAB_BYTES,
+    Kind,
+    SpecialTokens,
+    check_added_tokens,
+    check_special_tokens,
+    check_vocab,
+    from_json,
+)
+from bertine.text.special import WORDPIECE_MASK
+from bertine.text.template import Template
+
+# Imported after `kind`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors  # isort: skip
 
 #: The special tokens, in the order in which a vocabulary trained by Bertine begins with them.
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-#: Bytes of a vocab.txt; one with a million pieces has about 10 MB.
-_MAX_VOCAB_BYTES = 64 * 2**20
-
-#: The settings of a tokenizer that are true, false or not said.
-_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", WORDPIECE_MASK)
 
 #: Words of more characters become [UNK] (``max_input_chars_per_word`` of the published code).
 MAX_CHARS_PER_WORD = 100
 
+#: The settings of a tokenizer that are true, false or not said.
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
 #: A tokenizer file may say more; the time for a word grows with the square of its characters.
 _MOST_CHARS_PER_WORD = 1000
+
+# What Python splits at and BERT's normalization removes, so that two words become one.
+_JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+
+# Where a text can be cut without a change to its pieces: after a space or a mark, which are never
+# part of a word (brackets are, of special tokens), and after a Chinese character if they are set
+# apart.
+_CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
+_CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
+# Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
+_ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
+
+_INSIDE = "##"
+
+
+class WordPiece(Kind):
+    """WordPiece with BERT's normalization; see :meth:`build` for its settings."""
+
+    name: ClassVar[TokenizerKind] = "wordpiece"
+    title: ClassVar[str] = "WordPiece"
+    model: ClassVar[str] = "WordPiece"
+    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.txt",)
+    keeps_spaces: ClassVar[bool] = False
+    special = SpecialTokens(*SPECIAL_TOKENS)
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        super().__init__(backend)
+        self.lowercase: bool = backend.normalizer.lowercase
+        self.strip_accents: bool | None = backend.normalizer.strip_accents
+        self.split_chinese: bool = backend.normalizer.handle_chinese_chars
+        self.cut = _CUT_CHINESE if self.split_chinese else _CUT
+
+    @classmethod
+    def build(
+        cls,
+        tokens: Sequence[str],
+        *,
+        lowercase: bool,
+        strip_accents: bool | None,
+        split_chinese: bool,
+        source: str,
+    ) -> Self:
+        """Make WordPiece over `tokens`, whose positions are their ids.
+
+        Args:
+            lowercase: lower-case the text.
+            strip_accents: remove accents; None: if `lowercase`.
+            split_chinese: make every Chinese character a word.
+            source: names the vocabulary in messages.
+
+        Raises:
+            BertineError: a token is there twice, or a special token is missing.
+        """
+        ids = {token: index for index, token in enumerate(tokens)}
+        if len(ids) < len(tokens):
+            token = Counter(tokens).most_common(1)[0][0]
+            lines = [str(number) for number, other in enumerate(tokens, 1) if other == token]
+            raise BertineError(
+                f"{source}: the token {token!r} is there {len(lines)} times (lines "
+                f"{', '.join(lines[:5])}); each token must be there once"
+            )
+        _check_special(tokens, source)
+        backend = tokenizers.Tokenizer(
+            models.WordPiece(
+                vocab=ids, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD
+            )
+        )
+        backend.normalizer = normalizer(lowercase, strip_accents, split_chinese)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return cls(backend)
+
+    @classmethod
+    def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
+        _check_switches(file, config)
+        for part, wanted in (
+            ("model", "WordPiece"),
+            ("normalizer", "BertNormalizer"),
+            ("pre_tokenizer", "BertPreTokenizer"),
+        ):
+            found = value.get(part)
+            kind = found.get("type") if isinstance(found, dict) else None
+            if kind != wanted:
+                raise BertineError(
+                    f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; "
+                    "give a tokenizer of BERT's kind"
+                )
+        settings = value["normalizer"]
+        for ours, theirs in (
+            ("lowercase", "do_lower_case"),
+            ("strip_accents", "strip_accents"),
+            ("handle_chinese_chars", "tokenize_chinese_chars"),
+        ):
+            if theirs in config and config[theirs] != settings.get(ours):
+                warn(
+                    f"{file.parent}: tokenizer_config.json has {theirs} {config[theirs]}, "
+                    f"tokenizer.json {settings.get(ours)}; the former is used"
+                )
+                settings[ours] = config[theirs]
+        _check_model(file, value["model"])
+        check_added_tokens(file, value.get("added_tokens"))
+        return cls(from_json(file, value))
+
+    @classmethod
+    def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
+        file = path / "vocab.txt" if path.is_dir() else path
+        _check_switches(file, config)
+        tokens = _read_tokens(file)
+        lowercase = config.get("do_lower_case")
+        made = cls.build(
+            tokens,
+            lowercase=_looks_uncased(tokens) if lowercase is None else bool(lowercase),
+            strip_accents=config.get("strip_accents"),
+            split_chinese=config.get("tokenize_chinese_chars") is not False,
+            source=str(file),
+        )
+        return made, file
+
+    def complete(self, ids: Mapping[str, int]) -> Template:
+        cls, sep = ids["[CLS]"], ids["[SEP]"]
+        self.backend.add_special_tokens(list(SPECIAL_TOKENS))
+        self.backend.decoder = decoders.WordPiece(prefix=_INSIDE)
+        self.backend.post_processor = processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
+        )
+        return Template((cls, None, sep), (cls, None, sep, None, sep), sep)
+
+    def continues(self, token: str) -> bool:
+        return len(token) > len(_INSIDE) and token.startswith(_INSIDE)
+
+    def name_of(self, token: str) -> str:
+        return token
+
+    def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+        """Divide texts at white space, which parts words in any case."""
+        # Texts that Python would split elsewhere are taken whole.
+        whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
+        split = [text.split() for text in texts]
+        for number in whole:
+            split[number] = []
+        return split, whole
+
+    def shortened(self, part: str) -> str:
+        return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
+
+    def show(self, ids: Sequence[int]) -> str:
+        return self.backend.decode(list(ids), skip_special_tokens=False)
+
+    def settings(self) -> list[Any]:
+        return [
+            self.lowercase,
+            self.lowercase if self.strip_accents is None else self.strip_accents,
+            self.split_chinese,
+            self.backend.normalizer.clean_text,
+            self.backend.model.max_input_chars_per_word,
+        ]
+
+    def files(self, tokens: Sequence[str]) -> dict[str, str]:
+        return {"vocab.txt": "".join(f"{token}\n" for token in tokens)}
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.lowercase,
+            "strip_accents": self.strip_accents,
+            "tokenize_chinese_chars": self.split_chinese,
+            **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+        }
+
+    def extends(self, other: Kind) -> bool:
+        return isinstance(other, WordPiece) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("lowercase", "strip_accents", "split_chinese")
+        )
+
+    def parts_of(self, token: str, known: Callable[[str], int | None]) -> list[int]:
+        """Find the longest piece first, as in tokenizing."""
+        inside = self.continues(token)
+        rest = token[len(_INSIDE) :] if inside else token
+        pieces: list[int] = []
+        while rest:
+            for end in range(len(rest), 0, -1):
+                found = known(f"{_INSIDE}{rest[:end]}" if inside else rest[:end])
+                if found is not None:
+                    pieces.append(found)
+                    rest, inside = rest[end:], True
+                    break
+            else:
+                return []
+        return pieces
 
 
 def normalizer(
     lowercase: bool, strip_accents: bool | None, split_chinese: bool
 ) -> normalizers.BertNormalizer:
-    """BERT's normalization (``BasicTokenizer`` in google-research/bert, ``tokenization.py``)."""
+    """Make BERT's normalization (``BasicTokenizer`` in google-research/bert,
+    ``tokenization.py``)."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=split_chinese,
@@ -56,140 +252,26 @@ def normalizer(
     )
 
 
-def check_special_tokens(tokens: Iterable[str], source: str) -> None:
-    """Refuse a vocabulary without a special token; `source` names it in the message."""
-    held = set(tokens)
-    missing = [token for token in SPECIAL_TOKENS if token not in held]
-    if missing:
-        raise BertineError(
-            f"{source}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
-            f"{' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, each once"
-        )
+def _check_special(tokens: Iterable[str], source: str) -> None:
+    check_special_tokens(tokens, SPECIAL_TOKENS, "BERT", source)
 
 
-def build(
-    tokens: Sequence[str],
-    *,
-    lowercase: bool,
-    strip_accents: bool | None,
-    split_chinese: bool,
-    source: str,
-) -> tokenizers.Tokenizer:
-    """WordPiece over `tokens`, whose positions are their ids; `source` names them in messages."""
-    ids = {token: index for index, token in enumerate(tokens)}
-    if len(ids) < len(tokens):
-        token = Counter(tokens).most_common(1)[0][0]
-        lines = [str(number) for number, other in enumerate(tokens, 1) if other == token]
-        raise BertineError(
-            f"{source}: the token {token!r} is there {len(lines)} times (lines "
-            f"{', '.join(lines[:5])}); each token must be there once"
-        )
-    check_special_tokens(tokens, source)
-    backend = tokenizers.Tokenizer(
-        models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)
-    )
-    backend.normalizer = normalizer(lowercase, strip_accents, split_chinese)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return backend
-
-
-def read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
-    """Read what :meth:`bertine.Tokenizer.load` reads; also the file's name."""
-    with os_errors(path, "loading the tokenizer"):
-        path.stat()
-        named = ("tokenizer.json", "vocab.txt")
-        if path.is_dir() and not any((path / name).exists() for name in named):
-            # The folder of a run holds its model directory.
-            inner = path / "model"
-            if any((inner / name).exists() for name in named):
-                path = inner
-    folder = path if path.is_dir() else path.parent
-    config: dict[str, Any] = {}
-    if (folder / "tokenizer_config.json").is_file():
-        config = _read_settings(folder / "tokenizer_config.json")
-    json_file = path / "tokenizer.json" if path.is_dir() else path
-    if json_file.suffix == ".json" and json_file.exists():
-        return _read_json(json_file, config), str(json_file)
-    vocab_file = path / "vocab.txt" if path.is_dir() else path
-    if not vocab_file.is_file():
-        raise BertineError(f"{path}: no tokenizer.json and no vocab.txt in this folder")
-    tokens = _read_vocab(vocab_file)
-    lowercase = config.get("do_lower_case")
-    backend = build(
-        tokens,
-        lowercase=_looks_uncased(tokens) if lowercase is None else bool(lowercase),
-        strip_accents=config.get("strip_accents"),
-        split_chinese=config.get("tokenize_chinese_chars") is not False,
-        source=str(vocab_file),
-    )
-    return backend, str(vocab_file)
-
-
-def _read_settings(file: Path) -> dict[str, Any]:
-    """The contents of a ``tokenizer_config.json``, its switches checked."""
-    values = read_json_object(file)
+def _check_switches(file: Path, config: dict[str, Any]) -> None:
     for name in _SWITCHES:
-        if not isinstance(values.get(name), bool | None):
+        if not isinstance(config.get(name), bool | None):
             raise BertineError(
-                f"{file}: {name} is {briefly(values[name])}, but must be true, false or null"
+                f"{file.parent / 'tokenizer_config.json'}: {name} is {briefly(config[name])}, but "
+                "must be true, false or null"
             )
-    return values
-
-
-def _read_json(file: Path, config: dict[str, Any]) -> tokenizers.Tokenizer:
-    value = read_json_object(file)
-    for part, wanted in (
-        ("model", "WordPiece"),
-        ("normalizer", "BertNormalizer"),
-        ("pre_tokenizer", "BertPreTokenizer"),
-    ):
-        found = value.get(part)
-        kind = found.get("type") if isinstance(found, dict) else None
-        if kind != wanted:
-            raise BertineError(
-                f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; "
-                "give a tokenizer of BERT's kind"
-            )
-    settings = value["normalizer"]
-    for ours, theirs in (
-        ("lowercase", "do_lower_case"),
-        ("strip_accents", "strip_accents"),
-        ("handle_chinese_chars", "tokenize_chinese_chars"),
-    ):
-        if theirs in config and config[theirs] != settings.get(ours):
-            warn(
-                f"{file.parent}: tokenizer_config.json has {theirs} {config[theirs]}, "
-                f"tokenizer.json {settings.get(ours)}; the former is used"
-            )
-            settings[ours] = config[theirs]
-    _check_model(file, value["model"])
-    _check_added_tokens(file, value.get("added_tokens"))
-    # Replaced in any case (:class:`bertine.Tokenizer`). What a file says of padding
-    # may ask the library for more memory than there is, which ends the process.
-    for part in ("truncation", "padding", "post_processor", "decoder"):
-        value[part] = None
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(value))
-    except Exception as error:  # `tokenizers` raises nothing more exact
-        raise BertineError(f"{file}: not a tokenizer ({error})") from error
 
 
 def _check_model(file: Path, model: dict[str, Any]) -> None:
     """Check what the library takes as it is."""
-    vocab = model.get("vocab")
-    if not isinstance(vocab, dict) or not vocab:
-        raise BertineError(f"{file}: vocab in its model must be an object of ids by token")
-    wrong = next((token for token, index in vocab.items() if type(index) is not int), None)
-    if wrong is not None:
-        raise BertineError(
-            f"{file}: the id of the token {briefly(wrong)} is {briefly(vocab[wrong])}, but must be "
-            "a whole number"
-        )
-    check_special_tokens(vocab, str(file))
+    _check_special(check_vocab(file, model.get("vocab")), str(file))
     unknown = model.get("unk_token", "[UNK]")
     if unknown != "[UNK]":
         raise BertineError(f"{file}: unk_token is {briefly(unknown)}, but must be '[UNK]'")
-    prefix = model.get("continuing_subword_prefix", "##")
+    prefix = model.get("continuing_subword_prefix", _INSIDE)
     if not isinstance(prefix, str):
         raise BertineError(
             f"{file}: continuing_subword_prefix is {briefly(prefix)}, but must be a text"
@@ -202,24 +284,10 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
         )
 
 
-def _check_added_tokens(file: Path, tokens: Any) -> None:
-    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [None]:
-        if (
-            not isinstance(token, dict)
-            or type(token.get("id")) is not int
-            or not isinstance(token.get("content"), str)
-            or not token["content"]
-        ):
-            raise BertineError(
-                f"{file}: added_tokens must be a list of objects with an id and a content that is "
-                "not empty"
-            )
-
-
-def _read_vocab(file: Path) -> list[str]:
+def _read_tokens(file: Path) -> list[str]:
     with os_errors(file, "loading the vocabulary"):
         try:
-            tokens = read_bounded(file, _MAX_VOCAB_BYTES).decode("utf-8").split("\n")
+            tokens = read_bounded(file, MAX_VOCAB_BYTES).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise BertineError(
                 f"{file}: not UTF-8 text ({error.reason}); give a vocab.txt"
@@ -231,7 +299,7 @@ def _read_vocab(file: Path) -> list[str]:
 
 
 def _looks_uncased(tokens: Iterable[str]) -> bool:
-    """Whether no token has a capital letter A-Z, but those in brackets ([CLS], <S>)."""
+    """Tell whether no token has a capital letter A-Z, but those in brackets ([CLS], <S>)."""
     brackets = {"[": "]", "<": ">"}
     return not any(
         re.search("[A-Z]", token)

@@ -8,7 +8,9 @@ from typing import Literal
 
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import Instance
+from bertine.text.pieces import bare, goes_on
 from bertine.text.spacing import close_up
+from bertine.text.template import Frame
 from bertine.text.tokenizer import Tokenizer
 
 Kind = Literal["plain", "added", "masked", "replaced", "kept"]
@@ -19,8 +21,8 @@ class MarkedToken:
     """A token of a sequence.
 
     Attributes:
-        text: what the model sees.
-        kind: "added" for the [CLS] and [SEP] of the format; "masked", "replaced" (by a random
+        text: what the model sees, a name as in :mod:`bertine.text.pieces`.
+        kind: "added" for the special tokens of the format; "masked", "replaced" (by a random
             token) or "kept" for one to be predicted; else "plain".
         was: what is to be predicted; the text itself where nothing is.
     """
@@ -32,17 +34,22 @@ class MarkedToken:
     @property
     def continues(self) -> bool:
         """Whether it is a piece of the word that the token before it belongs to."""
-        return len(self.was) > 2 and self.was.startswith("##")
+        return goes_on(self.was)
 
 
 def marked_segments(
-    batch: Batch, row: int, instance: Instance, tokenizer: Tokenizer
+    batch: Batch, row: int, instance: Instance, tokenizer: Tokenizer, frame: Frame
 ) -> list[list[MarkedToken]]:
-    """The segments of sequence `row`, each with its [SEP], the first with [CLS] too.
+    """Mark the tokens of sequence `row`.
 
     Args:
         batch: of pre-training.
         instance: what that sequence was made of.
+        frame: the special tokens of its format.
+
+    Returns:
+        The tokens of each segment with the special tokens behind it; the first has those at the
+        beginning of the sequence, too.
     """
     width = batch.input_ids.shape[1]
     first = row * width
@@ -56,18 +63,22 @@ def marked_segments(
     }
     ids = batch.input_ids[row].tolist()
     found: list[list[MarkedToken]] = []
+    starts = frame.starts([len(segment) for segment in instance.segments])
+    real = sum(map(len, instance.segments)) + frame.added(len(starts))
     column = 0
-    for segment in instance.segments:
-        added = {column + len(segment)} if found else {0, len(segment) + 1}
-        end = column + len(segment) + len(added)
+    for start, segment, following in zip(
+        starts, instance.segments, [*starts[1:], None], strict=True
+    ):
+        end = real if following is None else following
         tokens = []
         for place in range(column, end):
-            text = tokenizer.id_to_token(ids[place])
-            kind: Kind = "added" if place in added else "plain"
+            text = tokenizer.name_at(ids[place], place == start)
+            inside = start <= place < start + len(segment)
+            kind: Kind = "plain" if inside else "added"
             was = text
             if place in labels:
-                was = tokenizer.id_to_token(labels[place])
-                kind = "kept" if text == was else "replaced"
+                was = tokenizer.name_at(labels[place], place == start)
+                kind = "kept" if ids[place] == labels[place] else "replaced"
                 if ids[place] == tokenizer.mask_token_id:
                     kind = "masked"
             tokens.append(MarkedToken(text, kind, was))
@@ -109,10 +120,10 @@ def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
     """Return what stands before each token: a space, or nothing at the beginning, within a word
     and between Chinese characters."""
     found = [""]
-    for last, token, goes_on in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
+    for last, token, inside in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
         meet = f"{last.was[-1:]} {token.was[:1]}"
         chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
-        found.append("" if goes_on or chinese else " ")
+        found.append("" if inside or chinese else " ")
     return found[: len(tokens)]
 
 
@@ -120,11 +131,11 @@ def as_text(tokens: Sequence[MarkedToken]) -> str:
     """Marked tokens as a line: a continuing piece is joined to the one before, and so are Chinese
     characters; ``[MASK→word]`` is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
     text = ""
-    for token, goes_on, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
+    for token, inside, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
         if token.kind in ("plain", "added"):
-            text += gap + (token.text.removeprefix("##") if goes_on else token.text)
+            text += gap + (bare(token.text) if inside else token.text)
             continue
         shown = "MASK" if token.kind == "masked" else token.text
         shown = f"={token.was}" if token.kind == "kept" else f"{shown}→{token.was}"
-        text += f"{' ' if goes_on else gap}[{shown}]"
+        text += f"{' ' if inside else gap}[{shown}]"
     return text

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertine.data.inspection.marks import Kind, MarkedToken, gaps, joined
 from bertine.files import write_text
+from bertine.text.pieces import bare
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #c8ccd0; --soft: #5c6570; --back: #f4f5f6;
@@ -34,7 +35,7 @@ rt { font-size: .7rem; }
 """
 
 _LEGEND: tuple[tuple[Kind, str, str, str], ...] = (
-    ("masked", "[MASK]", "what it was", "hidden"),
+    ("masked", "", "what it was", "hidden"),  # what stands for a mask is the vocabulary's
     ("replaced", "another", "what it was", "replaced by a random token"),
     ("kept", "itself", "itself", "to be predicted, but left as it was"),
 )
@@ -56,18 +57,23 @@ class ShownInstance:
 
 
 def write_page(
-    path: Path | str, title: str, facts: Sequence[str], instances: Sequence[ShownInstance]
+    path: Path | str,
+    title: str,
+    facts: Sequence[str],
+    instances: Sequence[ShownInstance],
+    mask: str,
 ) -> None:
     """Write the facts and instances of a store as one HTML file, atomically.
 
-    Above every token to be predicted stands what it was.
+    Above every token to be predicted stands what it was. `mask` is what the model sees of one
+    that is hidden.
 
     Raises:
         BertineError: it cannot be written.
     """
     body = [f"<h1>{escape(title)}</h1>", f"<pre>{escape(chr(10).join(facts))}</pre>"]
     if instances:
-        entries = (f"{_ruby(kind, seen, was)} {text}" for kind, seen, was, text in _LEGEND)
+        entries = (f"{_ruby(kind, seen or mask, was)} {text}" for kind, seen, was, text in _LEGEND)
         body.append(f"<p>{', &ensp;'.join(entries)}</p>")
     for instance in instances:
         kinds = [token.kind for _, tokens in instance.segments for token in tokens]
@@ -94,9 +100,9 @@ def write_page(
     )
 
 
-def _token(token: MarkedToken, goes_on: bool, gap: str) -> str:
+def _token(token: MarkedToken, inside: bool, gap: str) -> str:
     if token.kind == "plain":
-        return gap + escape(token.text.removeprefix("##") if goes_on else token.text)
+        return gap + escape(bare(token.text) if inside else token.text)
     if token.kind == "added":
         return f'{gap}<span class="added">{escape(token.text)}</span>'
     return gap + _ruby(token.kind, token.text, token.was)

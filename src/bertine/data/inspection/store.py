@@ -75,7 +75,7 @@ def inspect_store(
             num_instances,
         )
     if html is not None:
-        write_page(html, str(store.path), [*lines, remark], shown)
+        write_page(html, str(store.path), [*lines, remark], shown, tokenizer.mask_text)
     lines.append(remark)
     for instance in shown:
         lines += ["", f"{instance.name}: {instance.heading}"]
@@ -95,7 +95,7 @@ def _instances(
         for row, instance in enumerate(data.instances(step)[: count - len(shown)]):
             segments = zip(
                 segment_names(instance, data.has_pairs),
-                marked_segments(batch, row, instance, tokenizer),
+                marked_segments(batch, row, instance, tokenizer, data.frame),
                 strict=True,
             )
             name = f"instance {len(shown)}"
@@ -168,14 +168,10 @@ def _quantiles(names: Sequence[str], values: Any) -> str:
 def _frequent(store: TokenStore, tokenizer: Tokenizer) -> str:
     counts = store.unigram_counts
     top = np.argsort(-counts, kind="stable")[:12]
-    shown = (
-        f"{tokenizer.id_to_token(int(i))} {counts[i] / store.num_tokens:.2%}"
-        for i in top
-        if counts[i]
-    )
+    shown = (f"{tokenizer.names[i]} {counts[i] / store.num_tokens:.2%}" for i in top if counts[i])
     used = int((counts > 0).sum())
-    return (
-        f"most frequent: {', '.join(shown)}; {used:,} of {store.vocab_size:,} tokens occur, "
-        f"{counts[tokenizer.unk_token_id] / store.num_tokens:.3%} are "
-        f"{tokenizer.id_to_token(tokenizer.unk_token_id)}"
-    )
+    line = f"most frequent: {', '.join(shown)}; {used:,} of {store.vocab_size:,} tokens occur"
+    if (unknown := tokenizer.unk_token_id) is None:
+        return line
+    share = counts[unknown] / store.num_tokens
+    return f"{line}, {share:.3%} are {tokenizer.id_to_token(unknown)}"

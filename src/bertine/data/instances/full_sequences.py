@@ -3,8 +3,9 @@
 Liu et al. 2019, section 4.2. A sequence holds as many whole consecutive sentences as there is
 room for: with FULL-SENTENCES sentences of the next document follow those of one that ends, an
 extra separator between them; with DOC-SENTENCES a sequence ends where its document does. Special
-tokens stand as in RoBERTa, BERT's in their place: ``[CLS] ... [SEP]``, and over the end of a
-document ``[CLS] ... [SEP] ... [SEP]``; all of it is segment A (``token_type_ids`` 0).
+tokens stand as in RoBERTa, ``<s> ... </s>``, and over the end of a document ``<s> ... </s> ...
+</s>``; BERT's in their place: ``[CLS] ... [SEP] ... [SEP]``. All of it is segment A
+(``token_type_ids`` 0).
 
 The published code (facebookresearch/fairseq, ``TokenBlockDataset``) packs the corpus once, front
 to back, keeps a table of all sequences, and shuffles them. Here sequence number `index` is
@@ -60,7 +61,7 @@ class PackedInstance:
 
     Attributes:
         segments: ids, views into the store, one for each document; none is empty. Together, with
-            a separator between two, at most ``max_seq_length - 2``.
+            a separator between two, at most `max_tokens`.
         documents: the number of the document that each is from.
         num_truncated: 0; here nothing is cut off.
     """
@@ -75,18 +76,19 @@ class FullSentences:
 
     Args:
         store: the documents.
-        max_seq_length: most tokens of a sequence with its special tokens, at least 8.
+        max_tokens: of a sequence, without the special tokens at its ends.
         seed: of everything random here.
 
     Attributes:
         instances_per_epoch: sequences in which the whole corpus is seen, about once.
 
     Raises:
-        BertineError: the store is empty, or `max_seq_length` is below 8.
+        BertineError: the store is empty.
     """
 
-    def __init__(self, store: TokenStore, *, max_seq_length: int, seed: int = 0) -> None:
-        self.store, self.max_tokens, self.seed = store, _checked(store, max_seq_length), seed
+    def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
+        _check_tokens(store)
+        self.store, self.max_tokens, self.seed = store, max_tokens, seed
         #: The corpus is a ring: every document, and a separator behind it.
         self._ring = store.num_tokens + store.num_documents
         self._starts = [
@@ -121,8 +123,9 @@ class FullSentences:
 class DocSentences:
     """As :class:`FullSentences`, but no sequence goes over the end of a document."""
 
-    def __init__(self, store: TokenStore, *, max_seq_length: int, seed: int = 0) -> None:
-        self.store, self.max_tokens, self.seed = store, _checked(store, max_seq_length), seed
+    def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
+        _check_tokens(store)
+        self.store, self.max_tokens, self.seed = store, max_tokens, seed
         self._spacing = min(self.max_tokens, _spacing(store, self.max_tokens))
         #: For some record batches, how many sequences there are up to the end of each document.
         self._ends: dict[int, npt.NDArray[np.int64]] = {}
@@ -188,13 +191,10 @@ def _mixed(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _checked(store: TokenStore, max_seq_length: int) -> int:
-    """Tokens of a sequence without [CLS] and the last [SEP]."""
-    if max_seq_length < 8:
-        raise BertineError(f"max_seq_length is {max_seq_length}, but must be at least 8")
+def _check_tokens(store: TokenStore) -> None:
+    """Refuse a store without a token."""
     if not store.num_tokens:
         raise BertineError(f"{store.path}: there is no token in it; prepare it from other text")
-    return max_seq_length - 2
 
 
 def _walk_from(store: TokenStore, starts: list[int], position: int, ring: int, limit: int) -> Walk:

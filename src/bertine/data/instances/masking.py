@@ -4,11 +4,13 @@ Tokens are chosen one by one, or as whole words. What becomes of a chosen token 
 by token in both cases.
 
 Whole words are chosen as in the published code (google-research/bert,
-``create_pretraining_data.py``, ``do_whole_word_mask``): a word is a token and the pieces that
-begin with ``##`` after it; words are taken in a random order until as many tokens are chosen as
-without whole words; a word that would make them more is passed over. One thing differs: where a
-segment was cut so that it begins inside a word, its first pieces are a word of their own, while
-the published code adds them to the word before the [SEP].
+``create_pretraining_data.py``, ``do_whole_word_mask``): a word is a token and the pieces after it
+that go on with it (:attr:`bertine.Tokenizer.continues`); words are taken in a random order until
+as many tokens are chosen as without whole words; a word that would make them more is passed over.
+One thing differs: where a segment was cut so that it begins inside a word, its first pieces are a
+word of their own, while
+the published code adds them to the word before the [SEP]. So the first word behind a special token
+is a word, too, where spaces belong to pieces and nothing marks its beginning.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Choose and replace tokens (Devlin et al. 2018, section 3.1, Task 1).
 
-    As in the published code, a sequence of n tokens, [CLS] and [SEP] counted, has
+    As in the published code, a sequence of n tokens, special ones counted, has
     ``max(1, round(masked_lm_prob * n))`` of them chosen without replacement, but not more than
     `max_predictions_per_seq`, nor than can be chosen. Whole words may make them fewer, where no
     word is short enough for what is left.

@@ -15,7 +15,12 @@ import numpy.typing as npt
 import torch
 
 from bertine.data.batch import Batch
-from bertine.data.instances.formats import PAIR_FORMATS, Instance, make_instances
+from bertine.data.instances.formats import (
+    PAIR_FORMATS,
+    Instance,
+    make_instances,
+    sequence_frame,
+)
 from bertine.data.instances.masking import InstanceDraws, check_masking, mask_tokens
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -55,7 +60,7 @@ class PretrainingData:
         seed: random seed.
         masked_lm_prob: share of tokens chosen for prediction.
         max_predictions_per_seq: the most of them in a sequence; None for no limit.
-        mask_split: shares of the chosen that become [MASK], become a random token, stay.
+        mask_split: shares of the chosen that become the mask, become a random token, stay.
         short_seq_prob: share of segment pairs made shorter at random; other formats have none.
         input_format: what a sequence is made of, one of
         `bertine.data.instances.formats.INPUT_FORMATS`.
@@ -65,6 +70,7 @@ class PretrainingData:
 
     Attributes:
         segments: the instances of the format.
+        frame: the special tokens of a sequence.
         has_pairs: whether a sequence is a pair, so that batches have ``next_sentence_label``.
 
     Raises:
@@ -101,6 +107,7 @@ class PretrainingData:
         self.segments = make_instances(
             input_format,
             store,
+            tokenizer.template,
             max_seq_length=max_seq_length,
             short_seq_prob=short_seq_prob,
             seed=seed,
@@ -129,17 +136,15 @@ class PretrainingData:
         self.max_predictions_per_seq = max_predictions_per_seq
         self.mask_split = mask_split
         self.pad_token_id = tokenizer.pad_token_id
-        self.mask_token_id = tokenizer.mask_token_id
-        self._cls = np.array([tokenizer.cls_token_id], store.manifest["token_dtype"])
-        self._sep = np.array([tokenizer.sep_token_id], store.manifest["token_dtype"])
-        # [UNK] is special here too: there is nothing to learn from guessing that a word was
-        # unknown, and a random replacement should be a word.
+        self.mask_token_id = tokenizer.require_mask("masked language modelling")
+        self.frame = sequence_frame(input_format, tokenizer.template)
+        self._around = self.frame.arrays(store.manifest["token_dtype"])
+        # The unknown token is special here too: there is nothing to learn from guessing that a
+        # word was unknown, and a random replacement should be a word.
         self._is_ordinary = np.ones(store.vocab_size, np.bool_)
         self._is_ordinary[list(tokenizer.special_ids)] = False
         self._ordinary_ids = np.flatnonzero(self._is_ordinary)
-        self._is_continuation = np.array(
-            [len(token) > 2 and token.startswith("##") for token in tokenizer.tokens], np.bool_
-        )
+        self._is_continuation = tokenizer.continues
 
     @property
     def instances_per_epoch(self) -> int:
@@ -186,16 +191,17 @@ class PretrainingData:
             BertineError: the store holds an id outside its vocabulary, or is damaged.
         """
         instances = self.instances(step)
-        cls, sep = self._cls, self._sep
+        before, between, after = self._around
         pieces: list[Any] = []
         sizes: list[int] = []
         for instance in instances:
-            pieces.append(cls)
-            size = 1
+            behind, size = before, 0
             for segment in instance.segments:
-                pieces += (segment, sep)
-                size += len(segment) + 1
-            sizes.append(size)
+                pieces += (behind, segment)
+                size += len(behind) + len(segment)
+                behind = between
+            pieces.append(after)
+            sizes.append(size + len(after))
         lengths = np.array(sizes)
         column = np.arange(lengths.max())
         real = column < lengths[:, None]
@@ -222,7 +228,8 @@ class PretrainingData:
         }
         if self.has_pairs:
             length_a = np.array([len(instance.segments[0]) for instance in instances])
-            types = torch.from_numpy((real & (column >= length_a[:, None] + 2)).astype(np.int64))
+            begin_b = length_a + len(before) + len(between)
+            types = torch.from_numpy((real & (column >= begin_b[:, None])).astype(np.int64))
             targets["next_sentence_label"] = torch.tensor(
                 [int(instance.documents[0] != instance.documents[1]) for instance in instances],
                 dtype=torch.int64,
@@ -248,8 +255,8 @@ class PretrainingData:
         """Name the document that an id outside the vocabulary came from."""
         row, column = np.argwhere(input_ids >= self.store.vocab_size)[0]
         instance = instances[row]
-        ends = np.cumsum([len(segment) + 1 for segment in instance.segments])
-        document = instance.documents[int(np.searchsorted(ends, column - 1, side="right"))]
+        starts = self.frame.starts([len(segment) for segment in instance.segments])
+        document = instance.documents[int(np.searchsorted(starts, column, side="right")) - 1]
         raise BertineError(
             f"{self.store.path}: document {document} holds the id {input_ids[row, column]}, but "
             f"the vocabulary has {self.store.vocab_size} tokens; prepare it again"

@@ -46,7 +46,7 @@ _WORDS = 8
 
 @dataclass(frozen=True, slots=True)
 class NspInstance:
-    """A pair of segments without special tokens; together at most ``max_seq_length - 3`` tokens.
+    """A pair of segments without special tokens; together at most `max_tokens`.
 
     Attributes:
         tokens_a: ids of segment A, a view into the store; at least one.
@@ -66,7 +66,7 @@ class NspInstance:
 
     @property
     def segments(self) -> tuple[npt.NDArray[Any], ...]:
-        """What stands between the special tokens, each followed by [SEP]."""
+        """What stands between the special tokens."""
         return self.tokens_a, self.tokens_b
 
     @property
@@ -80,7 +80,7 @@ class NspSegments:
 
     Args:
         store: the documents.
-        max_seq_length: tokens of a sequence with its [CLS] and two [SEP], at least 8.
+        max_tokens: of a pair, without special tokens; at least 2.
         short_seq_prob: share of pairs with a random shorter target length.
         seed: of everything random here.
 
@@ -95,17 +95,15 @@ class NspSegments:
         self,
         store: TokenStore,
         *,
-        max_seq_length: int,
+        max_tokens: int,
         short_seq_prob: float = 0.1,
         seed: int = 0,
     ) -> None:
-        if max_seq_length < 8:
-            raise BertineError(f"max_seq_length is {max_seq_length}, but must be at least 8")
         if not 0.0 <= short_seq_prob <= 1.0:
             raise BertineError(f"short_seq_prob is {short_seq_prob}, but must be in [0, 1]")
         check_documents(store)
         self.store = store
-        self.max_tokens = max_seq_length - 3
+        self.max_tokens = max_tokens
         self.short_seq_prob = short_seq_prob
         self.seed = seed
         #: Half a window: by so much every document counts as longer than it is.

@@ -30,7 +30,6 @@ from bertine.data.instances.segments import (
     uniform,
 )
 from bertine.data.store import TokenStore
-from bertine.errors import BertineError
 from bertine.rng import generator
 
 
@@ -39,22 +38,20 @@ class SentencePairs:
 
     Args:
         store: the documents.
-        max_seq_length: most tokens of a sequence with its [CLS] and two [SEP], at least 8.
+        max_tokens: of a pair, without special tokens; at least 2.
         seed: of everything random here.
 
     Attributes:
         instances_per_epoch: pairs after which every sentence has had its turn.
 
     Raises:
-        BertineError: the store has fewer than two documents, or `max_seq_length` is below 8.
+        BertineError: the store has fewer than two documents.
     """
 
-    def __init__(self, store: TokenStore, *, max_seq_length: int, seed: int = 0) -> None:
-        if max_seq_length < 8:
-            raise BertineError(f"max_seq_length is {max_seq_length}, but must be at least 8")
+    def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
         check_documents(store)
         self.store = store
-        self.max_tokens = max_seq_length - 3
+        self.max_tokens = max_tokens
         self.seed = seed
         self._sentences = Counted(store, lambda chunk: len(chunk.sentence_lengths))
         self.instances_per_epoch = -(-self._sentences.total // 2)

@@ -170,7 +170,9 @@ def prepare(
         _remove_remains(real)
         shutil.rmtree(work, ignore_errors=True)
     store = TokenStore.open(out, encoder)
-    unknown = float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens)
+    unknown = 0.0
+    if encoder.unk_token_id is not None:
+        unknown = float(store.unigram_counts[encoder.unk_token_id] / store.num_tokens)
     report = PrepareReport(
         path=out,
         manifest=store.manifest,

@@ -28,7 +28,7 @@ class PrepareReport(Shown):
         path: the store's folder.
         manifest: its manifest.
         corpus_lines: what reading the corpus met, for people.
-        unknown_share: share of the tokens that are [UNK].
+        unknown_share: share of the tokens that are unknown ones.
         unigram_entropy: of the store, in nats.
         store_bytes: size of the shards.
         seconds: time taken.

@@ -182,7 +182,7 @@ class Engine:
     ) -> None:
         config = self.config
         if lengths[-1] == 0:
-            raise BertineError(f"sequence {indices[-1]} is empty; [CLS] and [SEP] at least are due")
+            raise BertineError(f"sequence {indices[-1]} is empty; special tokens at least are due")
         if lengths[0] > config.longest_input:
             raise BertineError(
                 f"sequence {indices[0]} has {lengths[0]} tokens, but the model has positions for "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertine.rng import generator
+from bertine.text.pieces import run_together
 from bertine.text.tokenizer import Tokenizer
 
 #: Of many kinds: statements, questions, exclamations, messages, numbers, names, one word. Where
@@ -37,8 +38,8 @@ _PIECES = (8, 16, 24, 32)
 
 
 def sample_inputs(tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
-    """Ids with [CLS] and [SEP] of :data:`TEXTS` and of pieces drawn from the vocabulary, cut at
-    `max_length`. Always the same for a tokenizer."""
+    """Return the ids of :data:`TEXTS` and of pieces drawn from the vocabulary, with special tokens,
+    cut at `max_length`. Always the same for a tokenizer."""
     encoded = [*tokenizer.encode_plain(TEXTS), *_drawn_pieces(tokenizer)]
     return [_with_ends(ids, tokenizer, max_length) for ids in encoded]
 
@@ -46,8 +47,8 @@ def sample_inputs(tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
 def sample_texts(tokenizer: Tokenizer) -> list[str]:
     """:data:`TEXTS`, and texts of pieces drawn from the vocabulary. Always the same for a
     tokenizer."""
-    drawn = [" ".join(tokenizer.tokens[i] for i in ids) for ids in _drawn_pieces(tokenizer)]
-    return [*TEXTS, *(text.replace(" ##", "").removeprefix("##") for text in drawn)]
+    drawn = [run_together(tokenizer.names[i] for i in ids) for ids in _drawn_pieces(tokenizer)]
+    return [*TEXTS, *drawn]
 
 
 def _drawn_pieces(tokenizer: Tokenizer) -> list[list[int]]:
@@ -63,4 +64,5 @@ def _drawn_pieces(tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def _with_ends(ids: Sequence[int], tokenizer: Tokenizer, max_length: int) -> list[int]:
-    return [tokenizer.cls_token_id, *ids[: max(0, max_length - 2)], tokenizer.sep_token_id]
+    frame = tokenizer.template.one
+    return frame.join([ids[: max(0, max_length - frame.added())]])

@@ -36,7 +36,7 @@ class TokenVectors:
     """The tokens of a text and their vectors.
 
     Attributes:
-        tokens: n pieces, ``[CLS]`` and ``[SEP]`` among them.
+        tokens: n pieces, special tokens among them.
         offsets: n pairs (begin, end) of characters of the text; (0, 0) for those two, and for the
             pieces of a prompt.
         vectors: fp32 [n, D].
@@ -99,7 +99,7 @@ class Embedder(Shown):
         self.max_length = positions if max_length is None else max_length
         require_positions(self.max_length, model.config)
         self.prompt = prompt
-        taken = 2 + len(tokenizer.encode_plain([prompt])[0])
+        taken = tokenizer.template.added() + len(tokenizer.encode_plain([prompt])[0])
         if self.max_length <= taken:
             raise BertineError(
                 f"max_length {self.max_length} leaves no room for text: special tokens"

@@ -28,7 +28,7 @@ class NoWords(BertineError):
 
 
 #: Where a token stands: the number of the text, start and end of its characters there. A token
-#: that is none of a text's, as [CLS], has the number -1.
+#: that is none of a text's, a special one, has the number -1.
 Place = tuple[int, int, int]
 _NOWHERE: Place = (-1, 0, 0)
 
@@ -58,8 +58,8 @@ class ExplainedText:
         parts: the texts.
         words: that the model reads, in their order; what was cut off is not among them.
         inputs: the sequences that are computed: one, or a window each, or one for each choice.
-        word_of: int32 [T] for each input, the number of each token's word; -1 for [CLS], [SEP] and
-            a [MASK] to fill.
+        word_of: int32 [T] for each input, the number of each token's word; -1 for special tokens
+            and a mask to fill.
         pieces_cut: pieces that the model does not read, because the text is too long.
         first_pieces: of a tagger, int64 [words]: the token that predicts each word's tag.
     """
@@ -104,7 +104,8 @@ def read_text(
         mode = getattr(task, "long_text", "head")
         made = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
     inputs, places, cut = made
-    words, word_of = _words(parts, inputs, places, tokenizer.mask_token_id)
+    mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+    words, word_of = _words(parts, inputs, places, mask)
     return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
 
 
@@ -147,7 +148,9 @@ def _plain_inputs(
     limit = max_tokens if mode == "head" else None
     encoding = tokenizer.encode(parts[0], pair, max_length=limit)
     places, size = _places(encoding), len(encoding.input_ids)
-    kept = [np.arange(size)] if mode == "head" else parts_of(np.arange(size), max_tokens, mode)
+    kept = [np.arange(size)]
+    if mode != "head":
+        kept = parts_of(np.arange(size), max_tokens, mode, tokenizer.template.one)
     kept = kept if all_windows else kept[:1]
     inputs = [
         _features(
@@ -206,10 +209,12 @@ def _span_inputs(
         end = int(features[0].offsets[-1, 1]) if len(features[0].offsets) else 0
         cut += len(tokenizer.encode_plain([parts[1][end:]])[0])
         features = features[:1]
-    question = tokenizer.encode(parts[0], max_length=features[0].first)
-    before = _places(question)
+    ((_, question),) = tokenizer.encode_offsets(parts[:1])
+    before = [(0, start, end) for start, end in question[: task.limits.max_question_length]]
     places = [
-        [*before, *((1, int(start), int(end)) for start, end in feature.offsets), _NOWHERE]
+        tokenizer.template.two.lay(
+            [before, [(1, int(start), int(end)) for start, end in feature.offsets]], _NOWHERE
+        )
         for feature in features
     ]
     return list(features), places, cut
@@ -218,28 +223,32 @@ def _span_inputs(
 def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
     """A sentence, each of its words tokenized by itself; the first that fit into one input."""
     spans = split_words(parts[0])
-    pieces = tokenizer.encode_plain([parts[0][start:end] for start, end in spans])
-    ids, word_of = [tokenizer.cls_token_id], [-1]
+    flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
+    pieces = np.split(flat, np.cumsum(counts)[:-1])
+    frame = tokenizer.template.one
+    begin = len(frame.before)
+    ids: list[int] = []
+    word_of: list[int] = []
     first: list[int] = []
     words: list[Word] = []
-    room, cut = max_tokens - 2, 0
-    for (start, end), piece in zip(spans, pieces, strict=True):
+    room, cut = max_tokens - frame.added(), 0
+    for (start, end), each in zip(spans, pieces, strict=False):
+        piece = each.tolist()
         if cut or len(piece) > room:
             cut += len(piece)
         elif piece:
-            first.append(len(ids))
+            first.append(begin + len(ids))
             ids += piece
             word_of += [len(words)] * len(piece)
             words.append(Word(parts[0][start:end], 0, start, end))
             room -= len(piece)
     if not words:
         raise NoWords("there is no word to explain; give a text")
-    ids.append(tokenizer.sep_token_id)
     return ExplainedText(
         parts,
         tuple(words),
-        (_features(ids, [0] * len(ids)),),
-        (np.array([*word_of, -1], np.int32),),
+        (_features(frame.join([ids]), frame.segments([len(ids)]).tolist()),),
+        (np.array(frame.lay([word_of], -1), np.int32),),
         cut,
         np.array(first),
     )
@@ -253,8 +262,8 @@ def _words(
 ) -> tuple[tuple[Word, ...], list[np.ndarray]]:
     """The words of the texts that an input holds something of, and the word of each token.
 
-    A token that reaches over several words makes one of them, "[MASK]" for example, which is
-    three to others.
+    A token that reaches over several words makes one of them, a mask for example, which is three
+    to others.
     """
     fixed = [
         np.array([place[0] < 0 for place in row]) | (each.input_ids == mask)

@@ -65,7 +65,10 @@ class Explainer:
         self.dtype, self.all_windows = dtype, all_windows
         longest = model.config.longest_input if task is None else task.max_length
         self.max_tokens = longest if max_tokens is None else min(max_tokens, longest)
-        self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, tokenizer.mask_token_id))
+        # What a word is hidden with; where the vocabulary has no mask, padding.
+        mask = tokenizer.mask_token_id
+        self._hidden = tokenizer.pad_token_id if mask is None else mask
+        self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, self._hidden))
 
     @property
     def answers(self) -> bool:
@@ -132,7 +135,7 @@ class Explainer:
         if method == INTEGRATED_GRADIENTS:
             found: Attribution = yield from integrated_gradients(text, answer)
         else:
-            found = yield from leave_one_out(text, answer, outputs, self.tokenizer.mask_token_id)
+            found = yield from leave_one_out(text, answer, outputs, self._hidden)
         read = {number for n in answer.inputs for number in text.word_of[n].tolist()}
         words = tuple(
             WordContribution(word.text, word.part, word.start, word.end, float(value))
@@ -175,14 +178,14 @@ class Explainer:
         with threads:
             for at, unit in enumerate(units):
                 if isinstance(unit, Gradients):
-                    mask = self.tokenizer.mask_token_id
-                    results[at] = compute_gradients(self.model, self.task, unit, mask)
+                    results[at] = compute_gradients(self.model, self.task, unit, self._hidden)
         return [results[at] for at in range(len(units))]
 
     def _check_mask(self, parts: Sequence[str]) -> None:
-        ids = self.tokenizer.encode(parts[0], max_length=self.max_tokens).input_ids
-        if self.tokenizer.mask_token_id not in ids:
-            raise BertineError("the text has no [MASK]; write it, in capitals")
+        tokenizer = self.tokenizer
+        mask = tokenizer.require_mask("filling masks")
+        if mask not in tokenizer.encode(parts[0], max_length=self.max_tokens).input_ids:
+            raise BertineError(f"the text has no {tokenizer.mask_text}; {tokenizer.mask_hint}")
 
 
 class _Outputs:

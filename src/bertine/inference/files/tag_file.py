@@ -195,7 +195,8 @@ class _Job:
         return found
 
     def _finish(self) -> None:
-        self.report.notes.extend(self.task.met_notes(self.name, self._met))
+        tokenizer = self.predictor.tokenizer
+        self.report.notes.extend(self.task.met_notes(self.name, self._met, tokenizer))
         if self.task.document_context and not self._documents:
             self.report.notes.append(
                 f"{self.name}: tells no documents, so each sentence is read by itself"

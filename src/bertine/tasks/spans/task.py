@@ -24,7 +24,6 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
-from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.taskinfo import TaskInfo
@@ -34,8 +33,10 @@ from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.spans.decoding import SpanPrediction, answer_question
 from bertine.tasks.spans.report import SpanReport, span_report
 from bertine.tasks.spans.windows import (
+    LEAST_BESIDE,
     SpanFeatures,
     by_row,
+    check_room_beside,
     encode_spans,
     span_notes,
     unaligned_answers,
@@ -115,12 +116,7 @@ class SpanExtraction(TaskDefaults):
         for name, value in dataclasses.asdict(self.limits).items():
             if value < 1:
                 raise BertineError(f"{name} is {value}, but must be at least 1")
-        if self.max_length < self.limits.max_question_length + 4:
-            raise BertineError(
-                f"max_length {self.max_length} leaves no room for the context beside a question "
-                f"of up to {self.limits.max_question_length} pieces; lower "
-                f"{option('max_question_length')}, or raise {option('max_length')}"
-            )
+        check_room_beside(self.max_length, self.limits.max_question_length, LEAST_BESIDE)
 
     @classmethod
     def from_examples(

@@ -21,15 +21,19 @@ from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples, Unaligned
 from bertine.tasks.base import Features, cut_line
 from bertine.terminal.console import counted
+from bertine.text.template import Template
 from bertine.text.tokenizer import Tokenizer
 
 #: Questions given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
+#: Room that an input has beside the longest question, at least; whether the special tokens of a
+#: vocabulary fit there is seen when questions are encoded.
+LEAST_BESIDE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFeatures(Features):
-    """``[CLS] question [SEP] window of the context [SEP]``.
+    """A pair of the question and a window of the context.
 
     Attributes:
         context: the whole of it.
@@ -37,8 +41,8 @@ class SpanFeatures(Features):
         offsets: int32 [m, 2], characters (begin, end) in the context of the window's pieces.
         max_context: bool [m], true at the pieces that no other window shows more around.
         span: the target: places in the sequence of the answer's first and last piece; (0, 0),
-            the [CLS], where the window does not hold it or there is none; None where it is not
-            known.
+            the first place, where the window does not hold it or there is none; None where it is
+            not known.
         on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
             window): the answer, and the text of the pieces that are trained on.
         windows: how many the context was read in.
@@ -107,6 +111,20 @@ def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
     return first, last
 
 
+def check_room_beside(max_length: int, max_question_length: int, least: int) -> None:
+    """Refuse a `max_length` that has less than `least` beside the longest question.
+
+    Raises:
+        BertineError: it is.
+    """
+    if max_length < max_question_length + least:
+        raise BertineError(
+            f"max_length {max_length} leaves no room for the context beside a question of up to "
+            f"{max_question_length} pieces; lower {option('max_question_length')}, or raise "
+            f"{option('max_length')}"
+        )
+
+
 def encode_spans(
     examples: Examples[Question],
     tokenizer: Tokenizer,
@@ -121,8 +139,10 @@ def encode_spans(
     first window counts. Each context is tokenized once, however many questions there are.
 
     Raises:
-        BertineError: an example that is not a question and a context.
+        BertineError: an example that is not a question and a context; `max_length` has no room
+            for a piece of the context.
     """
+    check_room_beside(max_length, max_question_length, tokenizer.template.added(2) + 1)
     features: list[SpanFeatures] = []
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for start in range(0, len(examples), _TOKENIZE):
@@ -134,24 +154,22 @@ def encode_spans(
                     "but the model takes 2, a question and its context"
                 )
         new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]
-        for text, encoding in zip(new, tokenizer.encode_batch(new), strict=True):
-            ids = np.asarray(encoding.input_ids[1:-1], dtype=np.int32)
-            offsets = np.asarray(encoding.offsets[1:-1], dtype=np.int32).reshape(-1, 2)
+        for text, (pieces, spans) in zip(new, tokenizer.encode_offsets(new), strict=True):
+            ids = np.asarray(pieces, dtype=np.int32)
+            offsets = np.asarray(spans, dtype=np.int32).reshape(-1, 2)
             known[text] = ids, _with_marks(text, offsets)
-        questions = tokenizer.encode_batch(
-            [example.texts[0] for example in part], max_length=max_question_length + 2
-        )
+        questions = tokenizer.encode_plain([example.texts[0] for example in part])
         for at, (example, question) in enumerate(zip(part, questions, strict=True)):
             features.extend(
                 _windows_of(
                     example,
                     start + at,
-                    np.asarray(question.input_ids, dtype=np.int32),
-                    question.num_truncated,
+                    np.asarray(question[:max_question_length], dtype=np.int32),
+                    max(0, len(question) - max_question_length),
                     *known[example.texts[1]],
                     max_length=max_length,
                     doc_stride=doc_stride,
-                    sep=tokenizer.sep_token_id,
+                    template=tokenizer.template,
                 )
             )
     return features
@@ -167,12 +185,12 @@ def _windows_of(
     *,
     max_length: int,
     doc_stride: int,
-    sep: int,
+    template: Template,
 ) -> Iterator[SpanFeatures]:
-    """The features of one question; `question` is with its [CLS] and [SEP]."""
+    """The features of one question; `question` and `ids` are without special tokens."""
     context, gold = example.texts[1], example.label
-    first = len(question)
-    spans = windows(len(ids), max_length - first - 1, doc_stride)
+    _, first = template.two.starts([len(question), len(ids)])
+    spans = windows(len(ids), max_length - template.added(2) - len(question), doc_stride)
     owner = widest_view(spans, len(ids))
     target, on_pieces = _target(context, offsets, gold)
     for number, (begin, length) in enumerate(spans):
@@ -181,11 +199,10 @@ def _windows_of(
         span = (0, 0) if known else None
         if target is not None and inside:
             span = (first + target[0] - begin, first + target[1] - begin)
-        types = np.zeros(first + length + 1, dtype=np.int8)
-        types[first:] = 1
+        input_ids, segments = template.wrap(question, ids[begin : begin + length])
         yield SpanFeatures(
-            np.concatenate([question, ids[begin : begin + length], [sep]]).astype(np.int32),
-            types,
+            input_ids,
+            segments,
             row,
             num_truncated=0 if number else num_truncated,
             context=context,

@@ -40,7 +40,7 @@ from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence, Sentences
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import require_positions
+from bertine.tasks.encoding import check_room, require_positions
 from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.tagging.report import TaggingReport
@@ -219,7 +219,9 @@ class Tagging(TaskDefaults):
         """
         sentences = cast(Sentences, examples)
         items = sentences.items
-        pieces = WordPieces(items, tokenizer, self.max_length - 2, keep=OUTSIDE not in self._ids)
+        check_room(self.max_length, 1, tokenizer, "words")
+        room = self.max_length - tokenizer.template.added()
+        pieces = WordPieces(items, tokenizer, room, keep=OUTSIDE not in self._ids)
         features: list[Features] = []
         several = windows = 0
         for row, item, low, high in sentence_bounds(items, self.document_context):
@@ -239,7 +241,7 @@ class Tagging(TaskDefaults):
                 features.append(word_window(row, item, part, first, pieces, tags, tokenizer))
         sentences.met = Counter(sentences=len(items), several=several, windows=windows)
         sentences.met.update(pieces.met)
-        for note in self.met_notes(sentences.source, sentences.met):
+        for note in self.met_notes(sentences.source, sentences.met, tokenizer):
             sentences.note(note)
         if self.document_context and all(item.document is None for item in items):
             sentences.note(
@@ -247,9 +249,10 @@ class Tagging(TaskDefaults):
             )
         return features
 
-    def met_notes(self, source: str, met: Mapping[str, int]) -> list[str]:
+    def met_notes(self, source: str, met: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
         """What a user should know of what :meth:`featurize` met in `source`, a line each."""
-        return met_notes(source, met, self.max_length, keep=OUTSIDE not in self._ids)
+        room = self.max_length - tokenizer.template.added()
+        return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self._ids)
 
     def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
         if item.tags is None:

@@ -28,7 +28,7 @@ class WordPieces:
         self, items: Sequence[Sentence], tokenizer: Tokenizer, room: int, *, keep: bool
     ) -> None:
         words = list(chain.from_iterable(item.words for item in items))
-        ids, counts = tokenizer.encode_flat(words)
+        ids, counts = tokenizer.encode_words(words)
         ends = np.cumsum(counts, dtype=np.int64)
         self.room = room
         self._ids, self._starts = ids, ends - counts
@@ -64,8 +64,10 @@ class WordPieces:
         return np.concatenate(parts), starts
 
 
-def met_notes(source: str, met: Mapping[str, int], max_length: int, *, keep: bool) -> list[str]:
-    """One line for each thing that a user should know.
+def met_notes(
+    source: str, met: Mapping[str, int], max_length: int, room: int, *, keep: bool
+) -> list[str]:
+    """Return a line for each thing that a user should know.
 
     Args:
         source: the file.
@@ -73,6 +75,7 @@ def met_notes(source: str, met: Mapping[str, int], max_length: int, *, keep: boo
             many ``windows`` these were; how many ``words``, how many of them were ``empty`` after
             normalization, how many too ``long``, and how many pieces were ``cut`` from these.
         max_length: of an input, in pieces.
+        room: the same without special tokens.
         keep: whether words without pieces are read as unknown ones.
     """
     notes = []
@@ -90,7 +93,7 @@ def met_notes(source: str, met: Mapping[str, int], max_length: int, *, keep: boo
         )
     if met["long"]:
         notes.append(
-            f"{source}: {counted(met['long'], 'word', 'has', 'have')} more than {max_length - 2} "
+            f"{source}: {counted(met['long'], 'word', 'has', 'have')} more than {room} "
             f"pieces; the last ones are left out ({counted(met['cut'], 'piece')} lost)"
         )
     return notes

@@ -64,14 +64,15 @@ def word_window(
         tags: int64 [W], the ids of the tags of its W words; None when unknown.
     """
     ids, starts = pieces.read(window.begin, window.end)
-    input_ids = np.concatenate([[tokenizer.cls_token_id], ids, [tokenizer.sep_token_id]])
+    input_ids, segments = tokenizer.template.wrap(ids)
+    (begin,) = tokenizer.template.one.starts([len(ids)])
     read = np.asarray(pieces.lengths[window.first : window.last], np.int32) > 0
     words = np.arange(window.first - sentence, window.last - sentence, dtype=np.int32)[read]
     offset = window.first - window.begin
-    positions = starts[offset : offset + len(read)][read] + 1
+    positions = starts[offset : offset + len(read)][read] + begin
     return WordFeatures(
         input_ids.astype(np.int32),
-        np.zeros(len(input_ids), np.int8),
+        segments,
         row=row,
         positions=positions.astype(np.int32),
         words=words,

@@ -9,39 +9,13 @@ from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
 
-def extends(new: Tokenizer, old: Tokenizer) -> bool:
-    """Whether `new` has the pieces of `old` at their ids, more after them, and reads text alike."""
-    same = ("lowercase", "strip_accents", "split_chinese")
-    return (
-        new.vocab_size > old.vocab_size
-        and new.tokens[: old.vocab_size] == old.tokens
-        and all(getattr(new, name) == getattr(old, name) for name in same)
-    )
-
-
-def old_pieces(token: str, old: Tokenizer) -> list[int]:
-    """The ids of the pieces that `old` makes of what `token` stands for: the longest first, as in
-    tokenizing; empty where it knows some character of it not at all."""
-    inside = token.startswith("##") and len(token) > 2
-    rest = token[2:] if inside else token
-    pieces: list[int] = []
-    while rest:
-        for end in range(len(rest), 0, -1):
-            found = old.token_to_id(f"##{rest[:end]}" if inside else rest[:end])
-            if found is not None:
-                pieces.append(found)
-                rest, inside = rest[end:], True
-                break
-        else:
-            return []
-    return pieces
-
-
 @torch.no_grad()
 def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
-    """`model`, which was made for `old`, for the vocabulary of `new`, which :func:`extends` it.
+    """`model`, which was made for `old`, for the vocabulary of `new`, which extends it
+    (:meth:`bertine.Tokenizer.extends`).
 
-    The word embedding of a new piece is the mean of those of :func:`old_pieces`, and so is its
+    The word embedding of a new piece is the mean of those of
+    :meth:`bertine.Tokenizer.parts_of` `old`, and so is its
     bias in the MLM head, where there is one. A piece with a character that was unknown gets the
     mean of all.
 
@@ -61,7 +35,7 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
         known = table[: old.vocab_size]
         unknown = 0
         for index in range(old.vocab_size, new.vocab_size):
-            pieces = old_pieces(new.tokens[index], old)
+            pieces = old.parts_of(new.tokens[index])
             unknown += not pieces
             rows[index] = (known[pieces] if pieces else known).mean(0)
         state[name] = rows

@@ -21,7 +21,7 @@ from bertine.options.names import option
 from bertine.presets import PRESETS, preset
 from bertine.terminal.console import say
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.pretraining.extend import extend_vocabulary, extends
+from bertine.training.pretraining.extend import extend_vocabulary
 
 #: How new weights begin: all random, as published, or with heads that look where trained ones do
 #: (:mod:`bertine.models.mimetic`).
@@ -92,7 +92,7 @@ def starting_model(
         for line in loaded.report.lines():
             say(line)
         built = loaded.model
-        if extends(tokenizer, loaded.tokenizer):
+        if tokenizer.extends(loaded.tokenizer):
             built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
             say(
                 f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "

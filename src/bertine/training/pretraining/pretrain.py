@@ -127,7 +127,7 @@ def pretrain(
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of a sequence; None: as many as `masked_lm_prob`
             asks for in a full one.
-        mask_split: of the predicted tokens, the shares that become [MASK], become a random token,
+        mask_split: of the predicted tokens, the shares that become the mask, become a random token,
             stay.
         whole_word_mask: choose whole words for prediction.
         masking: "dynamic", anew at every step, or "static", in the same `dupe_factor` ways again
@@ -371,7 +371,7 @@ def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> 
     """The store `path`, which can be made into sequences like those of `data`."""
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
-    make_instances(data.input_format, store, max_seq_length=data.max_seq_length)
+    make_instances(data.input_format, store, tokenizer.template, max_seq_length=data.max_seq_length)
     if store.manifest["shards"] == data.store.manifest["shards"]:
         warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
     return store

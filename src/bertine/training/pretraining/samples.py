@@ -5,7 +5,10 @@ every evaluation ``fill`` asks the model, and ``write_samples`` puts the answers
 folder, one JSON object a line:
 
     {"step": 1000, "samples": [{"text": "the [MASK] sleeps in the sofa.", "truth": "cat",
-     "truth_probability": 0.61, "guesses": [{"token": "cat", "probability": 0.61}, ...]}, ...]}
+     "mask": "[MASK]", "truth_probability": 0.61,
+     "guesses": [{"token": "cat", "probability": 0.61}, ...]}, ...]}
+
+Pieces go by their names (:mod:`bertine.text.pieces`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _TRIES = 200
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sentence with one piece hidden: ids with [CLS] and [SEP], and where and what it was."""
+    """A sentence with one piece hidden: ids with special tokens, and where and what it was."""
 
     input_ids: tuple[int, ...]
     position: int
@@ -62,7 +65,8 @@ class MaskSamples:
         seed: of the choice.
         count: how many; from a store, fewer when it has not so many suitable sentences. All
             suitable ones of given sentences are taken, up to `count`.
-        max_length: tokens of a sample with [CLS] and [SEP]: no more than the model is trained on.
+        max_length: tokens of a sample with special tokens: no more than the model is trained on;
+            None: as many as are read at a glance.
 
     Raises:
         BertineError: the store was made by another tokenizer, or no sentence is suitable: 8 to 40
@@ -76,15 +80,15 @@ class MaskSamples:
         seed: int = 0,
         *,
         count: int = 8,
-        max_length: int = _LONGEST + 2,
+        max_length: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
-        self._longest = min(_LONGEST, max_length - 2)
-        self._whole = np.array(
-            [token.isalpha() and not token.startswith("##") for token in tokenizer.tokens]
-        )
+        self._mask_id = tokenizer.require_mask("guessing hidden words")
+        room = _LONGEST if max_length is None else max_length - tokenizer.template.added()
+        self._longest = min(_LONGEST, room)
+        self._whole = np.array([name.isalpha() for name in tokenizer.names])
+        self._whole &= ~tokenizer.continues
         self._whole[list(tokenizer.special_ids)] = False
-        self._inside = np.array([token.startswith("##") for token in tokenizer.tokens])
         if isinstance(source, TokenStore):
             source.check_tokenizer(tokenizer)
             name = str(source.path)
@@ -134,7 +138,7 @@ class MaskSamples:
         tokenizer = self.tokenizer
         if not _SHORTEST <= len(ids) <= self._longest or tokenizer.unk_token_id in ids:
             return None
-        goes_on = np.append(self._inside[ids[1:]], False)
+        goes_on = np.append(tokenizer.continues[ids[1:]], False)
         candidates = np.flatnonzero(self._whole[ids] & ~goes_on)
         if not len(candidates):
             return None
@@ -143,10 +147,10 @@ class MaskSamples:
         position = int(draw.choice(candidates, p=weights / weights.sum()))
         masked = ids.tolist()
         truth = masked[position]
-        masked[position] = tokenizer.mask_token_id
-        return _Sample(
-            (tokenizer.cls_token_id, *masked, tokenizer.sep_token_id), position + 1, truth
-        )
+        masked[position] = self._mask_id
+        frame = tokenizer.template.one
+        (start,) = frame.starts([len(masked)])
+        return _Sample(tuple(frame.join([masked])), start + position, truth)
 
     def fill(
         self, model: Model, *, top_k: int = 5, dtype: torch.dtype = torch.float32
@@ -160,7 +164,7 @@ class MaskSamples:
             dtype: to compute in: bf16 (by autocast) or fp32.
 
         Returns:
-            For each sample, as JSON values: ``text`` with "[MASK]" in it, ``truth``, the
+            For each sample, as JSON values: ``text`` with the ``mask`` in it, ``truth``, the
             ``truth_probability`` that the model gave to it (0 to 1), and its best ``guesses``,
             best first, each a ``token`` with its ``probability``.
 
@@ -194,15 +198,17 @@ class MaskSamples:
         finally:
             model.train(was_training)
         best = probabilities.topk(min(top_k, tokenizer.vocab_size), dim=-1)
+        begin, behind = len(tokenizer.template.one.before), len(tokenizer.template.one.after)
         return [
             {
                 "text": close_up(
-                    tokenizer.decode(sample.input_ids[1:-1], skip_special_tokens=False)
+                    tokenizer.show(sample.input_ids[begin : len(sample.input_ids) - behind])
                 ),
-                "truth": tokenizer.id_to_token(sample.truth),
+                "mask": tokenizer.mask_text,
+                "truth": tokenizer.names[sample.truth],
                 "truth_probability": float(probabilities[row, sample.truth]),
                 "guesses": [
-                    {"token": tokenizer.id_to_token(index), "probability": value}
+                    {"token": tokenizer.names[index], "probability": value}
                     for index, value in zip(
                         best.indices[row].tolist(), best.values[row].tolist(), strict=True
                     )

@@ -1,0 +1,279 @@
+"""What the kinds of tokenizers have in common, and what each of them says by itself.
+
+All of them stand on Hugging Face's `tokenizers`. A kind is one file that says how its files are
+read, checked and written, where its special tokens stand, how text is divided into words that are
+tokenized by themselves, and where a long text may be cut; :class:`bertine.Tokenizer` does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+# `tokenizers` warns at every fork after its threads have been used, unless this variable is set;
+# and threads that did not survive a fork would be waited for without end. So: threads here (unless
+# the user says otherwise), none in a child made by fork.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false")
+    )
+
+import tokenizers
+
+from bertine.errors import BertineError
+from bertine.names import TokenizerKind
+from bertine.terminal.text import briefly
+from bertine.text.template import Template
+
+#: Bytes of a file of tokens or of merges; a vocab.txt with a million pieces has about 10 MB.
+MAX_VOCAB_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a vocabulary, by what they are for.
+
+    Attributes:
+        pad: fills short sequences.
+        unk: stands for what the vocabulary has not; None: it has everything.
+        cls: the state of its place stands for the whole sequence.
+        sep: ends a text.
+        mask: hides a token; None: the models of this vocabulary fill no masks.
+    """
+
+    pad: str
+    unk: str | None
+    cls: str
+    sep: str
+    mask: str | None
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Each of them once."""
+        named = (self.pad, self.unk, self.cls, self.sep, self.mask)
+        return tuple(dict.fromkeys(token for token in named if token is not None))
+
+
+class Kind(ABC):
+    """One kind of tokenizer, with a vocabulary and settings.
+
+    Attributes:
+        name: of the kind, as the command line says it.
+        title: of the kind, for people.
+        model: the name of its model in a tokenizer.json.
+        vocabulary: the files that make a folder readable without a tokenizer.json.
+        keeps_spaces: whether the space before a word is a part of the word's first piece, so that
+            a text has other pieces in the middle of a text than by itself.
+        backend: the object of the `tokenizers` library; not to be changed.
+        special: the special tokens.
+        cut: matches where a text may be cut in two without a change to its pieces: the first part
+            ends where the match does.
+        lowercase, strip_accents, split_chinese: the normalization, where there is one.
+    """
+
+    name: ClassVar[TokenizerKind]
+    title: ClassVar[str]
+    model: ClassVar[str]
+    vocabulary: ClassVar[tuple[str, ...]]
+    keeps_spaces: ClassVar[bool]
+
+    special: SpecialTokens
+    cut: re.Pattern[str]
+    lowercase: bool = False
+    strip_accents: bool | None = False
+    split_chinese: bool = False
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self.backend = backend
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Kind:
+        """Make the kind of a tokenizer.json.
+
+        Args:
+            file: its path, for messages.
+            value: its contents; may be changed.
+            config: the contents of the tokenizer_config.json beside it, which goes before.
+
+        Raises:
+            BertineError: it is not of this kind, or something in it cannot be used.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Kind, Path]:
+        """Make the kind of the files :attr:`vocabulary` in a folder, or of the first of them.
+
+        Returns:
+            The kind, and the file that messages name.
+
+        Raises:
+            BertineError: they cannot be read, or something in them cannot be used.
+        """
+
+    @abstractmethod
+    def complete(self, ids: Mapping[str, int]) -> Template:
+        """Give the backend the parts that files may lack: special tokens, decoder and template.
+
+        Args:
+            ids: of all tokens.
+        """
+
+    @abstractmethod
+    def continues(self, token: str) -> bool:
+        """Tell whether a token that is not special goes on with the word before it."""
+
+    @abstractmethod
+    def name_of(self, token: str) -> str:
+        """Return the name of a token that is not special, as in :mod:`bertine.text.pieces`."""
+
+    @abstractmethod
+    def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+        """Divide texts into words that have the same pieces whatever stands around them.
+
+        Returns:
+            The words of each text, and the numbers of texts that cannot be divided, which have
+            none.
+        """
+
+    def as_word(self, word: str) -> str:
+        """Return the text whose pieces are those that `word` has in the middle of a text."""
+        return word
+
+    def shortened(self, part: str) -> str:
+        """Return a text with the same pieces as `part`, which is long, at less cost if there is
+        one."""
+        return part
+
+    def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:
+        """Tell how many pieces of each text of a pair are kept where there is `room` for so many;
+        `second` is 0 for single texts."""
+        return longest_first(first, second, room)
+
+    @abstractmethod
+    def show(self, ids: Sequence[int]) -> str:
+        """Return the text of some pieces for people, special tokens included."""
+
+    @abstractmethod
+    def settings(self) -> list[Any]:
+        """Return what ids depend on besides the tokens, as JSON values."""
+
+    @abstractmethod
+    def files(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return the files of the vocabulary, by name."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Return what `transformers` wants in a tokenizer_config.json."""
+
+    def extends(self, other: Kind) -> bool:
+        """Tell whether a vocabulary that begins with that of `other` reads text as it does."""
+        return False
+
+    def parts_of(self, token: str, known: Callable[[str], int | None]) -> list[int]:
+        """Return the ids of the pieces that make up the `token` of another vocabulary; empty where
+        they do not.
+
+        Args:
+            token: of a vocabulary that extends this one.
+            known: the id of a token in this one.
+        """
+        return []
+
+
+def longest_first(first: int, second: int, room: int | None) -> tuple[int, int]:
+    """Cut the longer of two texts to fit, one piece after the other, the second where both are
+    equal (``_truncate_seq_pair`` in google-research/bert, ``run_classifier.py``).
+
+    Returns:
+        How many pieces of each are kept.
+    """
+    if room is None or first + second <= room:
+        return first, second
+    # Cut the longer down to the other; from there the cuts alternate, the second first.
+    if first > second:
+        first = max(second, room - second)
+    else:
+        second = max(first, room - first)
+    excess = first + second - room
+    return first - excess // 2, second - (excess + 1) // 2
+
+
+def check_special_tokens(tokens: Iterable[str], needed: Sequence[str], what: str, at: str) -> None:
+    """Refuse a vocabulary without a special token.
+
+    Args:
+        needed: the special tokens.
+        what: needs them, in words.
+        at: names the vocabulary in the message.
+
+    Raises:
+        BertineError: one is missing.
+    """
+    held = set(tokens)
+    missing = [token for token in needed if token not in held]
+    if missing:
+        raise BertineError(
+            f"{at}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
+            f"{' '.join(missing)}; {what} needs {' '.join(needed)}, each once"
+        )
+
+
+def check_vocab(file: Path, vocab: Any) -> dict[str, int]:
+    """Check the ids by token of a file.
+
+    Raises:
+        BertineError: they are none.
+    """
+    if not isinstance(vocab, dict) or not vocab:
+        raise BertineError(f"{file}: vocab in its model must be an object of ids by token")
+    wrong = next((token for token, index in vocab.items() if type(index) is not int), None)
+    if wrong is not None:
+        raise BertineError(
+            f"{file}: the id of the token {briefly(wrong)} is {briefly(vocab[wrong])}, but must be "
+            "a whole number"
+        )
+    return vocab
+
+
+def check_added_tokens(file: Path, tokens: Any) -> None:
+    """Check the ``added_tokens`` of a tokenizer.json.
+
+    Raises:
+        BertineError: they are no list of tokens.
+    """
+    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [None]:
+        if (
+            not isinstance(token, dict)
+            or type(token.get("id")) is not int
+            or not isinstance(token.get("content"), str)
+            or not token["content"]
+        ):
+            raise BertineError(
+                f"{file}: added_tokens must be a list of objects with an id and a content that is "
+                "not empty"
+            )
+
+
+def from_json(file: Path, value: dict[str, Any]) -> tokenizers.Tokenizer:
+    """Make the object of the library of the contents of a tokenizer.json, which are changed.
+
+    Raises:
+        BertineError: the library refuses it.
+    """
+    # Given anew in any case (:class:`bertine.Tokenizer`). What a file says of padding may ask the
+    # library for more memory than there is, which ends the process.
+    for part in ("truncation", "padding", "post_processor", "decoder"):
+        value[part] = None
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(value))
+    except Exception as error:  # `tokenizers` raises nothing more exact
+        raise BertineError(f"{file}: not a tokenizer ({error})") from error
