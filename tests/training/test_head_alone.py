@@ -20,6 +20,7 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
+from bertine.models.encoded import TextInputs
 from bertine.models.heads import PairHead, texts_apart
 from bertine.models.pooling import Pooling
 from bertine.records.examples import Example, Examples
@@ -60,7 +61,9 @@ def test_texts_with_two_separators_between_are_taken_apart() -> None:
     ids = torch.tensor([[*row.tolist(), *[1] * (width - len(row))] for row, _ in rows])
     types = torch.tensor([[*kinds.tolist(), *[0] * (width - len(kinds))] for _, kinds in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row, _ in rows])
-    apart, real = texts_apart(ids, mask, types, separators=len(template.two.between))
+    result = texts_apart(TextInputs(ids, mask, types), separators=len(template.two.between))
+    apart, real = result.input_ids, result.attention_mask
+    assert real is not None
     for row, text in enumerate([pair[0] for pair in texts] + [pair[1] for pair in texts]):
         assert apart[row][real[row]].tolist() == [0, *text, 2]
 
