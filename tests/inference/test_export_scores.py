@@ -17,7 +17,7 @@ from bertine.inference.export import ExportReport, export
 from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference
 from bertine.inference.predictor import evaluate
 from bertine.modeldir import save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice

@@ -308,12 +308,20 @@ def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
 def test_the_speed_is_not_that_of_the_first_steps(store: Path) -> None:
     """They compile products for the shapes that they meet."""
 
+    now = 0.0
+
     def slow_at_first(step: int) -> Batch:
-        time.sleep(0.05 if step < 30 else 0.0)
+        nonlocal now
+        now += 0.05 if step < 30 else 0.01
         return data.batch(step)
 
     data = toys.pretraining_data(store)
-    found = seconds_per_step(
-        toys.pretraining_model(), MlmNsp(), slow_at_first, dtype=torch.float32, seconds=3.0
+    measured = seconds_per_step(
+        toys.pretraining_model(),
+        MlmNsp(),
+        slow_at_first,
+        dtype=torch.float32,
+        seconds=3.0,
+        clock=lambda: now,
     )
-    assert found < 0.05
+    assert measured == pytest.approx(0.01)

@@ -43,8 +43,9 @@ def seconds_per_step(
     shard: bool = False,
     compile: bool | None = None,
     workers: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """The time of a training step of a copy of `model`, in seconds: batch, forward and backward
+    """Measure the time of a training step of a copy of `model`, in seconds: batch, forward and backward
     pass, update. It is the median of the later half of the steps that are measured: the first
     ones meet new shapes, for which products are compiled.
 
@@ -54,6 +55,7 @@ def seconds_per_step(
             one's figure.
         shard: as in :func:`bertine.training.loop.fit.fit`.
         compile, workers: as in :class:`~bertine.training.loop.fit.FitConfig`.
+        clock: gives the time in seconds.
     """
     world = world or World()
     twin = copy.deepcopy(model).train()
@@ -70,21 +72,21 @@ def seconds_per_step(
     )
     optimizer = AdamW(stepper.model)
     times: list[float] = []
-    ends = time.monotonic() + seconds
+    ends = clock() + seconds
     steps = _WARM_UP + _MOST
     with (
         stepper.training(),
         batches_ahead(batch, 0, steps, workers=workers) as next_batch,
     ):
         for step in range(steps):
-            began = time.perf_counter()
+            began = clock()
             stepper.accumulate(next_batch(step), [0, step])
             optimizer.clipped_step(1e-6, 1.0)
             optimizer.zero_grad(set_to_none=True)
             wait_for(device)
             if step >= _WARM_UP:
-                times.append(time.perf_counter() - began)
-            if len(times) >= _LEAST and world.any(time.monotonic() > ends):
+                times.append(clock() - began)
+            if len(times) >= _LEAST and world.any(clock() > ends):
                 break
     return world.from_main(statistics.median(times[len(times) // 2 :]))
 
