@@ -45,6 +45,8 @@ from bertine.presets import PRESETS, preset
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
+#: The sources that are measured.
+_SOURCES = Path(bertine.__file__).parents[1]
 #: Of the vocabulary that texts are made of.
 _WORDS = 2000
 #: What may be refused under overload.
@@ -84,12 +86,15 @@ def offline(predictor: Predictor, texts: Sequence[str], seconds: float) -> tuple
 
 
 @contextlib.contextmanager
-def server(model: Path, threads: int, options: Sequence[str]) -> Iterator[tuple[int, int]]:
+def server(
+    model: Path, threads: int | None, options: Sequence[str], sources: Path = _SOURCES
+) -> Iterator[tuple[int, int]]:
     """A server in a process of its own: its port and its process id. It is ended by SIGTERM, and
     must end well."""
-    root = Path(bertine.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "bertine", "serve", str(model), "--port", "0", *options]
+    environment = {**os.environ, "PYTHONPATH": str(sources)}
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    command = [sys.executable, "-P", "-m", "bertine", "serve", str(model), "--port", "0", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

@@ -348,3 +348,47 @@ def test_lstm_computes_the_same_as_pytorch(tmp_path: Path) -> None:
     losses = json.loads(saved.read_text(encoding="utf-8"))["losses"]
     assert losses["bertine, fp32"] == pytest.approx(losses["PyTorch, fp32"], rel=1e-5)
     assert len({round(loss, 2) for loss in losses.values()}) == 1
+
+
+@pytest.mark.slow
+def test_versions_notices_a_slower_tree(tmp_path: Path) -> None:
+    old, new = ROOT / "src", tmp_path / "new"
+    (new / "bertine").mkdir(parents=True)
+    for path in (old / "bertine").iterdir():
+        if path.name != "__init__.py":
+            (new / "bertine" / path.name).symlink_to(path)
+    content = (old / "bertine" / "__init__.py").read_text(encoding="utf-8")
+    slower = f"{content}\nimport time\n\ntime.sleep(1)\n"
+    (new / "bertine" / "__init__.py").write_text(slower, encoding="utf-8")
+    saved = tmp_path / "result.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "benchmarks" / "versions.py", old, new),
+            *("--only", "embed", "import", "--rounds", "2", "--again", "0", "--seconds", "0.1"),
+            *("--threads", "1", "--model", toy_model(tmp_path / "model")),
+            *("--at-least", "0.3", "--json", saved),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(old)},
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stderr
+    works: dict[str, Any] = json.loads(saved.read_text(encoding="utf-8"))["works"]
+    ratio = works["import"]["ratio"]
+    assert ratio < 0.3
+    assert f"slower than 0.3 of the old speed: import {ratio:.3f}\n" in done.stderr
+    assert [len(result["pairs"]) for result in works.values()] == [2, 2]
+    for pair in works["embed"]["pairs"]:
+        assert {units for side in ("old", "new") for units, _ in pair[side]["pieces"]} == {1050}
+    assert re.search(rf"^import, ms .* {ratio:.3f} ", done.stdout, re.MULTILINE)
+
+
+def test_the_interval_of_a_median_is_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks are those of a table of the sign test (two-sided, 5%)."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from versions import median_interval
+
+    for count, rank in ((5, 1), (6, 1), (9, 2), (10, 2), (15, 4), (20, 6)):
+        values = list(range(count, 0, -1))
+        assert median_interval(values) == (rank, count + 1 - rank)
