@@ -45,8 +45,8 @@ def seconds_per_step(
     workers: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Measure the time of a training step of a copy of `model`, in seconds: batch, forward and backward
-    pass, update. It is the median of the later half of the steps that are measured: the first
+    """Measure the seconds of a training step of a copy of `model`: batch, forward and backward
+    pass, update. The time is the median of the later half of the steps that are measured: the first
     ones meet new shapes, for which products are compiled.
 
     Args:
