@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertine.cores import openmp
 from bertine.errors import BertineError
+from bertine.version import __version__
 
 if TYPE_CHECKING:
     from bertine.data.preparation.prepare import prepare
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from bertine.training.pretraining.pretrain import pretrain
     from bertine.training.rate.lr_find import lr_find
     from bertine.training.search.search import search
-
-__version__ = "0.1.0"
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {

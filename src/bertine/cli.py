@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine import __version__
 from bertine.commands import COMMANDS
 from bertine.commands.options.arguments import Parser, line_width, nearest
 from bertine.commands.options.command import Command
@@ -33,6 +32,7 @@ from bertine.system.process import (
     prepared_process,
 )
 from bertine.terminal.text import one_line, printable
+from bertine.version import __version__
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count

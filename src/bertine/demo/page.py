@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import bertine
 from bertine.data.preparation.prepare import PrepareReport
 from bertine.demo import texts
 from bertine.demo.curves import training_curves
@@ -19,6 +18,7 @@ from bertine.runs.log import LogRow
 from bertine.terminal.console import human_count, human_time
 from bertine.text.special import WORDPIECE_MASK
 from bertine.text.vocab import VocabReport
+from bertine.version import __version__
 
 
 def demo_page(
@@ -53,7 +53,7 @@ def demo_page(
             _text(facts, vocabulary, store),
             _time(result),
         ],
-        footer=f"Made by bertine {bertine.__version__} with 'bertine demo', seed {result.seed}, "
+        footer=f"Made by bertine {__version__} with 'bertine demo', seed {result.seed}, "
         f"in {human_time(result.total_seconds)}. The passages are from Wikipedia (CC BY-SA 4.0; "
         "the package names the articles).",
     )

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bertine
 from bertine.bundled import bundled_folder
 from bertine.data.preparation.prepare import prepare
 from bertine.demo import texts
@@ -54,6 +53,7 @@ from bertine.reports.html import render_report
 from bertine.terminal.console import console, human_time, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
+from bertine.version import __version__
 
 MARK = "demo.json"
 #: What a demo makes, and so may replace; and what one of earlier versions made.
@@ -115,7 +115,7 @@ def run_demo(
         recipe = dataclasses.replace(recipe, budget_seconds=60 * minutes)
     out = Path(out)
     _clear(out)
-    write_json(out / MARK, {"bertine": bertine.__version__, "finished": False})
+    write_json(out / MARK, {"bertine": __version__, "finished": False})
     stages, facts, known = _Stages(5), texts.facts(), bundled_folder(BUNDLED_MODEL)
     with stages.stage(
         "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
@@ -210,7 +210,7 @@ def run_demo(
     write_json(
         out / MARK,
         {
-            "bertine": bertine.__version__,
+            "bertine": __version__,
             "finished": True,
             "seed": seed,
             "recipe": dataclasses.asdict(recipe),

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from bertine import __version__
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, write_json, write_text
@@ -46,6 +45,7 @@ from bertine.tasks import task_class
 from bertine.tasks.encoding import require_positions
 from bertine.terminal.console import say, visible_list
 from bertine.text.tokenizer import Tokenizer
+from bertine.version import __version__
 
 #: What the folder holds.
 ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bertine
 from bertine.errors import BertineError
 from bertine.options.types import check_types
 from bertine.reports import html, run_data, run_scores, worst_section
@@ -26,6 +25,7 @@ from bertine.runs.files import RunFiles
 from bertine.runs.log import series
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
+from bertine.version import __version__
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
 _OF_A_PART = ("has_answer_", "no_answer_")
@@ -115,7 +115,7 @@ def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
         lead=_lead(files),
         headline=_headline(files),
         sections=sections,
-        footer=f"Made by bertine {bertine.__version__} with 'bertine report'."
+        footer=f"Made by bertine {__version__} with 'bertine report'."
         + (f" The run began with {versions}." if versions else ""),
     )
 

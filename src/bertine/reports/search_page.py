@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib
 
-import bertine
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, Section, Table
 from bertine.reports.plot_style import (
@@ -26,6 +25,7 @@ from bertine.reports.plot_style import (
     to_svg,
 )
 from bertine.reports.scores import exact_rate, hundredfold, score_name
+from bertine.version import __version__
 
 #: More settings than this do not fit a plot; the best are shown.
 _SHOWN = 24
@@ -74,7 +74,7 @@ def search_page(result: Mapping[str, Any]) -> html.Report:
         sections=[
             Section("Settings", [*_spread(table, runs, judged), _table(table), *left_out]),
         ],
-        footer=f"Made by bertine {bertine.__version__} with 'bertine search'.",
+        footer=f"Made by bertine {__version__} with 'bertine search'.",
     )
 
 

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-import bertine
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
 from bertine.serving.example_bodies import example_body
@@ -29,6 +28,7 @@ from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
+from bertine.version import __version__
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.Error, "description": "Not one Host header"},
@@ -60,7 +60,7 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     """
     app = FastAPI(
         title="Bertine",
-        version=bertine.__version__,
+        version=__version__,
         summary="Answers of BERT models: predictions, filled masks, vectors.",
         # FastAPI's own pages load their scripts from elsewhere; ours is at the same path.
         docs_url=None,

@@ -29,6 +29,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn
 from bertine.training.distributed.world import World
 from bertine.training.loop.checkpoint import checkpoints, remove_leftovers, remove_torn
+from bertine.version import __version__
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"
@@ -309,10 +310,9 @@ def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -
 
 
 def _environment() -> dict[str, Any]:
-    import bertine
 
     return {
-        "bertine": bertine.__version__,
+        "bertine": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),

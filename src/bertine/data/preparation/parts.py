@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine import __version__
 from bertine.data.preparation.duplicates import Seen, fingerprint
 from bertine.data.preparation.near_duplicates import write_signatures
 from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
@@ -37,6 +36,7 @@ from bertine.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
+from bertine.version import __version__
 
 #: Characters tokenized at a time. Large enough for the tokenizer to use every core.
 BATCH_CHARACTERS = 1 << 20

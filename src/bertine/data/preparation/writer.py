@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bertine import __version__
 from bertine.data.store import (
     FORMAT,
     FORMAT_VERSION,
@@ -22,6 +21,7 @@ from bertine.data.store import (
 )
 from bertine.errors import BertineError
 from bertine.files import sha256_file, write_json
+from bertine.version import __version__
 
 #: A sentence length is stored in two bytes; a longer sentence is cut into pieces.
 MAX_SENTENCE = 65535

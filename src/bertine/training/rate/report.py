@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import bertine
 from bertine.files import write_json, write_text
 from bertine.options.names import option as option_name
 from bertine.options.names import shell_option
@@ -17,6 +16,7 @@ from bertine.reports.scores import exact_rate
 from bertine.terminal.console import aligned, human_time
 from bertine.terminal.shown import Shown
 from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve, bracket_of, loss_at
+from bertine.version import __version__
 
 #: The files in the folder of a test.
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
@@ -199,7 +199,7 @@ class LrFindReport(Shown):
             how=_HOW,
             command=self.command,
             settings=shown,
-            footer=f"Made by bertine {bertine.__version__} with 'bertine lr-find'.",
+            footer=f"Made by bertine {__version__} with 'bertine lr-find'.",
         )
 
 
