@@ -19,7 +19,7 @@ from bertine.data.micro import split
 from bertine.models.compiled import compile_parts
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
-from bertine.training.loop.ceiling import matrix_rate, useful_operations
+from bertine.training.loop.ceiling import matrix_rate, step_cost
 from bertine.training.loop.device import wait_for
 from bertine.training.loop.optim import AdamW, row_gradients
 from bertine.training.loop.step import GPU_MICRO_BATCH, accumulate
@@ -64,14 +64,14 @@ def measure(
     targets = batch.targets["mlm_labels"].numel()
     sequences = min(shape.batch_size, max(1, GPU_MICRO_BATCH // shape.length))
     rate = matrix_rate(
-        shape.config,
+        model,
         sequences=sequences,
         length=shape.length,
         num_targets=-(-targets * sequences // shape.batch_size),
         dtype=dtype,
         device=device,
     )
-    operations = useful_operations(shape.config, batch.attention_mask.sum(1), targets)
+    operations = step_cost(model, shape.length).of(batch.attention_mask.sum(1), targets)
     return {
         "length": shape.length,
         "batch_size": shape.batch_size,

@@ -150,7 +150,7 @@ def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     """Ours against each rival in turn, in rounds."""
     batch = make_batch(shape)
     targets = len(batch.targets["mlm_positions"])
-    products = step_products(shape.config, shape.batch_size, shape.length, targets)
+    products = step_products(make_model(shape.config), shape.batch_size, shape.length, targets)
     operations = sum(p.operations for p in products)
     ceilings = [time_products(products)]
     # Small models: several steps a turn, so that few begin with another's data in the cache.

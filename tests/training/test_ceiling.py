@@ -8,45 +8,53 @@ import pytest
 import torch
 
 import toys
+from bertine.data.batch import Batch
+from bertine.models.bert import PRESETS
+from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import PRESETS
 from bertine.training.loop import ceiling
-from bertine.training.loop.ceiling import Gauge, matrix_rate, step_products, useful_operations
+from bertine.training.loop.ceiling import (
+    Gauge,
+    matrix_rate,
+    operations,
+    step_cost,
+    step_products,
+)
 from bertine.training.loop.display import facts_of
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
+def empty(size: str) -> Model:
+    """A model of one of the published sizes, without values."""
+    with torch.device("meta"):
+        return Model(PRESETS[size], MlmNsp.heads(PRESETS[size]))
+
+
+@pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
+@pytest.mark.parametrize("length", [16, 128, 512])
+def test_the_count_is_that_of_the_formula(size: str, length: int) -> None:
+    """BERT's products by hand: each forward, and two of its size backward."""
+    c, lengths = PRESETS[size], torch.arange(length, length // 2, -3)
+    tokens, squares = int(lengths.sum()), int((lengths * lengths).sum())
+    layer = c.hidden_size * (4 * c.hidden_size + 2 * c.intermediate_size)
+    head = c.hidden_size * (c.hidden_size + c.vocab_size)
+    forward = c.num_hidden_layers * (tokens * layer + 2 * squares * c.hidden_size) + 640 * head
+    assert step_cost(empty(size), length).of(lengths, 640) == pytest.approx(6 * forward, rel=2e-3)
+
+
 @pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
 @pytest.mark.parametrize("targets", [0, 640])
-def test_the_count_is_that_of_the_products(size: str, targets: int) -> None:
-    config = PRESETS[size]
-    products = step_products(config, 32, 128, targets)
-    lengths = torch.full((32,), 128)
-    assert useful_operations(config, lengths, targets) == sum(p.operations for p in products)
-
-
-def test_the_count_is_about_six_a_weight_and_token() -> None:
-    """The rule of thumb, which leaves out attention's own products."""
-    config = PRESETS["bert-base"]
-    encoder = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
-    found = useful_operations(config, torch.full((1,), 128), 0)
-    assert found == pytest.approx(6 * 128 * encoder, rel=0.03)
-    assert found > 6 * 128 * encoder
-
-
-def test_padding_is_not_counted_and_long_sequences_cost_more() -> None:
-    config = PRESETS["bert-mini"]
-    short = useful_operations(config, torch.tensor([64, 64]), 10)
-    assert useful_operations(config, torch.tensor([64, 64, 0, 0]), 10) == short
-    assert useful_operations(config, torch.tensor([128]), 10) > short
+def test_the_cost_is_that_of_the_products(size: str, targets: int) -> None:
+    model, lengths = empty(size), torch.full((32,), 128)
+    found = operations(step_products(model, 32, 128, targets))
+    assert step_cost(model, 128).of(lengths, targets) == pytest.approx(found)
 
 
 def test_flops_of_a_real_step_agree() -> None:
     """Counted by PyTorch while the step is computed: without padding and with all layers there."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from bertine.data.batch import Batch
     from bertine.training.loop.step import accumulate
 
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -59,9 +67,17 @@ def test_flops_of_a_real_step_agree() -> None:
     with counter:
         accumulate(model.train(), MlmNsp(), [batch], dtype=torch.float32, seeds=[0, 0])
     counted = counter.get_total_flops()
-    ours = useful_operations(model.config, torch.full((4,), 16), len(positions))
-    pooler_and_nsp = 6 * 4 * (32 * 32 + 32 * 2)
-    assert counted == ours + pooler_and_nsp
+    nsp = 6 * 4 * 32 * 2
+    assert counted == operations(step_products(model, 4, 16, len(positions))) + nsp
+
+
+def test_a_count_leaves_the_model_and_the_generator_alone() -> None:
+    model = toys.pretraining_model().train()
+    before, drawn = model.fingerprint(), torch.get_rng_state()
+    step_cost(model, 16)
+    assert model.fingerprint() == before
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
@@ -70,29 +86,34 @@ def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
     monkeypatch.setattr(ceiling, "_rates", {})
     before = torch.get_rng_state()
     given = {"sequences": 4, "length": 16, "num_targets": 8, "dtype": torch.float32}
-    rate = matrix_rate(toys.config(), **given)  # type: ignore[arg-type]
+    model = toys.pretraining_model()
+    rate = matrix_rate(model, **given)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), before)
     assert rate > 1e6
     monkeypatch.setattr(ceiling, "time_products", lambda *_, **__: pytest.fail("measured again"))
-    assert matrix_rate(toys.config(), **given) == rate  # type: ignore[arg-type]
+    assert matrix_rate(model, **given) == rate  # type: ignore[arg-type]
+
+
+def operations_of(model: Model, batch: Batch) -> float:
+    """What a step over `batch` costs."""
+    cost = step_cost(model, batch.input_ids.shape[1])
+    return cost.of(batch.attention_mask.sum(1), batch.targets["mlm_labels"].numel())
 
 
 def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: 1e9)
     batch = toys.pretraining_data(store).batch(0)
     model = toys.pretraining_model()
-    operations = useful_operations(
-        model.config, batch.attention_mask.sum(1), batch.targets["mlm_labels"].numel()
-    )
+    wanted = operations_of(model, batch)
     gauge = Gauge(model, dtype=torch.float32, max_tokens=1000)
     for _ in range(2):
         gauge.add(batch, 0.5)
     assert gauge.facts(100) == {}, "50 seconds are not worth it"
     for _ in range(3):
         gauge.add(batch, 0.5)
-    assert gauge.facts(1000) == {"share_of_ceiling": pytest.approx(operations / 0.5 / 1e9)}
+    assert gauge.facts(1000) == {"share_of_ceiling": pytest.approx(wanted / 0.5 / 1e9)}
     gauge.add(batch, 0.1)
-    assert gauge.facts(0) == {"share_of_ceiling": pytest.approx(operations / 0.1 / 1e9)}
+    assert gauge.facts(0) == {"share_of_ceiling": pytest.approx(wanted / 0.1 / 1e9)}
 
 
 def test_longer_sequences_have_a_rate_of_their_own(
@@ -111,12 +132,8 @@ def test_longer_sequences_have_a_rate_of_their_own(
     for length in (16, 16, 32, 16):
         batch = toys.pretraining_data(store, max_seq_length=length).batch(0)
         gauge.add(batch, 1.0)
-        operations = useful_operations(
-            toys.pretraining_model().config,
-            batch.attention_mask.sum(1),
-            batch.targets["mlm_labels"].numel(),
-        )
-        shares.append(gauge.facts(10_000)["share_of_ceiling"] / operations * 1e12)
+        wanted = operations_of(toys.pretraining_model(), batch)
+        shares.append(gauge.facts(10_000)["share_of_ceiling"] / wanted * 1e12)
     assert len(asked) == 2
     assert shares == pytest.approx([asked[0], asked[0], asked[1], asked[0]])
 
@@ -126,10 +143,8 @@ def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
 ) -> None:
     batch = toys.pretraining_data(store).batch(0)
     model = toys.pretraining_model()
-    operations = useful_operations(
-        model.config, batch.attention_mask.sum(1), batch.targets["mlm_labels"].numel()
-    )
-    rates = iter([operations / 4, operations * 2])
+    wanted = operations_of(model, batch)
+    rates = iter([wanted / 4, wanted * 2])
     monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
     gauge = Gauge(model, dtype=torch.float32, max_tokens=1000)
     gauge.add(batch, 1.0)

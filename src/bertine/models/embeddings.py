@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bertine.models.config import Config
 from bertine.models.dropout import Dropout
+from bertine.models.precision import autocast_dtype
 
 
 class Embeddings(nn.Module):
@@ -67,11 +68,8 @@ class Embeddings(nn.Module):
             x = x + self.token_type_embeddings(token_type_ids)
         x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
-        device = x.device.type
-        if torch.is_autocast_enabled(device):
-            # From here on the residual stream is in the compute type: half the memory traffic.
-            x = x.to(torch.get_autocast_dtype(device))
-        return self.dropout(x)
+        # From here on the residual stream is in the compute type: half the memory traffic.
+        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
 
     def _counted(self, input_ids: Tensor) -> Tensor:
         """Return the positions of `input_ids` [B, T], counted over real tokens."""

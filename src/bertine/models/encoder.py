@@ -14,6 +14,7 @@ from bertine.models.embeddings import Embeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.initial import init_weights
 from bertine.models.layers import EncoderLayer, Layout
+from bertine.models.precision import autocast_dtype
 
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
 #: them into place for the attention and back.
@@ -94,9 +95,7 @@ class Encoder(nn.Module):
                 return Layout(b, t)
             if padding >= _UNPAD_FROM:
                 real = _real_rows(mask.reshape(-1))
-        dtype = self.embeddings.word_embeddings.weight.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
+        dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
         bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
         return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 

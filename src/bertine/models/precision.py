@@ -92,3 +92,11 @@ def trained_precision(training: Mapping[str, Any], device: torch.device | str = 
 def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.autocast:
     """A context in which matrix products run in `dtype`; parameters stay fp32."""
     return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+
+
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """Return the type that autocast computes products in on `device` just now; None: it is off, or
+    the device (``"meta"``) has none."""
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)

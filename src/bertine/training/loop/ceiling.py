@@ -9,16 +9,23 @@ lookups and the update are not counted, so that 100% is out of reach.
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
 
 from bertine.data.batch import Batch
 from bertine.models.config import Config
 from bertine.models.model import Model
+
+aten = torch.ops.aten
 
 #: A run that has less than this left (seconds) is not measured: it would cost more than 1% of it.
 _WORTH = 240.0
@@ -46,41 +53,102 @@ class Product:
         """Multiplications and additions of all of them."""
         return 2 * self.m * self.k * self.n * self.times * self.batch
 
+    def gradients(self) -> tuple[Product, Product]:
+        """Return the products that make the gradients of its two factors, each of which lies in
+        memory as its factor does."""
+        m, k, n = self.m, self.k, self.n
+        turned = self.form == "nt"
+        return (
+            Product(m, n, k, self.times, self.batch, "nn" if turned else "nt"),
+            Product(*((n, m, k) if turned else (k, m, n)), self.times, self.batch, "tn"),
+        )
 
-def step_products(config: Config, sequences: int, length: int, num_targets: int) -> list[Product]:
-    """The matrix products of a training step over `sequences` of `length` real tokens each, of
-    which `num_targets` in all go through the MLM head (0: there is none).
 
-    Pooler and NSP head, a thousandth of the whole, are left out.
+def step_products(model: Model, sequences: int, length: int, num_targets: int = 0) -> list[Product]:
+    """List the matrix products of a training step over `sequences` of `length` real tokens each,
+    of which `num_targets` in all go through the heads that read tokens one by one.
+
+    Takes less than a tenth of a second. A pooler's are among them, those of heads that read it not;
+    both are less than a thousandth.
     """
-    c, rows = config, sequences * length
-    h, inner, layers = c.hidden_size, c.intermediate_size, c.num_hidden_layers
-    maps = [(rows, h, 3 * h, layers), (rows, h, h, layers), (rows, h, inner, layers)]
-    maps += [(rows, inner, h, layers)]
-    if num_targets:
-        maps += [(num_targets, h, h, 1), (num_targets, h, c.vocab_size, 1)]
-    products = []
-    for m, k, n, times in maps:
-        products.append(Product(m, k, n, times, form="nt"))
-        products.append(Product(m, n, k, times, form="nn"))
-        products.append(Product(n, m, k, times, form="tn"))
-    d, heads = c.head_size, sequences * c.num_attention_heads
-    # q k' and the gradient of p; p v and the gradient of q; the gradients of k and v.
-    products.append(Product(length, d, length, 2 * layers, heads, "nt"))
-    products.append(Product(length, length, d, 2 * layers, heads, "nn"))
-    products.append(Product(length, length, d, 2 * layers, heads, "tn"))
-    return products
+    found = _forward(model.backbone, torch.zeros(sequences, length, dtype=torch.int64))
+    return found + (_head_products(model, num_targets) if num_targets else [])
 
 
-def useful_operations(config: Config, lengths: Tensor, num_targets: int) -> int:
-    """Multiplications and additions of a training step over sequences of `lengths` real tokens
-    (int64 [B]): the sum over :func:`step_products`, each sequence at its own length."""
-    c = config
-    tokens, squares = int(lengths.sum()), int((lengths * lengths).sum())
-    layer = c.hidden_size * (4 * c.hidden_size + 2 * c.intermediate_size)
-    head = c.hidden_size * (c.hidden_size + c.vocab_size)
-    forward = c.num_hidden_layers * (tokens * layer + 2 * squares * c.hidden_size)
-    return 6 * (forward + num_targets * head)
+def _head_products(model: Model, num_targets: int) -> list[Product]:
+    """List the products of the heads that read the states of tokens, at so many tokens."""
+    found, states = [], torch.zeros(num_targets, model.config.hidden_size)
+    for name, head in model.heads.items():
+        kind = model.config.heads[name]
+        if kind.reads == "rows":
+            found += _forward(head, states, *([model.backbone.word_weights] if kind.tied else []))
+    return found
+
+
+@torch.no_grad()
+def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
+    """List the products of `module` on inputs of these shapes, and those of the gradients of their
+    factors. PyTorch counts them while it runs the module on tensors without values."""
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    empty = {name: torch.empty_like(value, device="meta") for name, value in named.items()}
+    found: Counter[Product] = Counter()
+
+    def note(*shapes: torch.Size, **_: Any) -> int:
+        left, right = shapes[-2:]  # of a sum, what is added goes before them
+        square = len(left) == 3 and left[1] == left[2]
+        # Weights lie transposed, and so do keys, but not what the square of probabilities weighs.
+        (m, k), n, batch = left[-2:], right[-1], left[0] if len(left) == 3 else 1
+        product = Product(m, k, n, 1, batch, "nn" if square else "nt")
+        found[product] += 1
+        return product.operations
+
+    formulas = dict.fromkeys((aten.mm, aten.bmm, aten.addmm, aten.baddbmm), note)
+    with (
+        FlopCounterMode(display=False, custom_mapping=formulas),
+        torch.compiler.set_stance("force_eager"),
+    ):
+        functional_call(module, empty, tuple(torch.empty_like(i, device="meta") for i in inputs))
+    return [
+        dataclasses.replace(each, times=times)
+        for product, times in found.items()
+        for each in (product, *product.gradients())
+    ]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiplications and additions of a training step, the backward pass counted.
+
+    Attributes:
+        token: for each real token.
+        pair: for each pair of tokens of a sequence: what attention costs.
+        target: for each token that a head reads.
+    """
+
+    token: float
+    pair: float
+    target: float
+
+    def of(self, lengths: Tensor, num_targets: int) -> float:
+        """Return those of a step over sequences of `lengths` real tokens (int64 [B])."""
+        tokens, pairs = int(lengths.sum()), int((lengths * lengths).sum())
+        return self.token * tokens + self.pair * pairs + self.target * num_targets
+
+
+def step_cost(model: Model, length: int) -> Cost:
+    """Return what tokens, pairs and targets cost in sequences of up to about `length` tokens: what
+    runs of that length and of half of it say."""
+    longer = max(length, 2)
+    shorter = longer // 2
+    each = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
+    pair = (each[0] - each[1]) / (longer - shorter)
+    target = operations(_head_products(model, 1))
+    return Cost(each[0] - pair * longer, pair, target)
+
+
+def operations(products: Sequence[Product]) -> int:
+    """Add up the multiplications and additions of `products`."""
+    return sum(product.operations for product in products)
 
 
 def time_products(
@@ -132,24 +200,12 @@ def _seconds(work: Callable[[], None], device: torch.device) -> float:
     return float(first.elapsed_time(last)) / 1e4
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What the rate depends on, for one model."""
-
-    config: Config
-    sequences: int
-    length: int
-    num_targets: int
-    dtype: torch.dtype
-    device: str
-
-
-#: Measured in this process.
-_rates: dict[_Shape, float] = {}
+#: Measured in this process, by what they depend on.
+_rates: dict[tuple[Config, int, int, int, torch.dtype, str], float] = {}
 
 
 def matrix_rate(
-    config: Config,
+    model: Model,
     *,
     sequences: int,
     length: int,
@@ -158,26 +214,23 @@ def matrix_rate(
     device: torch.device | str = "cpu",
 ) -> float:
     """Operations a second that this machine does on the matrix products of a step, at the shapes
-    of a micro-batch of `sequences` times `length` tokens, `num_targets` of them for the MLM head.
+    of a micro-batch of `sequences` times `length` tokens, `num_targets` of them for the heads.
 
     Takes about a second, the first time; on a slow machine fewer sequences are measured than
     asked for. Draws from no generator that training uses.
     """
-    shape = _Shape(config, sequences, length, num_targets, dtype, str(device))
+    shape = (model.config, sequences, length, num_targets, dtype, str(device))
     if shape not in _rates:
-        probe = Product(512, config.hidden_size, 512)
+        probe = Product(512, model.config.hidden_size, 512)
         rate = probe.operations / time_products([probe], dtype=dtype, device=device)[0]
-        work = sum(p.operations // p.times for p in _products(shape, sequences))
+        products = step_products(model, sequences, length, num_targets)
+        work = sum(p.operations // p.times for p in products)
         fits = max(1, min(sequences, int(sequences * rate * _PASS / work)))
-        products = _products(shape, fits)
+        if fits < sequences:
+            products = step_products(model, fits, length, -(-num_targets * fits // sequences))
         took = sum(time_products(products, dtype=dtype, device=device))
-        _rates[shape] = sum(p.operations for p in products) / took
+        _rates[shape] = operations(products) / took
     return _rates[shape]
-
-
-def _products(shape: _Shape, sequences: int) -> list[Product]:
-    targets = -(-shape.num_targets * sequences // shape.sequences)
-    return step_products(shape.config, sequences, shape.length, targets)
 
 
 class Gauge:
@@ -187,63 +240,73 @@ class Gauge:
     worth it. Nothing here touches what is computed.
 
     Args:
-        model: whose products count.
+        model: whose products count; of shards, the whole one.
         dtype: that they are computed in.
         max_tokens: of a micro-batch, padding counted.
         processes: that compute each step together, each on a device or on cores of its own.
+        device: that this one computes on.
     """
 
     def __init__(
-        self, model: Model, *, dtype: torch.dtype, max_tokens: int, processes: int = 1
+        self,
+        model: Model,
+        *,
+        dtype: torch.dtype,
+        max_tokens: int,
+        processes: int = 1,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self._config, self._dtype, self._max_tokens = model.config, dtype, max_tokens
-        self._processes = processes
-        self._device = next(model.parameters()).device
+        self._model, self._dtype, self._max_tokens = model, dtype, max_tokens
+        self._processes, self._device = processes, device
         self._has_mlm = "mlm" in model.heads
         # By the number of bits of the length: a second phase has other shapes, and the lengths of
         # fine-tuning's batches differ, but not each of them is worth a measurement.
-        self._rates: dict[int, float] = {}
-        self._operations, self._seconds, self._steps = 0, 0.0, 0
+        self._measured: dict[int, tuple[Cost, float]] = {}
+        self._lengths: list[Tensor] = []
+        self._targets, self._seconds = 0, 0.0
         self._batch: Batch | None = None
 
     def add(self, batch: Batch, seconds: float) -> None:
-        """A step over `batch`, which is on the host, took `seconds`."""
-        lengths = batch.attention_mask.sum(1)
-        self._operations += useful_operations(self._config, lengths, self._targets(batch))
+        """Note that a step over `batch`, which is on the host, took `seconds`."""
+        self._lengths.append(batch.attention_mask.sum(1))
+        self._targets += self._targets_of(batch)
         self._seconds += seconds
-        self._steps += 1
         self._batch = batch
 
     def facts(self, steps_left: int) -> dict[str, float]:
-        """For a line of the log: ``share_of_ceiling``, of the steps since the last line; nothing
-        for a run that is not worth the measurement."""
-        if self._batch is None or self._seconds <= 0.0:
+        """Return what a line of the log says: ``share_of_ceiling``, of the steps since the last
+        line; nothing for a run that is not worth the measurement."""
+        lengths, targets, seconds = self._lengths, self._targets, self._seconds
+        self._lengths, self._targets, self._seconds = [], 0, 0.0
+        if self._batch is None or seconds <= 0.0:
             return {}
-        sequences, length = self._batch.input_ids.shape
-        bits = length.bit_length()
-        if bits not in self._rates:
-            if self._seconds / self._steps * steps_left < _WORTH:
-                return self._reset({})
-            part = max(1, min(sequences // self._processes, self._max_tokens // length))
-            self._rates[bits] = matrix_rate(
-                self._config,
-                sequences=part,
-                length=length,
-                num_targets=-(-self._targets(self._batch) * part // sequences),
-                dtype=self._dtype,
-                device=self._device,
-            )
-        share = self._operations / self._seconds / (self._rates[bits] * self._processes)
+        bits = self._batch.input_ids.shape[1].bit_length()
+        if bits not in self._measured:
+            if seconds / len(lengths) * steps_left < _WORTH:
+                return {}
+            self._measured[bits] = self._measure(self._batch)
+        cost, rate = self._measured[bits]
+        share = cost.of(torch.cat(lengths), targets) / seconds / (rate * self._processes)
         if share > 1.0:
             # Something else had the cores when the rate was measured: measured anew next time.
-            del self._rates[bits]
+            del self._measured[bits]
             _rates.clear()
-            return self._reset({})
-        return self._reset({"share_of_ceiling": share})
+            return {}
+        return {"share_of_ceiling": share}
 
-    def _targets(self, batch: Batch) -> int:
+    def _measure(self, batch: Batch) -> tuple[Cost, float]:
+        """Return what a step costs at the length of `batch`, and the rate at its shapes."""
+        sequences, length = batch.input_ids.shape
+        part = max(1, min(sequences // self._processes, self._max_tokens // length))
+        rate = matrix_rate(
+            self._model,
+            sequences=part,
+            length=length,
+            num_targets=-(-self._targets_of(batch) * part // sequences),
+            dtype=self._dtype,
+            device=self._device,
+        )
+        return step_cost(self._model, length), rate
+
+    def _targets_of(self, batch: Batch) -> int:
         return batch.targets["mlm_labels"].numel() if self._has_mlm else 0
-
-    def _reset(self, found: dict[str, float]) -> dict[str, float]:
-        self._operations, self._seconds, self._steps = 0, 0.0, 0
-        return found

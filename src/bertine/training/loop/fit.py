@@ -266,10 +266,11 @@ class _Fitting:
         self.weights: dict[str, float] = {}
         self.scores: list[dict[str, Any]] = []
         self.gauge = Gauge(
-            self.model,
+            stepper.plain,
             dtype=stepper.dtype,
             max_tokens=stepper.max_tokens,
             processes=world.size,
+            device=world.device,
         )
         self.tracker = (
             Tracker(run.folder, resume_step=self.done, tensorboard=config.tensorboard)

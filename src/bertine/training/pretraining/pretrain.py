@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from bertine.cores import launch
 from bertine.data.instances.formats import make_instances
 from bertine.data.instances.phases import PhasedData, predictions, steps_for_tokens, tokens_per_step
@@ -32,7 +30,7 @@ from bertine.text.tokenizer import Tokenizer
 from bertine.training.arguments import made
 from bertine.training.distributed.world import join, together
 from bertine.training.loop.best import Choice, load_best
-from bertine.training.loop.ceiling import useful_operations
+from bertine.training.loop.ceiling import operations, step_products
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.schedule import warmup
@@ -346,11 +344,12 @@ def pretrain(
 
 def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
     """The arithmetic of the first so many steps: those of a phase of long sequences have more."""
+    if len(data.phases) == 1:
+        return float
     costs = [
-        useful_operations(
-            model.config,
-            torch.full((phase.batch_size,), phase.max_seq_length),
-            phase.batch_size * (phase.max_predictions_per_seq or 0),
+        phase.batch_size
+        * operations(
+            step_products(model, 1, phase.max_seq_length, phase.max_predictions_per_seq or 0)
         )
         for phase in data.phases
     ]
