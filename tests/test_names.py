@@ -20,6 +20,7 @@ from bertine.objectives import OBJECTIVES
 from bertine.records.entities import SCHEMES
 from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.long_text import LONG_TEXT
+from bertine.text.kinds import KINDS
 from bertine.training.loop.schedule import SCHEDULES
 from bertine.training.pretraining.initial_weights import INITIALIZATIONS
 
@@ -41,6 +42,7 @@ from bertine.training.pretraining.initial_weights import INITIALIZATIONS
         (names.Initialization, INITIALIZATIONS),
         (names.TagScheme, SCHEMES),
         (names.NearDuplicates, NEAR_DUPLICATES),
+        (names.TokenizerKind, KINDS),
         (names.ExportFormat, export.FORMATS),
         (names.ExplanationMethod, METHODS),
     ],

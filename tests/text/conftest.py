@@ -1,10 +1,12 @@
-"""The published vocabularies of BERT, unpacked as tokenizer folders."""
+"""The published vocabularies of BERT and RoBERTa, unpacked as tokenizer folders."""
 
 import json
 import lzma
 from pathlib import Path
 
 import pytest
+
+from roberta import write_vocabulary
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "vocab"
 
@@ -30,3 +32,9 @@ def published(tmp_path_factory) -> dict[str, Path]:
             json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase})
         )
     return {name: root / name for name in PUBLISHED}
+
+
+@pytest.fixture(scope="session")
+def roberta(tmp_path_factory) -> Path:
+    """A folder with the vocab.json and the merges.txt of RoBERTa."""
+    return write_vocabulary(tmp_path_factory.mktemp("roberta") / "vocabulary")

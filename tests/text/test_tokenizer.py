@@ -275,7 +275,10 @@ def test_bad_folders_are_one_line_errors(tmp_path):
     with pytest.raises(BertineError, match=r"no tokenizer.json and no vocab.txt"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
-    with pytest.raises(BertineError, match="its model is BPE, not WordPiece"):
+    with pytest.raises(BertineError, match="its pre_tokenizer is missing, not ByteLevel"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+    with pytest.raises(BertineError, match="its model is Unigram, not WordPiece or BPE"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(BertineError, match="not valid JSON"):

@@ -46,14 +46,19 @@ class BoundedEncoder:
                 # Lone surrogates, which UTF-8 cannot hold.
                 strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
                 encodings = encode(strings, add_special_tokens=False)
-            for encoding, (_, begin, ends) in zip(encodings, batch, strict=True):
+            for encoding, (part, begin, ends) in zip(encodings, batch, strict=True):
                 if begin == 0:
                     ids = encoding.ids
                     spans = encoding.offsets if offsets else []
                 else:
                     ids += encoding.ids
                     if offsets:
+                        first = len(spans)
                         spans += [(a + begin, b + begin) for a, b in encoding.offsets]
+                        # The space that a part begins with is none of its first piece, though the
+                        # library may take it for one that was put before the text.
+                        if part[0] == " " and spans[first:] and spans[first][0] == begin:
+                            spans[first] = begin + 1, max(begin + 1, spans[first][1])
                 if ends:
                     yield ids, spans
 

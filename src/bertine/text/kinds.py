@@ -9,10 +9,11 @@ from bertine.errors import BertineError
 from bertine.files import os_errors, read_json_object
 from bertine.names import TokenizerKind
 from bertine.terminal.text import shortened
+from bertine.text.byte_bpe import ByteBpe
 from bertine.text.kind import Kind
 from bertine.text.wordpiece import WordPiece
 
-KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece,)}
+KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece, ByteBpe)}
 
 #: The files that a tokenizer's folder may hold.
 FILES = frozenset(

@@ -1,9 +1,10 @@
 """Names of pieces, for people: how a table, a page or an answer shows a piece of a word.
 
 A piece that goes on with the word before it has ``##`` in front of its characters, as in BERT's
-vocabularies, whatever its own vocabulary has there; ``un`` and ``##even`` are one word. These names
-are what answers and files hold (:attr:`bertine.Tokenizer.names`), so that reports can join pieces
-without the vocabulary they are from.
+vocabularies, whatever its own vocabulary has there: ``un`` and ``##even`` are one word, of which
+RoBERTa's vocabulary has ``Ġun`` and ``even``. These names are what answers and files hold
+(:attr:`bertine.Tokenizer.names`), so that reports can join pieces without the vocabulary they are
+from.
 """
 
 from __future__ import annotations

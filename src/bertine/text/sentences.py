@@ -68,18 +68,31 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     return list(iter_sentences(text, language))
 
 
-def iter_sentences(text: str, language: str = "en") -> Iterator[str]:
-    """The sentences of :func:`split_sentences`, one at a time: a document of any length takes no
-    more memory than its text."""
+def iter_sentences(text: str, language: str = "en", *, spaces: bool = False) -> Iterator[str]:
+    """Yield the sentences of :func:`split_sentences`, one at a time: a document of any length takes
+    no more memory than its text.
+
+    Args:
+        text, language: as there.
+        spaces: put one space before a sentence that is parted from the one before it by white
+            space or the end of a line, for tokenizers whose pieces hold spaces.
+    """
     code = _code(language)
     begin = 0
+    parted = False  # from a sentence before
     while begin < len(text):
         line_end = text.find("\n", begin + _CHARACTERS_AT_A_TIME)
         end = line_end + 1 if line_end >= 0 else len(text)
         for line in text[begin:end].splitlines():
             line = line.strip()
-            if line:
-                yield from (s for piece in _segment(line, code) if (s := piece.strip()))
+            if not line:
+                continue
+            for piece in _segment(line, code):
+                if sentence := piece.strip():
+                    parted = parted or piece[0].isspace()
+                    yield f" {sentence}" if spaces and parted else sentence
+                parted = piece[-1].isspace()
+            parted = True
         begin = end
 
 

@@ -62,7 +62,7 @@ class Tokenizer:
     As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
 
     Attributes:
-        kind: what kind it is: "wordpiece" (BERT).
+        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2).
         title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
@@ -74,7 +74,8 @@ class Tokenizer:
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special
             tokens; `special_ids` holds all of them. Of unk and mask None where the vocabulary has
             none.
-        mask_text: what stands for a mask in a text: "[MASK]"; "" where the vocabulary has none.
+        mask_text: what stands for a mask in a text: "[MASK]", or "<mask>", which takes the space
+            before it; "" where the vocabulary has none.
     """
 
     def __init__(self, kind: Kind, source: str) -> None:
@@ -141,11 +142,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a folder with tokenizer.json or vocab.txt, a vocab.txt itself, or a bundled model's.
+        """Read a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt; one of these
+        files itself; or a bundled model's.
 
-        What tokenizer_config.json says of lower case, accents and Chinese characters goes before
-        what tokenizer.json says, as in `transformers`. Where there is only a vocabulary, it is
-        uncased if no token but those in brackets has a capital letter A-Z.
+        What tokenizer_config.json says of lower case, accents and Chinese characters, or of a space
+        before a text, goes before what tokenizer.json says, as in `transformers`. Where there is
+        only a vocab.txt, it is uncased if no token but those in brackets has a capital letter A-Z.
 
         Raises:
             BertineError: nothing there to read, not a tokenizer of a kind that is known, a token
@@ -331,7 +333,7 @@ class Tokenizer:
 
         What exceeds `max_length` tokens is cut off at the end: of the longer of the pair, one
         piece after the other, of the second where both are equal (``_truncate_seq_pair`` in
-        google-research/bert, ``run_classifier.py``).
+        google-research/bert, ``run_classifier.py``); byte-level BPE as `transformers` cuts.
 
         Args:
             texts: N texts.
@@ -381,9 +383,9 @@ class Tokenizer:
         return [ids[begin:end] for begin, end in pairwise([0, *ends])]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Text of the pieces, joined into words, with the spaces before punctuation removed.
-
-        What normalization removed does not come back.
+        """Text of the pieces. Those of WordPiece are joined into words, with the spaces before
+        punctuation removed; what normalization removed does not come back. Those of byte-level BPE
+        give the text back as it was.
 
         Raises:
             BertineError: an id is out of range.

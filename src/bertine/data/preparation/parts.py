@@ -211,7 +211,9 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
         strict=settings.strict,
         allow_empty=True,
     )
-    splitter = _Splitter(corpus, settings.language, settings.drop_duplicates)
+    splitter = _Splitter(
+        corpus, settings.language, settings.drop_duplicates, tokenizer.keeps_spaces
+    )
     with atomic_dir(part.folder) as folder:
         with (
             StoreWriter(
@@ -302,10 +304,14 @@ class _Sums:
 class _Splitter:
     """Documents into batches of sentences."""
 
-    def __init__(self, corpus: Corpus, language: str, drop_duplicates: bool) -> None:
+    def __init__(
+        self, corpus: Corpus, language: str, drop_duplicates: bool, keeps_spaces: bool
+    ) -> None:
         self.corpus = corpus
         self.language = language
         self.drop_duplicates = drop_duplicates
+        #: Whether the tokenizer is to see the space before a sentence.
+        self.keeps_spaces = keeps_spaces
         self.cut_sentences = 0
         self.documents = self.copies = 0
 
@@ -319,12 +325,13 @@ class _Splitter:
                 self.copies += 1
                 if self.drop_duplicates:
                     continue
-            for sentence in iter_sentences(document.text, self.language):
+            sentences = iter_sentences(document.text, self.language, spaces=self.keeps_spaces)
+            for sentence in sentences:
                 pieces = [sentence]
                 if len(sentence) > MAX_SENTENCE_CHARACTERS:
                     self.cut_sentences += 1
                     batch.cuts.append(len(batch.texts))
-                    pieces = cut_sentence(sentence, MAX_SENTENCE_CHARACTERS)
+                    pieces = cut_sentence(sentence, MAX_SENTENCE_CHARACTERS, self.keeps_spaces)
                 for piece in pieces:
                     batch.texts.append(piece)
                     batch.characters += len(piece)
@@ -337,16 +344,16 @@ class _Splitter:
         yield batch
 
 
-def cut_sentence(sentence: str, limit: int) -> list[str]:
+def cut_sentence(sentence: str, limit: int, keeps_spaces: bool = False) -> list[str]:
     """Cut `sentence` into pieces of at most `limit` characters, after white space where there is
-    some in the second half of a piece."""
+    some in the second half of a piece; with `keeps_spaces` before it."""
     pieces = []
     start = 0
     while len(sentence) - start > limit:
         end = start + limit
         spaces = (sentence.rfind(space, start + limit // 2, end) for space in (" ", "\t", "\n"))
         space = max(spaces)
-        end = space + 1 if space >= 0 else end
+        end = space + (not keeps_spaces) if space >= 0 else end
         pieces.append(sentence[start:end])
         start = end
     pieces.append(sentence[start:])

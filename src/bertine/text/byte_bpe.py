@@ -1,0 +1,378 @@
+"""Byte-level BPE, the kind of tokenizer of RoBERTa, BART and GPT-2.
+
+A text is its UTF-8 bytes, each written as a printable character (a space is ``Ġ``), so nothing is
+unknown and nothing is normalized. It is divided into words, numbers, marks and white space, where
+one space before a word belongs to the word; in each part the pair of pieces that was learnt first
+is merged, until no pair is known (Radford et al. 2019, section 2.2; openai/gpt-2, ``encoder.py``;
+Liu et al. 2019, section 4.4).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from bertine.errors import BertineError
+from bertine.files import os_errors, read_bounded, read_json_object
+from bertine.names import TokenizerKind
+from bertine.terminal.console import warn
+from bertine.terminal.text import briefly, shortened
+from bertine.text.kind import (
+    MAX_VOCAB_BYTES,
+    Kind,
+    SpecialTokens,
+    check_added_tokens,
+    check_special_tokens,
+    check_vocab,
+    from_json,
+)
+from bertine.text.pieces import marked
+from bertine.text.special import BYTE_BPE_MASK
+from bertine.text.template import Template
+
+# Imported after `kind`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors  # isort: skip
+
+#: The special tokens of RoBERTa, in the order in which a vocabulary begins with them; the mask is
+#: its last token.
+SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", BYTE_BPE_MASK)
+FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
+
+#: GPT-2's one special token, and its part in all of theirs; there is neither a mask nor anything
+#: unknown.
+_END_OF_TEXT = "<|endoftext|>"
+GPT2_SPECIAL = SpecialTokens(_END_OF_TEXT, None, _END_OF_TEXT, _END_OF_TEXT, None)
+
+#: How the byte of a space is written.
+_SPACE = "Ġ"
+
+# What Unicode calls white space, which is what the library divides at; Python has some more.
+_WHITE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# A text has the same pieces when it is cut before a space behind something else than white space.
+_BREAK = re.compile(f"(?<=[^{_WHITE}])(?= )")
+# A long text may be cut at such a place, and where letters, numbers and marks meet that are surely
+# none of a contraction's or a special token's.
+_CUT = re.compile(
+    rf"{_BREAK.pattern}|(?<=[A-Za-z\u4e00-\u9fa5])(?=[0-9,.\u3001\u3002\uff0c])"
+    r"|(?<=[0-9])(?=[A-Za-z,.\u4e00-\u9fa5])"
+)
+_NEVER = re.compile("(?!)")
+# White space other than one space between two words; or the character that words are parted with.
+_ODD = re.compile("[\0\t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+
+
+def _byte_characters() -> dict[str, int]:
+    """The character of each byte: itself where it is printable Latin-1, else one from U+0100 on
+    (``bytes_to_unicode`` in openai/gpt-2, ``encoder.py``)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in sorted(printable)} | {
+        chr(256 + number): byte for number, byte in enumerate(others)
+    }
+
+
+#: Byte by character: the alphabet.
+ALPHABET = _byte_characters()
+
+
+class ByteBpe(Kind):
+    """Byte-level BPE with the special tokens of RoBERTa, or with GPT-2's.
+
+    Which pieces go on with a word follows fairseq (``get_whole_word_mask``): those that do not
+    begin with a space. So a mark belongs to the word before it ("cat," is one word, and "don't"),
+    and so does a word in quotes to the mark before it. The first word of a text has no space
+    before it either: fairseq takes it with the ``<s>``, here it is a word by itself
+    (:mod:`bertine.data.instances.masking`).
+    """
+
+    name: ClassVar[TokenizerKind] = "byte-bpe"
+    title: ClassVar[str] = "byte-level BPE"
+    model: ClassVar[str] = "BPE"
+    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.json", "merges.txt")
+    keeps_spaces: ClassVar[bool] = True
+
+    def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens) -> None:
+        super().__init__(backend)
+        self.special = special
+        self.add_prefix_space: bool = backend.pre_tokenizer.add_prefix_space
+        added = backend.get_added_tokens_decoder().values()
+        # Such tokens reach beyond what stands between spaces.
+        self._whole = any(
+            token.content not in special.tokens
+            and (token.rstrip or re.search(f"[{_WHITE}]", token.content))
+            for token in added
+        )
+        self.cut = _NEVER if self._whole else _BREAK if self.add_prefix_space else _CUT
+
+    @classmethod
+    def build(
+        cls,
+        ids: Mapping[str, int],
+        merges: Sequence[tuple[str, str]],
+        *,
+        add_prefix_space: bool,
+        source: str,
+    ) -> Self:
+        """Make byte-level BPE of a vocabulary.
+
+        Args:
+            ids: of the tokens.
+            merges: pairs of tokens that make another one, the first first.
+            add_prefix_space: read a text as if a space stood before it.
+            source: names the vocabulary in messages.
+
+        Raises:
+            BertineError: a special token or a byte is missing, or a merge is of tokens that are
+                not there.
+        """
+        special = _special(ids, source)
+        _check_bytes(ids, source)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = models.BPE(vocab=dict(ids), merges=list(merges))
+        except Exception as error:  # `tokenizers` raises nothing more exact
+            raise BertineError(f"{source}: not a tokenizer ({error})") from error
+        backend = tokenizers.Tokenizer(model)
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+        return cls(backend, special)
+
+    @classmethod
+    def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
+        _check_config(file, config)
+        before = value.get("pre_tokenizer")
+        found = before.get("type") if isinstance(before, dict) else None
+        if not isinstance(before, dict) or found != "ByteLevel":
+            raise BertineError(
+                f"{file}: its pre_tokenizer is {shortened(str(found or 'missing'), 80)}, not "
+                "ByteLevel; of BPE Bertine knows the byte-level one of RoBERTa and GPT-2"
+            )
+        if value.get("normalizer") is not None:
+            raise BertineError(f"{file}: has a normalizer; byte-level BPE is read without one")
+        if before.get("use_regex", True) is not True:
+            raise BertineError(f"{file}: use_regex of its pre_tokenizer must be true")
+        prefix = before.get("add_prefix_space", True)
+        given = config.get("add_prefix_space")
+        if given is not None and given != prefix:
+            warn(
+                f"{file.parent}: tokenizer_config.json has add_prefix_space {given}, "
+                f"tokenizer.json {briefly(prefix)}; the former is used"
+            )
+            before["add_prefix_space"] = given
+        special = _check_model(file, value["model"])
+        check_added_tokens(file, value.get("added_tokens"))
+        for token in value.get("added_tokens") or []:
+            if token["content"] == special.mask:
+                token["lstrip"] = True
+        return cls(from_json(file, value), special)
+
+    @classmethod
+    def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
+        folder = path if path.is_dir() else path.parent
+        file = folder / "vocab.json"
+        _check_config(file, config)
+        ids = check_vocab(file, read_json_object(file))
+        merges = _read_merges(folder / "merges.txt")
+        prefix = config.get("add_prefix_space") is True
+        return cls.build(ids, merges, add_prefix_space=prefix, source=str(file)), file
+
+    def complete(self, ids: Mapping[str, int]) -> Template:
+        special, backend = self.special, self.backend
+        backend.add_special_tokens(
+            [
+                AddedToken(token, lstrip=token == special.mask, normalized=False, special=True)
+                for token in sorted(special.tokens, key=ids.__getitem__)
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+        cls, sep = ids[special.cls], ids[special.sep]
+        if special.mask is None:
+            backend.post_processor = processors.ByteLevel(
+                add_prefix_space=self.add_prefix_space, trim_offsets=True
+            )
+            return Template((None,), (None, None), sep)
+        backend.post_processor = processors.RobertaProcessing(
+            (special.sep, sep), (special.cls, cls), True, self.add_prefix_space
+        )
+        return Template((cls, None, sep), (cls, None, sep, sep, None, sep), sep)
+
+    def continues(self, token: str) -> bool:
+        return not token.startswith(_SPACE)
+
+    def name_of(self, token: str) -> str:
+        """Return the characters of a piece; of those that are not whole, and of control
+        characters, the code."""
+        try:
+            data = bytes(ALPHABET[character] for character in token)
+        except KeyError:  # added as text, not as bytes
+            return token
+        text = data.decode("utf-8", "backslashreplace")
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        if shown.isspace():
+            return shown.replace(" ", "␣")
+        return shown[1:] if shown.startswith(" ") else marked(shown)
+
+    def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+        """Divide texts before the spaces behind words."""
+        if self._whole:
+            return [[] for _ in texts], list(range(len(texts)))
+        return [
+            _BREAK.split(text)
+            if "  " in text or _ODD.search(text)
+            else text.replace(" ", "\0 ").split("\0")
+            for text in texts
+        ], []
+
+    def as_word(self, word: str) -> str:
+        return f" {word}"
+
+    def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:
+        """Cut the longer of two texts as `transformers` does: down to the other, then both to the
+        half of the room; of an odd one the longer text has the more."""
+        if room is None or first + second <= room:
+            return first, second
+        short, long = sorted((first, second))
+        if 2 * short <= room:
+            long = room - short
+        else:
+            short, long = room // 2, room - room // 2
+        return (short, long) if first <= second else (long, short)
+
+    def show(self, ids: Sequence[int]) -> str:
+        """Decode the pieces, and give each mask the space before it, which it has taken."""
+        mask = self.backend.token_to_id(self.special.mask) if self.special.mask else None
+        text, run = "", list[int]()
+        for index in [*ids, None]:
+            if index is not None and index != mask:
+                run.append(index)
+                continue
+            text += self.backend.decode(run, skip_special_tokens=False)
+            text += "" if index is None else f" {self.special.mask}"
+            run = []
+        return text.strip()
+
+    def settings(self) -> list[Any]:
+        return [self.name, self.add_prefix_space, self._merges()]
+
+    def files(self, tokens: Sequence[str]) -> dict[str, str]:
+        ids = self.backend.get_vocab(with_added_tokens=False)
+        ordered = {token: ids[token] for token in sorted(ids, key=ids.__getitem__)}
+        lines = ["#version: 0.2", *(" ".join(pair) for pair in self._merges())]
+        return {
+            "vocab.json": json.dumps(ordered, ensure_ascii=False) + "\n",
+            "merges.txt": "".join(f"{line}\n" for line in lines),
+        }
+
+    def config(self) -> dict[str, Any]:
+        special = self.special
+        values = {
+            "add_prefix_space": self.add_prefix_space,
+            "errors": "replace",
+            "bos_token": special.cls,
+            "eos_token": special.sep,
+        }
+        if special.mask is None:
+            return {"tokenizer_class": "GPT2Tokenizer", **values, "unk_token": special.cls}
+        return {
+            "tokenizer_class": "RobertaTokenizer",
+            **values,
+            "trim_offsets": True,
+            "cls_token": special.cls,
+            "sep_token": special.sep,
+            "unk_token": special.unk,
+            "pad_token": special.pad,
+            "mask_token": {
+                "__type": "AddedToken",
+                "content": special.mask,
+                "lstrip": True,
+                "normalized": False,
+                "rstrip": False,
+                "single_word": False,
+                "special": True,
+            },
+        }
+
+    def _merges(self) -> list[list[str]]:
+        merges = json.loads(self.backend.to_str())["model"]["merges"]
+        return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+
+
+def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
+    """Tell whose special tokens a vocabulary has."""
+    if _END_OF_TEXT in ids and not any(token in ids for token in SPECIAL.tokens):
+        return GPT2_SPECIAL
+    needed = (*FIRST_TOKENS, BYTE_BPE_MASK)
+    check_special_tokens(ids, needed, "byte-level BPE as RoBERTa has it", source)
+    return SPECIAL
+
+
+def _check_bytes(ids: Mapping[str, int], source: str) -> None:
+    missing = [character for character in ALPHABET if character not in ids]
+    if missing:
+        raise BertineError(
+            f"{source}: the vocabulary lacks {len(missing)} of the 256 bytes "
+            f"({' '.join(missing[:5])}{' …' * (len(missing) > 5)}), so that texts would lose "
+            "characters"
+        )
+
+
+def _check_config(file: Path, config: dict[str, Any]) -> None:
+    given = config.get("add_prefix_space")
+    if not isinstance(given, bool | None):
+        raise BertineError(
+            f"{file.parent / 'tokenizer_config.json'}: add_prefix_space is {briefly(given)}, but "
+            "must be true, false or null"
+        )
+
+
+def _check_model(file: Path, model: dict[str, Any]) -> SpecialTokens:
+    """Check what the library takes as it is."""
+    vocab = check_vocab(file, model.get("vocab"))
+    special = _special(vocab, str(file))
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name) not in (None, ""):
+            raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be empty")
+    for name in ("byte_fallback", "ignore_merges"):
+        if model.get(name) not in (None, False):
+            raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be false")
+    if model.get("dropout") not in (None, 0):
+        raise BertineError(
+            f"{file}: dropout is {briefly(model['dropout'])}, which would give a text other pieces "
+            "each time; set it to null"
+        )
+    if model.get("unk_token") is None:
+        _check_bytes(vocab, str(file))
+    elif model["unk_token"] not in special.tokens:
+        raise BertineError(
+            f"{file}: unk_token is {briefly(model['unk_token'])}, but must be "
+            f"{special.unk or 'null'}"
+        )
+    return special
+
+
+def _read_merges(file: Path) -> list[tuple[str, str]]:
+    with os_errors(file, "loading the merges"):
+        try:
+            lines = read_bounded(file, MAX_VOCAB_BYTES).decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise BertineError(
+                f"{file}: not UTF-8 text ({error.reason}); give a merges.txt"
+            ) from error
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(lines, 1):
+        line = line.removesuffix("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise BertineError(
+                f"{file}:{number}: must hold two tokens with a space between them, but is "
+                f"{briefly(line)}"
+            )
+        merges.append((pair[0], pair[1]))
+    return merges
