@@ -78,7 +78,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
     "commands": {"errors", "terminal", "names", "text.special"},
     "config_file": {"errors", "files", "terminal", "commands"},
-    "cli": {"errors", "version", "cores", "options", "system", "terminal", "commands", "config_file"},
+    "cli": {
+        "errors",
+        "version",
+        "cores",
+        "options",
+        "system",
+        "terminal",
+        "commands",
+        "config_file",
+    },
     "__main__": {"cli"},
 }
 
