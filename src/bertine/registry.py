@@ -7,6 +7,7 @@ from __future__ import annotations
 #: Model type → module:constant of its :class:`bertine.interop.family.Family`.
 FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
+    "roberta": "bertine.interop.roberta:FAMILY",
 }
 
 #: Preset → model type.
@@ -17,4 +18,6 @@ PRESETS = {
     "bert-medium": "bert",
     "bert-base": "bert",
     "bert-large": "bert",
+    "roberta-base": "roberta",
+    "roberta-large": "roberta",
 }

@@ -77,6 +77,11 @@ VARIANTS = {
         "bert-tiny",
         {"bert-base": 109_482_240, "bert-large": 335_141_888},
     ),
+    "roberta": Variant(
+        "roberta",
+        "roberta-base",
+        {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
+    ),
 }
 
 

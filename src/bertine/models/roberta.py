@@ -1,0 +1,95 @@
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692): BERT's encoder with positions that count from the
+padding's on, one segment, and a classifier with a dense layer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.config import Config
+from bertine.models.dropout import Dropout
+from bertine.models.encoder import Encoder
+from bertine.models.heads import HEADS, HeadKind, MlmHead
+from bertine.models.initial import init_weights
+
+
+class DenseClassificationHead(nn.Module):
+    """Score the state of the first token: dropout, dense, tanh, dropout, linear (fairseq,
+    ``RobertaClassificationHead``)."""
+
+    def __init__(self, config: Config, num_labels: int) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dropout = Dropout(config.hidden_dropout_prob if p is None else p)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """first [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+
+
+@dataclass(frozen=True)
+class RobertaConfig(Config):
+    """Sizes and rates of a RoBERTa. The defaults are those of transformers' class; roberta-base is
+    a preset.
+
+    The first real token has the position ``pad_token_id + 1``, so the longest input is that many
+    tokens shorter than ``max_position_embeddings``.
+    """
+
+    model_type: ClassVar[str] = "roberta"
+    title: ClassVar[str] = "RoBERTa"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        # Its activation does not follow `hidden_act`.
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
+        "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
+    }
+    pair_separators: ClassVar[int] = 2
+
+    vocab_size: int = 50265
+    pad_token_id: int = 1
+
+    @property
+    def first_position(self) -> int:
+        return self.pad_token_id + 1
+
+    @property
+    def num_segments(self) -> int:
+        """Two: their separators tell the texts of a pair apart, not their types."""
+        return 2
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """A bare encoder and multiple choice have one; published models that fill masks, classify
+        or tag have none."""
+        names = set(heads)
+        return not names or any(self.heads[name].reads == "pooled" for name in names)
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+
+def _sizes(num_hidden_layers: int, hidden_size: int) -> RobertaConfig:
+    return RobertaConfig(
+        vocab_size=50265,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    )
+
+
+#: Preset → architecture (table 9 of the paper, the published files).
+PRESETS: Mapping[str, RobertaConfig] = {
+    "roberta-base": _sizes(12, 768),
+    "roberta-large": _sizes(24, 1024),
+}
