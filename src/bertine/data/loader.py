@@ -7,16 +7,14 @@ run has the same bits with any number of workers, and may be resumed with anothe
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -27,17 +25,18 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.options.names import option
 
-#: Batches that are asked for ahead, for each worker: one in the making, one waiting.
-_AHEAD = 2
+if sys.platform == "linux":
+    import fcntl
+
+#: Bytes of made batches that wait in the pipe of a worker: one of the usual size holds less
+#: than a batch, which the loop would then wait for while it is copied piece by piece.
+_WAITING = 1 << 20
 #: The most workers that are started unasked.
 _MOST = 4
 
 #: What travels between the processes: arrays, whose bytes go through a pipe. Tensors would go
 #: through shared memory, of which a container often has little.
 _Arrays = dict[str, Any]
-
-#: In a worker: the function that it was started for.
-_batch: Callable[[int], Batch] | None = None
 
 
 def default_workers(device: torch.device | str, processes: int = 1) -> int:
@@ -83,83 +82,95 @@ def batches_ahead(
     if workers == 0:
         yield batch
         return
-    pool = _pool(batch, workers)
-    waiting: deque[tuple[int, Future[_Arrays]]] = deque()
-    upcoming = start
+    with _processes(batch, range(start, steps), workers) as readers:
+        upcoming = start
 
-    def ask() -> None:
-        nonlocal upcoming
-        while upcoming < steps and len(waiting) < _AHEAD * workers:
-            waiting.append((upcoming, pool.submit(_make, upcoming)))
+        def get(step: int) -> Batch:
+            nonlocal upcoming
+            if step != upcoming or step >= steps:
+                raise ValueError(f"step {step} is not the next one")
+            try:
+                made = readers[(step - start) % workers].recv()
+            except (EOFError, OSError) as error:
+                raise BertineError(
+                    f"step {step + 1}: a process that makes batches was killed, perhaps for want "
+                    f"of memory; go on with {option('resume', True)}, and {option('workers', 0)} "
+                    f"or a smaller batch"
+                ) from error
+            if isinstance(made, Exception):
+                raise made
             upcoming += 1
+            return _unpacked(made)
 
-    def get(step: int) -> Batch:
-        if not waiting or waiting[0][0] != step:
-            raise ValueError(f"step {step} is not the next one")
-        try:
-            made = _unpacked(waiting.popleft()[1].result())
-            ask()
-        except BrokenProcessPool as error:
-            raise BertineError(
-                f"step {step + 1}: a process that makes batches was killed, perhaps for want of "
-                f"memory; go on with {option('resume', True)}, and {option('workers', 0)} or a "
-                f"smaller batch"
-            ) from error
-        return made
-
-    try:
-        ask()
         yield get
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _pool(batch: Callable[[int], Batch], workers: int) -> ProcessPoolExecutor:
+@contextlib.contextmanager
+def _processes(
+    batch: Callable[[int], Batch], steps: range, workers: int
+) -> Iterator[list[Connection]]:
+    """Start processes that make the batches of `steps` in turn, each into a pipe of its own, and
+    yield what to read from. A full pipe holds its process up; one that nobody reads ends it.
+
+    There is no lock, thread or queue between the processes, so none can be left behind by a fork
+    or a kill.
+    """
     # A fork shares the memory of the store, and needs no "if __name__ ..." in a user's script.
     # The children neither compute in parallel nor print, so that locks and threads of the
     # parent, which a fork does not carry over, do not matter.
-    method = "fork" if sys.platform == "linux" else "spawn"
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context(method),
-        initializer=_begin,
-        initargs=(batch,),
-    )
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of every fork in a process that has threads.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pool.submit(_nothing).result()  # all workers of a forking pool start with the first task
-    return pool
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    readers: list[Connection] = []
+    made = []
+    try:
+        for number in range(workers):
+            reader, writer = context.Pipe(duplex=False)
+            readers.append(reader)
+            if sys.platform == "linux":
+                with contextlib.suppress(OSError):  # a user may have so many bytes in all
+                    fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, _WAITING)
+            given = (batch, steps[number::workers], writer, readers)
+            process = context.Process(target=_work, args=given, daemon=True)
+            with warnings.catch_warnings():
+                # Python 3.12 and later warn of every fork in a process that has threads.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            made.append(process)
+            writer.close()
+        yield readers
+    finally:
+        for process in made:
+            process.kill()
+        for process in made:
+            process.join()
+        for reader in readers:
+            reader.close()
 
 
-def _nothing() -> None:
-    pass
-
-
-def _begin(batch: Callable[[int], Batch]) -> None:
-    """In a worker: get ready."""
-    global _batch
-    _batch = batch
+def _work(
+    batch: Callable[[int], Batch], steps: range, writer: Connection, readers: list[Connection]
+) -> None:
+    """Make the batches of `steps` in this process, and write them."""
+    # What the parent had, its process group for one, is not this one's to take down.
+    gc.freeze()
     # Ctrl-C goes to all processes of a terminal, and torchrun's SIGTERM to the whole group of the
     # process that it started; the loop decides what comes of them, and needs batches until then.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The parent's handler came along; the pool ends what is left of it by this signal.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler came along
+    # The parent alone reads, so that its end is noticed.
+    for reader in readers:
+        reader.close()
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        for step in steps:
+            try:
+                made: _Arrays | Exception = _packed(batch(step))
+            except Exception as error:
+                made = error
+            writer.send(made)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _make(step: int) -> _Arrays:
-    assert _batch is not None
-    batch = _batch(step)
+def _packed(batch: Batch) -> _Arrays:
     return {
         "input_ids": batch.input_ids.numpy(),
         "attention_mask": batch.attention_mask.numpy(),
