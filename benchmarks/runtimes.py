@@ -49,7 +49,11 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     from bertine.inference.compute.engine import Engine
+    from bertine.inference.compute.running import run_features
     from bertine.inference.compute.samples import sample_inputs
+    from bertine.inference.embedding.vectors import PooledTexts
+    from bertine.models.pooling import Pooling
+    from bertine.tasks.base import Features
 
     loaded = load_model(folder)
     engine = Engine(
@@ -60,18 +64,14 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     )
     for line in engine.lines():
         print(f"  bertine: {line}", flush=True)
-    cls, sep = loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id
+    pooled = PooledTexts(Pooling(), loaded.config.longest_input)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
-        ids = [
-            [cls, *pieces[: LONGEST - 2], sep] for pieces in loaded.tokenizer.encode_plain(texts)
-        ]
-        result = np.empty((len(texts), loaded.model.config.hidden_size), np.float32)
-        for batch in engine.encode(ids):
-            hidden = batch.last_hidden_state
-            mask = torch.arange(hidden.shape[1])[None] < batch.lengths[:, None]
-            result[batch.indices] = mean(hidden.numpy(), mask.numpy())
-        return result
+        encoded = loaded.tokenizer.encode_arrays(texts, max_length=LONGEST)
+        features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(encoded)]
+        return np.stack(
+            run_features(engine, pooled, features, pad_id=loaded.tokenizer.pad_token_id)
+        )
 
     return embed
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,29 @@ def test_rooms_have_an_order() -> None:
     while ready := {room for room, below in MAY_IMPORT.items() if below <= built} - built:
         built |= ready
     assert built == set(MAY_IMPORT)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Late imports count too; those for types alone do not, nor does `bertine` itself, which
+    imports its verbs when they are asked for."""
+    below: dict[str, set[str]] = {}
+    for file in MODULES:
+        wanted = below.setdefault(module_name(file), set())
+        for module, name, line in imports_of(file):
+            if module.split(".")[0] == "bertine" and line not in type_checking_lines(file):
+                target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+                wanted |= {target} - {"bertine"}
+    TopologicalSorter(below).prepare()  # CycleError, with the modules, where there is a circle
+
+
+def type_checking_lines(file: Path) -> set[int]:
+    """The lines of a file that stand under ``if TYPE_CHECKING``."""
+    return {
+        line
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
 
 
 def test_the_documents_table_has_every_room() -> None:

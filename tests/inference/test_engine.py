@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,16 @@ import pytest
 import torch
 
 import bertine.inference.compute.choosing as choosing
+from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import Engine
+from bertine.inference.compute.running import run_batch, run_features
 from bertine.inference.predictor import Predictor
 from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.model import Model
+from bertine.tasks.base import Features, pad_features
 
 from .test_predictor import random_texts
 
@@ -31,9 +37,9 @@ CONFIG = BertConfig(
 
 
 @pytest.fixture(scope="module")
-def backbone() -> Encoder:
+def model() -> Model:
     torch.manual_seed(0)
-    return Encoder(CONFIG).eval()
+    return Model(CONFIG, {}, add_pooler=True).eval()
 
 
 def sequences(count: int, seed: int = 0) -> list[list[int]]:
@@ -43,30 +49,74 @@ def sequences(count: int, seed: int = 0) -> list[list[int]]:
     ]
 
 
-def test_every_sequence_comes_once_and_as_the_model_gives_it(backbone: Encoder) -> None:
+@dataclass(frozen=True)
+class AllStates:
+    """What is compared of a sequence: the states of its tokens in every layer, the last one and
+    what the pooler makes of it, [T, layers + 2, H]."""
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        return pad_features(features, pad_id, CONFIG.longest_input)
+
+    def outputs(self, model: Model, batch: Batch) -> torch.Tensor:
+        encoded = model.encode(batch, all_states=True)
+        assert encoded.hidden_states is not None
+        assert encoded.pooler_output is not None
+        last = encoded.last_hidden_state
+        pooled = encoded.pooler_output[:, None].expand_as(last)
+        return torch.stack([*encoded.hidden_states, last, pooled], 2)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The first tokens and what the pooler makes of them: [B, 2, H], without the last layer of
+    the other tokens."""
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        return pad_features(features, pad_id, CONFIG.longest_input)
+
+    def outputs(self, model: Model, batch: Batch) -> torch.Tensor:
+        encoded = model.encode(batch)
+        assert encoded.pooler_output is not None
+        return torch.stack([encoded.first_token, encoded.pooler_output], 1)
+
+
+def features_of(
+    ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
+) -> list[Features]:
+    types = segments or [[0] * len(each) for each in ids]
+    return [
+        Features(np.array(one, np.int32), np.array(other, np.int8), row)
+        for row, (one, other) in enumerate(zip(ids, types, strict=True))
+    ]
+
+
+def states(
+    engine: Engine, features: list[Features], sizes: list[int] | None = None
+) -> list[np.ndarray]:
+    on_batch = None if sizes is None else sizes.append
+    return run_features(engine, AllStates(), features, pad_id=0, on_batch=on_batch)
+
+
+def test_every_sequence_comes_once_and_as_the_model_gives_it(model: Model) -> None:
     ids = sequences(40)
     segments = [[0] * (len(each) // 2) + [1] * (len(each) - len(each) // 2) for each in ids]
-    engine = Engine(backbone, precision="fp32", max_tokens=64)
+    engine = Engine(model, precision="fp32", max_tokens=64)
     assert (engine.check, engine.lines(), engine.precision) == (None, [], "fp32")
     met: list[int] = []
-    for batch in engine.encode(ids, segments, output_hidden_states=True):
-        met += batch.indices
-        length = batch.last_hidden_state.shape[1]
-        assert length * len(batch.indices) <= 64
-        assert batch.hidden_states is not None
-        assert len(batch.hidden_states) == 3
-        for row, index in enumerate(batch.indices):
-            with torch.no_grad():
-                expected = backbone(
-                    torch.tensor([ids[index]]), None, torch.tensor([segments[index]])
-                )
-            n = len(ids[index])
-            assert batch.lengths[row] == n
-            last = batch.last_hidden_state[row, :n]
-            assert torch.allclose(last, expected.last_hidden_state[0], atol=1e-4)
-            assert torch.allclose(batch.pooler_output[row], expected.pooler_output[0], atol=1e-4)
-    assert sorted(met) == list(range(40))
-    assert list(engine.encode([])) == []
+    found = states(engine, features_of(ids, segments), met)
+    assert sum(met) == 40
+    assert max(met) <= 64
+    for index, each in enumerate(found):
+        n = len(ids[index])
+        with torch.no_grad():
+            expected = model.backbone(
+                torch.tensor([ids[index]]), None, torch.tensor([segments[index]]), True
+            )
+        assert each.shape[1] == 5
+        for layer, right in enumerate([*expected.hidden_states, expected.last_hidden_state]):
+            assert np.allclose(each[:n, layer], right[0], atol=1e-4)
+        assert np.allclose(each[0, -1], expected.pooler_output[0], atol=1e-4)
+    assert states(engine, []) == []
 
 
 def rows_met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
@@ -85,81 +135,86 @@ def rows_met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Rows]:
 
 
 def test_batches_of_all_sizes_need_few_kernels(
-    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel is compiled for the rows of a product and kept; a long job meets every size that
     the end of a chunk of it can have."""
-    engine = Engine(backbone, precision="fp32", max_tokens=240)
+    engine = Engine(model, precision="fp32", max_tokens=240)
     met = rows_met(engine, monkeypatch)
     for count in range(2, 31):
         for length in (3, 5, 8):
             if count * length > FEW_ROWS:
-                ids = [[1] * length] * count
-                (batch,) = engine.encode(ids)
-                expected = backbone(torch.tensor(ids[:1])).last_hidden_state
-                assert torch.allclose(batch.last_hidden_state[-1:], expected, atol=1e-5)
+                ids, sizes = [[1] * length] * count, list[int]()
+                last = states(engine, features_of(ids), sizes)[-1][:, 3]
+                assert sizes == [count]
+                expected = model.backbone(torch.tensor(ids[:1])).last_hidden_state
+                assert np.allclose(last, expected[0].detach(), atol=1e-5)
     assert {rows.count for rows in met} == set(range(64, 257, 32))
 
 
 def test_full_batches_are_padded_and_others_not(
-    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(backbone, precision="fp32")
+    engine = Engine(model, precision="fp32")
     met = rows_met(engine, monkeypatch)
     engine.max_tokens = 100
-    batches = list(engine.encode([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18))
-    assert [len(batch.indices) for batch in batches] == [11, 7]
+    sizes: list[int] = []
+    features = features_of([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18)
+    found = run_features(engine, Ends(), features, pad_id=0, on_batch=sizes.append)
+    assert sizes == [11, 7]
     assert isinstance(met[0], Padded)
     assert isinstance(met[1], Bare)
-    expected = backbone(torch.arange(1, 10)[None])
-    for batch in batches:
-        assert batch.pooler_output is not None
-        assert batch.pooler_output.shape == (len(batch.indices), 32)
-        assert torch.allclose(batch.pooler_output, expected.pooler_output, atol=1e-5)
-        assert torch.allclose(batch.first_token, expected.last_hidden_state[:, 0], atol=1e-5)
+    with torch.no_grad():
+        expected = model.backbone(torch.arange(1, 10)[None])
+    for first, pooled in found:
+        assert np.allclose(first, expected.last_hidden_state[0, 0], atol=1e-5)
+        assert np.allclose(pooled, expected.pooler_output[0], atol=1e-5)
+
+
+def test_a_batch_that_is_cut_already_is_not_cut_again(model: Model) -> None:
+    engine = Engine(model, precision="fp32", max_tokens=64)
+    features = features_of(sequences(20))
+    whole = run_batch(engine, Ends(), features, pad_id=0)
+    parts = run_features(engine, Ends(), features, pad_id=0)
+    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(whole, parts, strict=True))
 
 
 @pytest.mark.parametrize(
     ("ids", "segments", "message"),
     [
-        ([[1], []], None, "sequence 1 is empty"),
-        ([[1] * 25], None, "sequence 0 has 25 tokens, but the model has positions for 24"),
-        ([[1], [2, 50]], None, "sequence 1 has a token id outside 0 to 49"),
-        ([[1, 2]], [[0, 2]], "sequence 0 has a token type outside 0 to 1"),
-        ([[1, 2]], [[0]], "1 token types for a sequence of 2 ids"),
+        ([[1] * 25], None, "row 0: 25 tokens, but the model has positions for 24"),
+        ([[1], [2, 50]], None, "row 1: token id 50 is outside the vocabulary of 50"),
+        ([[1, 2]], [[0, 2]], "row 0: segment id 2 is outside the 2"),
     ],
 )
 def test_mistakes(
-    backbone: Encoder,
-    ids: list[list[int]],
-    segments: list[list[int]] | None,
-    message: str,
+    model: Model, ids: list[list[int]], segments: list[list[int]] | None, message: str
 ) -> None:
     with pytest.raises(BertineError, match=message):
-        list(Engine(backbone, precision="fp32").encode(ids, segments))
+        states(Engine(model, precision="fp32"), features_of(ids, segments))
 
 
-def test_what_cannot_be_made(backbone: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BertineError, match="precision 'int4' is not known"):
-        Engine(backbone, precision="int4")
+        Engine(model, precision="int4")
     with pytest.raises(BertineError, match="threads is 0"):
-        Engine(backbone, precision="fp32", threads=0)
+        Engine(model, precision="fp32", threads=0)
     monkeypatch.setattr(choosing, "why_not_int8", lambda: "this CPU is a toy")
     with pytest.raises(BertineError, match="precision 'int8': this CPU is a toy"):
-        Engine(backbone, precision="int8")
-    engine = Engine(backbone)
+        Engine(model, precision="int8")
+    engine = Engine(model)
     assert engine.precision != "int8"
     assert engine.lines()[0] == "int8 is not used: this CPU is a toy"
 
 
 def test_a_precision_that_is_far_off_is_not_chosen(
-    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "TOLERANCE", {"bf16": 0.0, "int8": 0.0})
     monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
     monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
     if choosing.cpu_has_int8():
-        engine = Engine(backbone)
+        engine = Engine(model)
         assert engine.precision == "fp32"
         assert [line.partition(" is not used")[0] for line in engine.lines()[:2]] == [
             "int8",
@@ -167,7 +222,7 @@ def test_a_precision_that_is_far_off_is_not_chosen(
         ]
         assert engine.lines()[2] == "computing in fp32"
     # One that is named is taken, and the check has the difference.
-    named = Engine(backbone, precision="bf16")
+    named = Engine(model, precision="bf16")
     assert named.precision == "bf16"
     assert named.check is not None
     assert 0 < named.check.differences["bf16"] < 0.05
@@ -175,19 +230,19 @@ def test_a_precision_that_is_far_off_is_not_chosen(
 
 
 def test_a_precision_that_the_machine_refuses(
-    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = choosing.PackedBackbone
 
-    def refusing(model: Encoder, dtype: torch.dtype, *ranges: object) -> object:
+    def refusing(backbone: Encoder, dtype: torch.dtype, *ranges: object) -> object:
         if dtype != torch.float32:
             raise RuntimeError("could not create a primitive descriptor\nand more")
-        return pack(model, dtype)
+        return pack(backbone, dtype)
 
     monkeypatch.setattr(choosing, "PackedBackbone", refusing)
     monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
     monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
-    engine = Engine(backbone)
+    engine = Engine(model)
     assert engine.precision == "fp32"
     why = "this machine cannot compute in it (could not create a primitive descriptor)"
     assert engine.lines() == [
@@ -196,14 +251,14 @@ def test_a_precision_that_the_machine_refuses(
         "computing in fp32",
     ]
     with pytest.raises(BertineError, match=r"precision 'int8': this machine cannot .*choose fp32"):
-        Engine(backbone, precision="int8")
+        Engine(model, precision="int8")
 
 
 def test_threads_where_the_system_tells_no_affinity(
-    backbone: Encoder, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("os.sched_getaffinity", raising=False)  # as on macOS
-    assert Engine(backbone, precision="fp32").threads >= 1
+    assert Engine(model, precision="fp32").threads >= 1
 
 
 def test_threads_are_set_and_put_back() -> None:

@@ -26,7 +26,8 @@ import bertine.inference.export_graph as writing_module
 import bertine.interop.export as graph_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.export import ExportReport, export
+from bertine.inference.export import export
+from bertine.inference.export_report import ExportReport
 from bertine.inference.predictor import Predictor
 from bertine.interop.export import INPUTS
 from bertine.interop.export_check import onnx_runner, torch_runner

@@ -13,7 +13,8 @@ import torch
 import bertine
 import glue_files
 from bertine.errors import BertineError
-from bertine.inference.export import ExportReport, export
+from bertine.inference.export import export
+from bertine.inference.export_report import ExportReport
 from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference
 from bertine.inference.predictor import evaluate
 from bertine.modeldir import save_model

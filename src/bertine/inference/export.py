@@ -7,58 +7,19 @@ is loaded, which takes seconds; so the module that needs it is imported in betwe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertine.errors import BertineError
+from bertine.inference.export_report import ExportReport
 from bertine.names import ExportFormat, LabelledFormat, TagScheme, VectorPooling
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.packages import require_packages
 from bertine.tables.given import TableLike
-from bertine.terminal.shown import Shown
-
-if TYPE_CHECKING:
-    from bertine.inference.export_scores import GraphScores
-    from bertine.interop.export_check import Difference
 
 FORMATS = ("onnx", "torch")
 #: What is needed to write ONNX, and to run it for the comparison.
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-
-
-@dataclass(repr=False)
-class ExportReport(Shown):
-    """What was exported.
-
-    Attributes:
-        output: the folder.
-        what: what the graph gives, in words.
-        differences: against PyTorch in fp32, by file.
-        sizes: bytes, by file.
-        vectors: whether it gives vectors, not logits.
-        scores: of model and graphs, where labelled examples were given, by set of them.
-        notes: what else a person should know.
-    """
-
-    output: Path
-    what: str
-    differences: dict[str, Difference] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    vectors: bool = False
-    scores: list[GraphScores] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
-        lines = [f"exported to {self.output}: {self.what}"]
-        for name, difference in self.differences.items():
-            size = self.sizes[name] / 1e6
-            lines.append(f"{name}: {size:.1f} MB; {difference.text(self.vectors)}")
-        for scores in self.scores:
-            lines += scores.lines()
-        return lines + self.notes
 
 
 @check_types

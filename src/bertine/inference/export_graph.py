@@ -14,7 +14,7 @@ from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.export import ExportReport
+from bertine.inference.export_report import ExportReport
 from bertine.inference.export_scores import GraphScorer
 from bertine.interop.export import (
     ABOUT,

@@ -19,21 +19,25 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertine.data.batching import token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.files import atomic_file
-from bertine.inference.compute.running import batch_tokens
-from bertine.models.model import Model
-from bertine.models.precision import autocast
+from bertine.inference.compute.running import (
+    batch_tokens,
+    computing_with,
+    device_of,
+    in_batches,
+)
+from bertine.models.model import Model, weights_fingerprint
 from bertine.records.entities import OUTSIDE
 from bertine.records.sentences import Sentences
+from bertine.tasks.base import Features
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import Tokenizer
 
 #: Version of what is in the files; another one is another hash.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,7 @@ def states_key(
     parts = [_FORMAT, tokenizer.fingerprint, task.max_length, task.document_context, str(dtype)]
     parts += ["no outside"] * (OUTSIDE not in task.labels)
     digest.update(repr(parts).encode())
-    for name, tensor in model.backbone.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    digest.update(weights_fingerprint(model.backbone).encode())
     for item in sentences.items:
         digest.update(repr((item.words, item.document)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
@@ -91,7 +93,8 @@ def word_states(
     (O), else those of an unknown word. Memory: all of them, two bytes a number.
 
     Args:
-        model: with a backbone, on any device; it is put into evaluation mode.
+        model: with a backbone, on any device; put into evaluation mode and back into the mode
+            it was in.
         tokenizer: of the model.
         task: says how sentences are cut into windows.
         sentences: N of them; what is met is added to their notes.
@@ -114,26 +117,26 @@ def word_states(
         return WordStates(path, starts, True)
     shape = (int(starts[-1]), model.config.hidden_size)
     layers = [torch.zeros(shape, dtype=torch.float16) for _ in range(num_layers)]
-    device = next(model.parameters()).device
-    limit = batch_tokens(device, max_tokens)
-    model.eval()
-    with torch.inference_mode(), autocast(dtype, device):
-        for indices in token_budget_batches([len(f.input_ids) for f in features], limit):
-            chosen = [features[index] for index in indices]
-            batch = task.collate(chosen, tokenizer.pad_token_id)
-            check_batch(batch, model.config)
-            batch = batch.to(device)
-            output = model.encode(batch, all_states=True)
-            assert output.hidden_states is not None
-            rows = [np.full(len(f.positions), at) for at, f in enumerate(chosen)]
-            sequences = torch.from_numpy(np.concatenate(rows)).to(device)
-            places = np.concatenate([f.positions for f in chosen]).astype(np.int64)
-            positions = torch.from_numpy(places).to(device)
-            words = torch.from_numpy(np.concatenate([starts[f.row] + f.words for f in chosen]))
-            for layer, states in zip(layers, output.hidden_states, strict=True):
-                layer[words] = states[sequences, positions].to("cpu", torch.float16)
-            if on_batch is not None:
-                on_batch(len(indices))
+    device = device_of(model)
+
+    def keep(chosen: list[Features]) -> list[None]:
+        """Put the states of the words of one batch into their places."""
+        windows = cast(list[WordFeatures], chosen)
+        batch = task.collate(windows, tokenizer.pad_token_id)
+        check_batch(batch, model.config)
+        output = model.encode(batch.to(device), all_states=True)
+        assert output.hidden_states is not None
+        rows = [np.full(len(f.positions), at) for at, f in enumerate(windows)]
+        sequences = torch.from_numpy(np.concatenate(rows)).to(device)
+        places = np.concatenate([f.positions for f in windows]).astype(np.int64)
+        positions = torch.from_numpy(places).to(device)
+        words = torch.from_numpy(np.concatenate([starts[f.row] + f.words for f in windows]))
+        for layer, states in zip(layers, output.hidden_states, strict=True):
+            layer[words] = states[sequences, positions].to("cpu", torch.float16)
+        return [None] * len(chosen)
+
+    with computing_with(model, dtype):
+        in_batches(features, batch_tokens(device, max_tokens), keep, on_batch)
     if not all(bool(layer.isfinite().all()) for layer in layers):
         raise BertineError("the encoder's states do not fit into 16 bits; are its weights broken?")
     tensors = {f"layer_{number}": layer for number, layer in enumerate(layers)}

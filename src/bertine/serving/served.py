@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.compute.choosing import check_precision
-from bertine.inference.compute.running import run_features
+from bertine.inference.compute.running import run_batch
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.fill_mask import FilledMasks, fill_mask
@@ -116,15 +117,12 @@ class Served:
         if "mlm" in model.model.heads:
             self.operations["fill-mask"] = self._fill_mask
         self.unpadded: set[str] = set()
-        # Batches are the batcher's, which are not to be divided again.
         if predictor is not None and predictor.engine is not None:
-            predictor.engine.max_tokens = 2 * limits.max_batch_tokens
             self.unpadded |= {"predict", "explain"}
         if embedder is not None and embedder.on_cpu:
-            embedder.max_tokens = 2 * limits.max_batch_tokens
             self.unpadded.add("embed")
         if self.explainer.answers:
-            self.operations["explain"] = self.explainer.compute
+            self.operations["explain"] = partial(self.explainer.compute, one_batch=True)
 
     @classmethod
     def load(
@@ -317,7 +315,7 @@ class Served:
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         predictor = self.predictor
         assert predictor is not None
-        return run_features(
+        return run_batch(
             predictor.computing,
             predictor.task,
             features,
@@ -328,7 +326,7 @@ class Served:
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None
         features = self.embedder.features(texts)
-        vectors = self.embedder.run(features)
+        vectors = self.embedder.run_batch(features)
         return [
             Embedded(vector, len(feature.input_ids), feature.num_truncated)
             for vector, feature in zip(vectors, features, strict=True)

@@ -16,8 +16,8 @@ import torch
 from bertine.errors import BertineError
 from bertine.inference.baselines.linear import Matrix
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import evaluating
-from bertine.inference.embedding.vectors import run_engine, run_pooled
+from bertine.inference.compute.running import run_features
+from bertine.inference.embedding.vectors import PooledTexts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -75,21 +75,20 @@ class FrozenEncoder:
         table = np.stack(self.run(features)).astype(np.float32)
         return cast(np.ndarray, table[[place[text] for text in texts]])
 
-    def run(self, features: Sequence[Features], pooling: Pooling | None = None) -> list[np.ndarray]:
+    def run(
+        self, features: Sequence[Features], pooling: Pooling | None = None
+    ) -> Sequence[np.ndarray]:
         """The vector of each of `features`, with another `pooling` if one is given; of ``tokens``
         fp32 [n, H] each."""
-        pooling = pooling or self.pooling
-        with evaluating(self.model):
-            computing = self.computing(features)
-            if isinstance(computing, Engine):
-                return run_engine(computing, features, pooling)
-            return run_pooled(
-                self.model,
-                features,
-                pooling,
-                pad_id=self.tokenizer.pad_token_id,
-                dtype=self.dtype,
-            )
+        pooled = PooledTexts(pooling or self.pooling, self.model.config.longest_input)
+        outputs = run_features(
+            self.computing(features),
+            pooled,
+            features,
+            pad_id=self.tokenizer.pad_token_id,
+            dtype=self.dtype,
+        )
+        return pooled.decode(outputs, features)
 
     def computing(self, features: Sequence[Features]) -> Model | Engine:
         """What computes that many `features` fastest: an engine for the CPU, or the model."""

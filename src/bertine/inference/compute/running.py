@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertine.cores.short_waits import adapt_waiting
+from bertine.data.batch import Batch
 from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.compute.choosing import using_threads
@@ -18,19 +20,33 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.forked import allowed_threads
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Features
 
 #: Tokens (with padding) in a batch: on a CPU few enough for the caches, on a GPU enough to fill it.
 CPU_TOKENS = 4096
 GPU_TOKENS = 65536
 
+Result = TypeVar("Result")
+
 #: What computes: a model, or an engine made of one.
 Computing = Model | Engine
 
 
+class Runnable(Protocol):
+    """The part of a task that running features needs; pooling has it too."""
+
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
+        """Pad features into one batch."""
+        ...
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """Compute what is wanted of the model: [B, ...], one entry a sequence."""
+        ...
+
+
 def run_features(
     model: Computing,
-    task: Task[Any],
+    task: Runnable,
     features: Sequence[Features],
     *,
     pad_id: int,
@@ -38,7 +54,7 @@ def run_features(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[np.ndarray]:
-    """The task's outputs for each of `features`, fp32 on the host, in their order.
+    """Compute the task's outputs for each of `features`, fp32 on the host, in their order.
 
     Args:
         model: on any device; put into evaluation mode and back into the mode it was in. Or an
@@ -53,36 +69,59 @@ def run_features(
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
-    computing: Any = model.model if isinstance(model, Engine) else model
-    device = None if isinstance(model, Engine) else next(model.parameters()).device
+    if max_tokens is None and isinstance(model, Engine):
+        max_tokens = model.max_tokens
+    elif not isinstance(model, Engine):
+        max_tokens = batch_tokens(device_of(model), max_tokens)
+    assert max_tokens is not None
+    with computing_with(model, dtype):
+        return in_batches(
+            features, max_tokens, partial(_outputs, model, task, pad_id=pad_id), on_batch
+        )
 
-    def compute(chosen: list[Features]) -> list[np.ndarray]:
-        batch = task.collate(chosen, pad_id)
-        check_batch(batch, computing.config)
-        outputs = task.outputs(computing, batch if device is None else batch.to(device))
-        return list(outputs.float().cpu().numpy())
 
-    if isinstance(model, Engine):
-        limit = model.max_tokens if max_tokens is None else max_tokens
-        with torch.inference_mode(), using_threads(model.threads):
-            return in_batches(features, limit, compute, on_batch)
-    assert device is not None
-    allowed_threads(torch.get_num_threads())
-    with evaluating(model), autocast(dtype, device):
-        return in_batches(features, batch_tokens(device, max_tokens), compute, on_batch)
+def run_batch(
+    model: Computing,
+    task: Runnable,
+    features: Sequence[Features],
+    *,
+    pad_id: int,
+    dtype: torch.dtype = torch.float32,
+) -> list[np.ndarray]:
+    """Compute the same as :func:`run_features` for features that are one batch already."""
+    adapt_waiting()
+    with computing_with(model, dtype):
+        return _outputs(model, task, features, pad_id=pad_id)
+
+
+def _outputs(
+    model: Computing, task: Runnable, features: Sequence[Features], *, pad_id: int
+) -> list[np.ndarray]:
+    """Compute the outputs of one batch, in :func:`computing_with`."""
+    computing = model.model if isinstance(model, Engine) else model
+    batch = task.collate(features, pad_id)
+    check_batch(batch, computing.config)
+    if not isinstance(model, Engine):
+        batch = batch.to(device_of(model))
+    return list(task.outputs(computing, batch).float().cpu().numpy())
 
 
 def in_batches(
     features: Sequence[Features],
     max_tokens: int,
-    compute: Callable[[list[Features]], list[np.ndarray]],
+    compute: Callable[[list[Features]], Sequence[Result]],
     on_batch: Callable[[int], None] | None = None,
-) -> list[np.ndarray]:
-    """What `compute` gives for `features`, in their order; it is called with those of a batch, of
-    like length and at most `max_tokens` with their padding, and `on_batch` with how many that
-    were."""
+) -> list[Result]:
+    """Compute `features` in batches of like length, and return the results in their order.
+
+    Args:
+        features: N of them.
+        max_tokens: of a batch, with its padding.
+        compute: called with the features of each batch; returns a result for each.
+        on_batch: called with the number of features of each batch that is done.
+    """
     batches = token_budget_batches([len(feature.input_ids) for feature in features], max_tokens)
-    results: list[list[np.ndarray]] = []
+    results: list[Sequence[Result]] = []
     for indices in batches:
         adapt_waiting()
         results.append(compute([features[index] for index in indices]))
@@ -91,12 +130,29 @@ def in_batches(
     return restore_order(batches, results)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device that the weights of `model` are on."""
+    return next(model.parameters()).device
+
+
 def batch_tokens(device: torch.device, asked: int | None) -> int:
     """Tokens of a batch, with its padding: as many as are asked for; None: by the kind of
     `device`."""
     if asked is not None:
         return asked
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+
+
+@contextlib.contextmanager
+def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
+    """Set threads, mode and precision for computing with `model`, and put them back."""
+    if isinstance(model, Engine):
+        with torch.inference_mode(), using_threads(model.threads):
+            yield
+        return
+    allowed_threads(torch.get_num_threads())
+    with evaluating(model), autocast(dtype, device_of(model)):
+        yield
 
 
 @contextlib.contextmanager

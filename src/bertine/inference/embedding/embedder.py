@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from bertine.errors import BertineError
-from bertine.inference.compute.engine import BATCH_TOKENS, Engine
+from bertine.inference.compute.engine import Engine
+from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.vectors import run_engine, run_pooled
+from bertine.inference.embedding.vectors import PooledTexts
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
@@ -59,7 +60,6 @@ class Embedder(Shown):
         prompt: what is put before every text.
         precision: what it computes in, "fp32", "bf16" or "int8".
         on_cpu: by an engine, not by the model.
-        max_tokens: of a batch of the engine that it will make, with its padding.
         load_lines: what a person should know of how it was loaded.
         name: of the folder it was loaded from; "" of one that was made of parts in memory.
     """
@@ -88,7 +88,7 @@ class Embedder(Shown):
         if precision != "int8":
             precision = precision_name(precision, self._device)
         self.precision = precision
-        self.on_cpu, self.max_tokens = self._device.type == "cpu", BATCH_TOKENS
+        self.on_cpu = self._device.type == "cpu"
         self._engine: Engine | None = None
         self._threads: int | None = None
         self._making = threading.Lock()
@@ -286,17 +286,22 @@ class Embedder(Shown):
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Vectors fp32 [N, D] of `features`; `on_batch` is told the texts of each batch done."""
-        vectors = np.empty((len(features), self.dimensions), dtype=np.float32)
-        for at, vector in enumerate(self._compute(features, on_batch)):
-            vectors[at] = vector
-        return vectors
+        """Compute vectors fp32 [N, D] of `features`; `on_batch` is called with the number of texts
+        of each batch that is done."""
+        return self._joined(self._compute(self._computing(), features, on_batch))
+
+    def run_batch(self, features: Sequence[Features]) -> np.ndarray:
+        """Compute vectors fp32 [N, D] of `features`, all of them in one batch."""
+        outputs = run_batch(
+            self._computing(), self._pooled, features, pad_id=self._pad_id, dtype=self._dtype
+        )
+        return self._joined(outputs)
 
     def run_tokens(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
-    ) -> list[np.ndarray]:
-        """Vectors fp32 [n, D] of the n tokens of each of `features`."""
-        return self._compute(features, on_batch)
+    ) -> Sequence[np.ndarray]:
+        """Compute vectors fp32 [n, D] of the n tokens of each of `features`."""
+        return self._compute(self._computing(), features, on_batch)
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
         """The cosines between the vectors that the precision gives for `features` and those that
@@ -304,44 +309,62 @@ class Embedder(Shown):
         no features."""
         if self.precision == "fp32" or not features:
             return None
-        ours = np.concatenate([np.atleast_2d(v) for v in self._compute(features)])
-        exact = np.concatenate([np.atleast_2d(v) for v in self._by_model(features, "fp32")])
+        ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
+        precise = self._compute(self.model, features, dtype=torch.float32)
+        exact = np.concatenate([np.atleast_2d(v) for v in precise])
         return Cosines.between(ours, exact)
 
-    def _compute(
-        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
-    ) -> list[np.ndarray]:
-        """Vectors by what is fastest there."""
+    @property
+    def _pooled(self) -> PooledTexts:
+        return PooledTexts(self.pooling, self.model.config.longest_input)
+
+    @property
+    def _pad_id(self) -> int:
+        return self.tokenizer.pad_token_id
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """Of the model, where that computes."""
+        return torch.float32 if self.precision == "fp32" else torch.bfloat16
+
+    def _computing(self) -> Computing:
+        """Return what computes: the model, or on a CPU an engine, made at the first call."""
         if not self.on_cpu:
-            return self._by_model(features, self.precision, on_batch)
+            return self.model
         with self._making:
             if self._engine is None:
                 # The same for all texts, so that a text's vector does not depend on others.
                 samples = sample_inputs(self.tokenizer, self.max_length)
                 self._engine = Engine(
-                    self.model.backbone,
-                    precision=self.precision,
-                    threads=self._threads,
-                    samples=samples,
-                    max_tokens=self.max_tokens,
+                    self.model, precision=self.precision, threads=self._threads, samples=samples
                 )
-        return run_engine(self._engine, features, self.pooling, on_batch=on_batch)
+        return self._engine
 
-    def _by_model(
+    def _compute(
         self,
+        computing: Computing,
         features: Sequence[Features],
-        precision: str,
         on_batch: Callable[[int], None] | None = None,
-    ) -> list[np.ndarray]:
-        """Vectors by the model itself."""
-        return run_pooled(
-            self.model,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Sequence[np.ndarray]:
+        pooled = self._pooled
+        outputs = run_features(
+            computing,
+            pooled,
             features,
-            self.pooling,
-            pad_id=self.tokenizer.pad_token_id,
-            dtype=torch.float32 if precision == "fp32" else torch.bfloat16,
+            pad_id=self._pad_id,
+            dtype=dtype or self._dtype,
             on_batch=on_batch,
         )
+        return pooled.decode(outputs, features)
+
+    def _joined(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
+        """Return N vectors as fp32 [N, D]."""
+        table = np.empty((len(vectors), self.dimensions), dtype=np.float32)
+        for at, vector in enumerate(vectors):
+            table[at] = vector
+        return table
 
     def _lines(self, modules: SentenceModules | None) -> list[str]:
         """What was resolved."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -12,7 +12,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing, run_features
+from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.inference.explaining.attribution import (
     INTEGRATED_GRADIENTS,
     LEAVE_ONE_OUT,
@@ -68,7 +68,7 @@ class Explainer:
         # What a word is hidden with; where the vocabulary has no mask, padding.
         mask = tokenizer.mask_token_id
         self._hidden = tokenizer.pad_token_id if mask is None else mask
-        self._runner = cast(Task[Any], _Outputs(task, self.max_tokens, self._hidden))
+        self._runner = _Outputs(task, self.max_tokens, self._hidden)
 
     @property
     def answers(self) -> bool:
@@ -157,12 +157,13 @@ class Explainer:
             text.pieces_cut,
         )
 
-    def compute(self, units: Sequence[Unit]) -> list[Any]:
-        """The result of each unit, in their order."""
+    def compute(self, units: Sequence[Unit], *, one_batch: bool = False) -> list[Any]:
+        """Compute the result of each unit, in their order; `one_batch`: they are not divided."""
         results: dict[int, Any] = {}
         inputs = [(at, unit) for at, unit in enumerate(units) if isinstance(unit, Forward)]
         if inputs:
-            outputs = run_features(
+            run = run_batch if one_batch else run_features
+            outputs = run(
                 self.computing,
                 self._runner,
                 [unit.features for _, unit in inputs],

@@ -23,6 +23,7 @@ from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import made, reading_of
 from bertine.training.distributed.world import join, together
 from bertine.training.finetuning.frozen_head import check_frozen
+from bertine.training.finetuning.glue import finetune_all
 from bertine.training.finetuning.learner import Learner, Origin
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.run import found, train
@@ -230,9 +231,7 @@ def finetune(
     start, reading, wishes = made(Start, given), reading_of(given), made(Wishes, given)
     schedule_of(schedule)
     if task == "glue" and glue_task is not None and glue_task.lower() == "all":
-        from bertine.training.finetuning.glue import finetune_all
-
-        return finetune_all(given)
+        return finetune_all(finetune, given)
     world = join(device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))

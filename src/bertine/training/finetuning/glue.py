@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from bertine.files import write_json
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import say
 from bertine.terminal.shown import Shown
-from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.result import final_of
 from bertine.training.run import Run
@@ -74,11 +74,12 @@ class GlueReport(Shown):
         }
 
 
-def finetune_all(arguments: dict[str, Any]) -> Learner:
-    """Fine-tune each task that the data has; `arguments` are those of
-    :func:`~bertine.finetune`.
+def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) -> Learner:
+    """Fine-tune each task that the data has, and write the table to ``out/glue.json``.
 
-    The table is also written to ``out/glue.json``.
+    Args:
+        finetune: the verb, called once a task.
+        arguments: of the verb, for all of GLUE.
 
     Raises:
         BertineError: what `finetune` raises; the data has no task; `out` is a run's folder, or

@@ -26,11 +26,11 @@ import torch
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.files import write_text
-from bertine.models.encoded import TextInputs
+from bertine.inference.compute.running import computing_with, device_of
 from bertine.models.model import Model
-from bertine.models.precision import autocast
 from bertine.rng import generator
 from bertine.runs.log import read_log
+from bertine.tasks.base import Features, pad_features
 from bertine.text.spacing import close_up
 from bertine.text.tokenizer import Tokenizer
 
@@ -180,23 +180,17 @@ class MaskSamples:
                 f"the mask samples have {width} pieces of a vocabulary of {tokenizer.vocab_size}, "
                 f"but the model takes {config.longest_input} of {config.vocab_size}"
             )
-        device = next(model.parameters()).device
-        input_ids = torch.full((len(self), width), tokenizer.pad_token_id)
-        for row, sample in enumerate(self._samples):
-            input_ids[row, : len(sample.input_ids)] = torch.tensor(sample.input_ids)
-        lengths = torch.tensor([len(sample.input_ids) for sample in self._samples])
-        real = torch.arange(width) < lengths[:, None]
+        features = [
+            Features(np.array(sample.input_ids), np.zeros(len(sample.input_ids)), row)
+            for row, sample in enumerate(self._samples)
+        ]
+        batch = pad_features(features, tokenizer.pad_token_id, width).to(device_of(model))
         positions = torch.tensor([sample.position for sample in self._samples])
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.inference_mode(), autocast(dtype, device):
-                encoded = model.encode(TextInputs(input_ids.to(device), real.to(device)))
-                places = torch.arange(len(self)) * width + positions
-                logits = model.read("mlm", encoded, places=places.to(device))
-                probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1).cpu()
-        finally:
-            model.train(was_training)
+        places = torch.arange(len(self)) * width + positions
+        with computing_with(model, dtype):
+            encoded = model.encode(batch)
+            logits = model.read("mlm", encoded, places=places.to(batch.input_ids.device))
+            probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1).cpu()
         best = probabilities.topk(min(top_k, tokenizer.vocab_size), dim=-1)
         begin, behind = len(tokenizer.template.one.before), len(tokenizer.template.one.after)
         return [
