@@ -11,27 +11,36 @@ from torch import Tensor
 from bertine.data.batch import Batch
 from bertine.data.groups import cut_groups, members
 
+#: Of X, the target ``X_positions`` is where among the flattened tokens ``X_labels`` are to be
+#: told; every other target has one entry for each sequence.
+_PLACES = "_positions"
+
 
 def select(batch: Batch, rows: Tensor) -> Batch:
     """The sequences `rows` (int64 [R]) of `batch`, with padding beyond the longest cut away."""
     width = batch.input_ids.shape[1]
     mask = batch.attention_mask[rows]
     length = int(mask.sum(1).max())
+    pairs = [
+        (name, f"{name.removesuffix(_PLACES)}_labels")
+        for name in batch.targets
+        if name.endswith(_PLACES) and f"{name.removesuffix(_PLACES)}_labels" in batch.targets
+    ]
+    at_places = {name for pair in pairs for name in pair}
     targets: dict[str, Tensor] = {}
     for name, value in batch.targets.items():
-        if name in ("mlm_positions", "mlm_labels"):
-            continue
-        targets[name] = value[rows]
-    if "mlm_positions" in batch.targets:
-        positions = batch.targets["mlm_positions"]
+        if name not in at_places:
+            targets[name] = value[rows]
+    for places, labels in pairs:
+        positions = batch.targets[places]
         new_row = torch.full((batch.num_sequences,), -1)
         new_row[rows] = torch.arange(len(rows))
         row = new_row[positions // width]
         mine = row >= 0
         moved = row[mine] * length + positions[mine] % width
         order = torch.argsort(moved)
-        targets["mlm_positions"] = moved[order]
-        targets["mlm_labels"] = batch.targets["mlm_labels"][mine][order]
+        targets[places] = moved[order]
+        targets[labels] = batch.targets[labels][mine][order]
     return Batch(
         batch.input_ids[rows, :length],
         mask[:, :length],
