@@ -20,7 +20,7 @@ from bertine.data.instances import formats
 from bertine.data.instances.formats import Format, Label
 from bertine.data.instances.full_sequences import DocSentences
 from bertine.data.instances.instance import Instance
-from bertine.data.micro import select, split
+from bertine.data.split import select, split
 from bertine.rng import generator
 from bertine.text.tokenizer import Tokenizer
 

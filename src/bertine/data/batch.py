@@ -27,7 +27,7 @@ class Batch:
             another corruption, named alike;
             ``next_sentence_label`` int64 [B] (0 = next, 1 = random).
             Classification: ``labels`` int64 [B]. Multiple choice: ``groups`` int64 [B], the
-            number of the example that a sequence is a choice of (:mod:`bertine.data.groups`).
+            number of the example that a sequence is a choice of (:mod:`bertine.data.split`).
         rows: for each sequence, the index of its example in the data set; empty in pre-training.
         packing: where the real tokens stand, for a GPU; None: not asked for (:meth:`packed`).
     """

@@ -35,9 +35,8 @@ from bisect import bisect_right
 import numpy as np
 import numpy.typing as npt
 
-from bertine.data.instances.counted import Counted
-from bertine.data.instances.epochs import Epochs
 from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Counted, Epochs
 from bertine.data.instances.walk import Walk
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError

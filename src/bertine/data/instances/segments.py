@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bertine.data.instances.epochs import Epochs
 from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Epochs
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError
 from bertine.options.names import option

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from bertine.data.instances.counted import Counted
-from bertine.data.instances.epochs import Epochs
 from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Counted, Epochs
 from bertine.data.instances.segments import (
     check_documents,
     cut_pair,
