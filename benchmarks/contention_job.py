@@ -94,7 +94,7 @@ def bertine_finetune(folder: Path) -> Piece:
 def _bertine_step(model: Any, objective: Any, batches: list[Any], units: int) -> Piece:
     import torch
 
-    from bertine.data.micro import split
+    from bertine.data.split import split
     from bertine.models.memory import keep_freed_memory
     from bertine.training.loop.optim import AdamW, row_gradients
     from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate

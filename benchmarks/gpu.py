@@ -15,7 +15,7 @@ from common import Timing, print_table
 from shapes import SEED, Shape, make_batch, make_model
 
 from bertine.data.checks import check_batch
-from bertine.data.micro import split
+from bertine.data.split import split
 from bertine.models.compiled import compile_parts
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS

@@ -39,7 +39,7 @@ from common import (
 from shapes import SEED, Shape, make_batch, make_model
 
 from bertine.data.checks import check_batch
-from bertine.data.micro import split
+from bertine.data.split import split
 from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp

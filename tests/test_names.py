@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from bertine import names
+from bertine.data.corruption.masked import MASKINGS
 from bertine.data.instances.formats import INPUT_FORMATS
-from bertine.data.instances.pretraining import MASKINGS
 from bertine.data.preparation.prepare import NEAR_DUPLICATES
 from bertine.inference import export
 from bertine.inference.compute import choosing

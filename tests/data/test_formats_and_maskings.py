@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from bertine.data.batch import Batch
+from bertine.data.corruption.masked import MASKINGS
 from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
-from bertine.data.instances.pretraining import MASKINGS, PretrainingData
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError

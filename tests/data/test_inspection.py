@@ -53,7 +53,7 @@ def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
         assert a.startswith("[CLS] ")
         shown = a.removeprefix("[CLS] ").removesuffix(" [SEP]").split()
         shown += b.removesuffix(" [SEP]").split()
-        original = [*pair.tokens_a.tolist(), *pair.tokens_b.tolist()]
+        original = [*pair.segments[0].tolist(), *pair.segments[1].tolist()]
         assert len(shown) == len(original)
         for word, token_id in zip(shown, original, strict=True):
             token = tokenizer.id_to_token(token_id)

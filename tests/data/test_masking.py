@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from bertine.data.instances.masking import InstanceDraws, check_masking, mask_tokens
+from bertine.data.corruption.masked import InstanceDraws, check_masking, mask_tokens
 from bertine.errors import BertineError
 
 MASK, FIRST, VOCAB = 4, 5, 1000

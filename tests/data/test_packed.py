@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from bertine.data.instances.full_sequences import DocSentences, FullSentences, PackedInstance
+from bertine.data.instances.full_sequences import DocSentences, FullSentences
+from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
 
 from .conftest import FIRST_ID, MakeStore
@@ -17,7 +18,7 @@ from .conftest import FIRST_ID, MakeStore
 KINDS = (FullSentences, DocSentences)
 
 
-def spans(instance: PackedInstance) -> list[tuple[int, int]]:
+def spans(instance: Instance) -> list[tuple[int, int]]:
     """Where the segments stand in the store, having checked that each is in one piece."""
     found = []
     for segment in instance.segments:
@@ -34,7 +35,7 @@ def ends_of(documents: list[list[int]]) -> tuple[set[int], list[int]]:
     return set(np.cumsum([0, *flat]).tolist()), np.cumsum([0, *map(sum, documents)]).tolist()
 
 
-def coverage(store: TokenStore, instances: list[PackedInstance]) -> np.ndarray:
+def coverage(store: TokenStore, instances: list[Instance]) -> np.ndarray:
     """How often each token of the store is in `instances`."""
     change = np.zeros(store.num_tokens + 1, int)
     for instance in instances:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertine.data.batch import Batch
+from bertine.data.corruption.masked import Masked
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -47,9 +48,11 @@ def test_a_batch_is_cls_a_sep_b_sep_padded_to_its_longest(data):
         original[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
         original = original.reshape(batch.input_ids.shape)
         pairs = made.segments.instances(step * 16, 16)
-        assert batch.input_ids.shape[1] == max(len(p.tokens_a) + len(p.tokens_b) + 3 for p in pairs)
+        assert batch.input_ids.shape[1] == max(
+            len(p.segments[0]) + len(p.segments[1]) + 3 for p in pairs
+        )
         for row, pair in enumerate(pairs):
-            a, b = pair.tokens_a.tolist(), pair.tokens_b.tolist()
+            a, b = pair.segments[0].tolist(), pair.segments[1].tolist()
             length = len(a) + len(b) + 3
             expected = [ids["[CLS]"], *a, ids["[SEP]"], *b, ids["[SEP]"]]
             assert original[row, :length].tolist() == expected
@@ -60,7 +63,7 @@ def test_a_batch_is_cls_a_sep_b_sep_padded_to_its_longest(data):
             types = [0] * (len(a) + 2) + [1] * (len(b) + 1)
             assert batch.token_type_ids[row, :length].tolist() == types
             assert not batch.token_type_ids[row, length:].any()
-            assert batch.targets["next_sentence_label"][row] == int(pair.is_random_next)
+            assert batch.targets["next_sentence_label"][row] == int(pair.label)
 
 
 def test_the_types_are_those_of_the_batch(data):
@@ -100,9 +103,9 @@ def test_special_tokens_are_never_chosen_and_never_put_in(make_store: MakeStore)
     def with_specials(first: int, count: int):
         pairs = real(first, count)
         for number, pair in enumerate(pairs):
-            a = pair.tokens_a.copy()
+            a = pair.segments[0].copy()
             a[::3] = number % len(SPECIAL_TOKENS)
-            object.__setattr__(pair, "tokens_a", a)
+            object.__setattr__(pair, "segments", (a, pair.segments[1]))
         return pairs
 
     data.segments.instances = with_specials  # type: ignore[method-assign]
@@ -206,6 +209,9 @@ def test_options_that_do_nothing_are_warned_of(data):
 def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
     words = data(whole_word_mask=True, max_seq_length=64)
     assert words.warnings() == []
-    words._is_continuation[:] = True  # each segment is one word; few have 10 pieces or less
+    assert isinstance(words.corruption, Masked)
+    words.corruption._is_continuation[:] = (
+        True  # each segment is one word; few have 10 pieces or less
+    )
     (warning,) = words.warnings()
     assert "only 3% as many tokens are predicted" in warning

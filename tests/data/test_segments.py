@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from bertine.data.instances.segments import NspInstance, NspSegments, kept_lengths
+from bertine.data.instances.instance import Instance
+from bertine.data.instances.segments import NspSegments, kept_lengths
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 
@@ -15,9 +16,9 @@ from .conftest import FIRST_ID, MakeStore
 SENTENCES = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=50), min_size=2, max_size=12)
 
 
-def spans(pair: NspInstance) -> tuple[int, int, int, int]:
+def spans(pair: Instance) -> tuple[int, int, int, int]:
     """Where A and B stand in the store, having checked that each is in one piece."""
-    a, b = pair.tokens_a.astype(int), pair.tokens_b.astype(int)
+    a, b = pair.segments[0].astype(int), pair.segments[1].astype(int)
     assert (np.diff(a) == 1).all()
     assert (np.diff(b) == 1).all()
     return a[0] - FIRST_ID, a[-1] + 1 - FIRST_ID, b[0] - FIRST_ID, b[-1] + 1 - FIRST_ID
@@ -48,16 +49,16 @@ def test_every_pair_is_what_its_label_says(
         a, a_end, b, b_end = spans(pair)
         assert 2 <= (a_end - a) + (b_end - b) <= max_tokens
         # Neither segment crosses a document.
-        assert starts[pair.document_a] <= a < a_end <= starts[pair.document_a + 1]
-        assert starts[pair.document_b] <= b < b_end <= starts[pair.document_b + 1]
-        if pair.is_random_next:
-            assert pair.document_a != pair.document_b
+        assert starts[pair.documents[0]] <= a < a_end <= starts[pair.documents[0] + 1]
+        assert starts[pair.documents[1]] <= b < b_end <= starts[pair.documents[1] + 1]
+        if pair.label:
+            assert pair.documents[0] != pair.documents[1]
         else:
-            assert pair.document_a == pair.document_b
+            assert pair.documents[0] == pair.documents[1]
             # B follows A; what may be missing between them was cut off to fit.
             assert 0 <= b - a_end <= pair.num_truncated
-        if len(documents[pair.document_a]) == 1:
-            assert pair.is_random_next
+        if len(documents[pair.documents[0]]) == 1:
+            assert pair.label
 
 
 def test_uncut_segments_are_whole_sentences_and_true_b_follows_at_once(make_store: MakeStore):
@@ -72,7 +73,7 @@ def test_uncut_segments_are_whole_sentences_and_true_b_follows_at_once(make_stor
     for pair in uncut:
         a, a_end, b, b_end = spans(pair)
         assert {a, a_end, b, b_end} <= sentence_starts
-        if not pair.is_random_next:
+        if not pair.label:
             assert a_end == b
 
 
@@ -82,7 +83,7 @@ def test_half_of_the_pairs_are_random(make_store: MakeStore):
     documents = [rng.integers(1, 90, size=rng.integers(2, 40)).tolist() for _ in range(60)]
     store, _ = make_store(documents)
     n = 20_000
-    random = [p.is_random_next for p in NspSegments(store, max_tokens=61).instances(0, n)]
+    random = [p.label for p in NspSegments(store, max_tokens=61).instances(0, n)]
     assert abs(np.mean(random) - 0.5) < 4 * 0.5 / n**0.5
 
 
@@ -91,15 +92,15 @@ def test_random_segments_come_from_all_other_documents_alike(make_store: MakeSto
     segments = NspSegments(store, max_tokens=30, short_seq_prob=0.0)
     pairs = segments.instances(0, 20_000)
     assert not any(p.num_truncated for p in pairs)  # sentences of 5 fill the 30 tokens exactly
-    seen = [p.document_b for p in pairs if p.is_random_next and p.document_a == 0]
+    seen = [p.documents[1] for p in pairs if p.label and p.documents[0] == 0]
     counts = np.bincount(seen, minlength=10)
     assert counts[0] == 0
     assert chisquare(counts[1:]).pvalue > 1e-4
     # And from any sentence of them.
     sentences = [
-        (int(p.tokens_b[0]) - FIRST_ID) % 50 // 5
+        (int(p.segments[1][0]) - FIRST_ID) % 50 // 5
         for p in pairs
-        if p.is_random_next and p.document_b > 0
+        if p.label and p.documents[1] > 0
     ]
     assert chisquare(np.bincount(sentences, minlength=10)).pvalue > 1e-4
 
@@ -109,7 +110,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
     store, _ = make_store([[1] * 20_000] * 4)
     window = 125
     pairs = NspSegments(store, max_tokens=window).instances(0, 30_000)
-    sizes = np.array([len(p.tokens_a) + len(p.tokens_b) for p in pairs if not p.is_random_next])
+    sizes = np.array([len(p.segments[0]) + len(p.segments[1]) for p in pairs if not p.label])
     short = sizes[sizes < window]
     # One of the window - 1 short targets is the full one.
     rate = 0.1 * (window - 2) / (window - 1)
@@ -121,7 +122,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
 def test_a_ends_after_a_random_sentence(make_store: MakeStore):
     store, _ = make_store([[1] * 20_000] * 4)
     segments = NspSegments(store, max_tokens=50, short_seq_prob=0.0)
-    sizes = [len(p.tokens_a) for p in segments.instances(0, 20_000)]
+    sizes = [len(p.segments[0]) for p in segments.instances(0, 20_000)]
     assert (min(sizes), max(sizes)) == (1, 49)
     assert chisquare(np.bincount(sizes)[1:]).pvalue > 1e-4
 
@@ -145,7 +146,7 @@ def test_tokens_are_cut_from_both_ends_with_a_coin(make_store: MakeStore, senten
         fronts = []
         for pair in segments.instances(0, 3000):
             a, _, b, _ = spans(pair)
-            assert len(pair.tokens_a) == len(pair.tokens_b) == 10
+            assert len(pair.segments[0]) == len(pair.segments[1]) == 10
             fronts.append((a if which == "a" else b) % sentence)
         cut = sentence - 10
         deviation = (cut / 4) ** 0.5
@@ -160,7 +161,7 @@ def test_in_an_epoch_every_document_has_its_share(make_store: MakeStore):
     segments = NspSegments(store, max_tokens=64, seed=3)  # a window of 64
     for epoch in range(3):
         n = segments.instances_per_epoch
-        counts = np.bincount([p.document_a for p in segments.instances(epoch * n, n)])
+        counts = np.bincount([p.documents[0] for p in segments.instances(epoch * n, n)])
         share = np.array([(sum(d) + 32) / 64 for d in documents])
         # Windows lie side by side: a document has its share rounded up or down, no chance in it
         # (but for the window that closes the epoch).
@@ -175,8 +176,8 @@ def test_every_part_of_a_document_is_covered_about_once_an_epoch(make_store: Mak
     covered = np.zeros(store.num_tokens)
     for pair in segments.instances(0, epochs * segments.instances_per_epoch):
         a, a_end, b, b_end = spans(pair)
-        if pair.is_random_next:  # what A's document would have gone on with
-            b, b_end = a_end, min(a_end + 128 - (a_end - a), (pair.document_a + 1) * 3200)
+        if pair.label:  # what A's document would have gone on with
+            b, b_end = a_end, min(a_end + 128 - (a_end - a), (pair.documents[0] + 1) * 3200)
         covered[a:a_end] += 1
         covered[b:b_end] += 1
     tenths = covered.reshape(5, 10, 320).mean(axis=(0, 2)) / epochs
@@ -191,9 +192,9 @@ def test_a_short_document_is_taken_whole(make_store: MakeStore):
     segments = NspSegments(store, max_tokens=125, short_seq_prob=0.0)
     for pair in segments.instances(0, 300):
         a, _, _, b_end = spans(pair)
-        assert a == pair.document_a * 60
-        if not pair.is_random_next:
-            assert b_end == (pair.document_a + 1) * 60
+        assert a == pair.documents[0] * 60
+        if not pair.label:
+            assert b_end == (pair.documents[0] + 1) * 60
 
 
 def test_starts_are_not_the_same_in_the_next_epoch(make_store: MakeStore):
@@ -217,7 +218,7 @@ def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
     for i in reversed(range(50)):
         alone = other.instance(far + i)
         assert spans(alone) == spans(together[i])
-        assert alone.is_random_next == together[i].is_random_next
+        assert alone.label == together[i].label
     changed = NspSegments(store, max_tokens=45, seed=12).instances(far, 50)
     assert [spans(p) for p in changed] != [spans(p) for p in together]
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from bertine.data.instances.segments import NspInstance
+from bertine.data.instances.instance import Instance
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -16,9 +16,9 @@ from bertine.errors import BertineError
 from .conftest import FIRST_ID, MakeStore
 
 
-def spans(pair: NspInstance) -> tuple[int, int, int, int]:
+def spans(pair: Instance) -> tuple[int, int, int, int]:
     """Where A and B stand in the store, having checked that each is in one piece."""
-    a, b = pair.tokens_a.astype(int) - FIRST_ID, pair.tokens_b.astype(int) - FIRST_ID
+    a, b = pair.segments[0].astype(int) - FIRST_ID, pair.segments[1].astype(int) - FIRST_ID
     assert (np.diff(a) == 1).all()
     assert (np.diff(b) == 1).all()
     return int(a[0]), int(a[-1]) + 1, int(b[0]), int(b[-1]) + 1
@@ -50,22 +50,22 @@ def test_a_pair_is_two_sentences_and_what_its_label_says(
         )
         assert pair.num_truncated == max(0, length_a + length_b - max_tokens)
         assert a_end - a + b_end - b == length_a + length_b - pair.num_truncated
-        assert document_of[sentence_a] == pair.document_a
-        assert document_of[sentence_b] == pair.document_b
-        assert pair.is_random_next == (pair.document_a != pair.document_b)
-        if not pair.is_random_next:
+        assert document_of[sentence_a] == pair.documents[0]
+        assert document_of[sentence_b] == pair.documents[1]
+        assert pair.label == (pair.documents[0] != pair.documents[1])
+        if not pair.label:
             assert sentence_b == sentence_a + 1
-        if len(documents[pair.document_a]) == 1:
-            assert pair.is_random_next
+        if len(documents[pair.documents[0]]) == 1:
+            assert pair.label
 
 
 def test_half_of_the_pairs_are_random_from_all_other_documents_alike(make_store: MakeStore):
     store, _ = make_store([[5] * 400, *([[5] * 10] * 9)])
     pairs = SentencePairs(store, max_tokens=29).instances(0, 20_000)
     n = len(pairs)
-    assert abs(np.mean([pair.is_random_next for pair in pairs]) - 0.5) < 4 * 0.5 / n**0.5
-    random = [pair for pair in pairs if pair.is_random_next and pair.document_a == 0]
-    counts = np.bincount([pair.document_b for pair in random], minlength=10)
+    assert abs(np.mean([pair.label for pair in pairs]) - 0.5) < 4 * 0.5 / n**0.5
+    random = [pair for pair in pairs if pair.label and pair.documents[0] == 0]
+    counts = np.bincount([pair.documents[1] for pair in random], minlength=10)
     assert counts[0] == 0
     assert chisquare(counts[1:]).pvalue > 1e-4
     sentences = [(spans(pair)[2] - 2000) % 50 // 5 for pair in random]
@@ -88,7 +88,7 @@ def test_in_an_epoch_every_other_sentence_is_an_a(make_store: MakeStore):
         assert counts.max() <= 2
         assert (counts > 1).sum() <= len(documents)
         orders.append([spans(pair)[0] for pair in made])
-        tokens = sum(len(pair.tokens_a) + len(pair.tokens_b) for pair in made)
+        tokens = sum(len(pair.segments[0]) + len(pair.segments[1]) for pair in made)
         assert tokens == pytest.approx(store.num_tokens, abs=10)
     assert orders[0] != sorted(orders[0])
     halves = {frozenset(order) for order in orders}

@@ -14,8 +14,7 @@ import transformers
 import toys
 from bertine.data.batch import Batch
 from bertine.data.batching import FeatureBatches
-from bertine.data.groups import members, plan
-from bertine.data.micro import split
+from bertine.data.split import members, plan, split
 from bertine.datasets.choice_data import choice_task, read_choices
 from bertine.datasets.own_data import read_for, read_own
 from bertine.errors import BertineError

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.data.checks import check_batch
-from bertine.data.micro import split
+from bertine.data.split import split
 from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model

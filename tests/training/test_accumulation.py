@@ -12,7 +12,7 @@ from torch import Tensor
 
 import toys
 from bertine.data.batch import Batch
-from bertine.data.micro import select, split
+from bertine.data.split import select, split
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
 from bertine.objectives.mlm_nsp import MlmNsp

@@ -17,7 +17,7 @@ import torch
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.micro import split
+from bertine.data.split import split
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.compute.running import batch_tokens, evaluating

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertine.data.batch import Batch
-from bertine.data.instances.formats import Instance
+from bertine.data.instances.formats import Format
+from bertine.data.instances.instance import Instance
 from bertine.text.pieces import bare, goes_on
 from bertine.text.spacing import close_up
 from bertine.text.template import Frame
@@ -87,18 +88,21 @@ def marked_segments(
     return found
 
 
-def segment_names(instance: Instance, is_pair: bool) -> Sequence[str]:
-    """What to call the segments: A and B, or by their documents."""
-    return ("A", "B") if is_pair else [f"document {number}" for number in instance.documents]
+def segment_names(instance: Instance, format: Format) -> Sequence[str]:
+    """Name the segments: A and B, or by their documents."""
+    return ("A", "B") if format.pairs else [f"document {n}" for n in instance.documents]
 
 
-def heading(instance: Instance, is_pair: bool) -> str:
-    """What an instance was made of, in a line."""
-    if is_pair:
+def heading(instance: Instance, format: Format) -> str:
+    """Say in a line what an instance was made of."""
+    if format.pairs:
         a, b = instance.documents
-        label = f"{int(a != b)} ({'random' if a != b else 'next'})"
+        told = ""
+        if format.label is not None and instance.label is not None:
+            meaning = format.label.meanings[instance.label]
+            told = f"{format.label.target} {instance.label} ({meaning}); "
         return (
-            f"A from document {a}, B from document {b}; next_sentence_label {label}; "
+            f"A from document {a}, B from document {b}; {told}"
             f"{instance.num_truncated} tokens cut off"
         )
     several = "s" if len(instance.documents) > 1 else ""

@@ -94,12 +94,12 @@ def _instances(
         batch = data.batch(step)
         for row, instance in enumerate(data.instances(step)[: count - len(shown)]):
             segments = zip(
-                segment_names(instance, data.has_pairs),
+                segment_names(instance, data.format),
                 marked_segments(batch, row, instance, tokenizer, data.frame),
                 strict=True,
             )
             name = f"instance {len(shown)}"
-            shown.append(ShownInstance(name, heading(instance, data.has_pairs), list(segments)))
+            shown.append(ShownInstance(name, heading(instance, data.format), list(segments)))
     words = "whole words" if data.whole_word_mask else "single tokens"
     return shown, (
         f"instances      {data.input_format} of at most {data.max_seq_length} tokens, "

@@ -1,46 +1,25 @@
-"""What a pre-training sequence is made of: the input formats, by name."""
+"""Say what a pre-training sequence is made of: the input formats, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
 from bertine.data.instances.full_sequences import DocSentences, FullSentences
+from bertine.data.instances.instance import Instance
 from bertine.data.instances.segments import NspSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.text.template import Frame, Template
 
-#: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
-INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
-#: Those whose sequences are pairs, as next-sentence prediction needs them.
-PAIR_FORMATS = ("segment-pair", "sentence-pair")
 #: The shortest sequences that instances are made for.
 LEAST_SEQ_LENGTH = 8
 
 
-class Instance(Protocol):
-    """One sequence without its special tokens.
-
-    Attributes:
-        segments: ids, between the special tokens of the sequence; of a pair two.
-        documents: the number of the document that each is from.
-        num_truncated: tokens cut off to fit.
-    """
-
-    @property
-    def segments(self) -> tuple[npt.NDArray[Any], ...]: ...
-    @property
-    def documents(self) -> tuple[int, ...]: ...
-    @property
-    def num_truncated(self) -> int: ...
-
-
 class Instances(Protocol):
-    """The endless sequence of instances of one format, each a pure function of (store, seed,
+    """Make the endless sequence of instances of one format, each a pure function of (store, seed,
     index).
 
     Attributes:
@@ -53,6 +32,71 @@ class Instances(Protocol):
     def instances(self, first: int, count: int) -> Sequence[Instance]:
         """Instances ``first`` to ``first + count - 1``."""
         ...
+
+
+@dataclass(frozen=True)
+class Label:
+    """Say what the labels of a format's instances mean.
+
+    Attributes:
+        target: their name among the targets of a batch.
+        meanings: the word for each label, from 0 on.
+    """
+
+    target: str
+    meanings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Format:
+    """Say what the sequences of one format are made of.
+
+    Attributes:
+        make: makes the instances of a store, ``make(store, max_tokens=…, seed=…,
+            short_seq_prob=…)``; `max_tokens` are those without special tokens.
+        pairs: whether a sequence is two segments, A and B; else it is running text.
+        label: what is asked of a sequence as a whole; None: nothing.
+    """
+
+    make: Callable[..., Instances]
+    pairs: bool = False
+    label: Label | None = None
+
+
+def _segments(store: TokenStore, **options: Any) -> Instances:
+    return NspSegments(store, **options)
+
+
+def _sentence_pairs(
+    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
+) -> Instances:
+    return SentencePairs(store, max_tokens=max_tokens, seed=seed)
+
+
+def _full_sentences(
+    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
+) -> Instances:
+    return FullSentences(store, max_tokens=max_tokens, seed=seed)
+
+
+def _doc_sentences(
+    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
+) -> Instances:
+    return DocSentences(store, max_tokens=max_tokens, seed=seed)
+
+
+#: Whether B is what follows A in its document.
+NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
+#: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
+FORMATS: dict[str, Format] = {
+    "segment-pair": Format(_segments, pairs=True, label=NEXT_SENTENCE),
+    "sentence-pair": Format(_sentence_pairs, pairs=True, label=NEXT_SENTENCE),
+    "full-sentences": Format(_full_sentences),
+    "doc-sentences": Format(_doc_sentences),
+}
+INPUT_FORMATS = tuple(FORMATS)
+#: Those whose instances say whether B follows A, as next-sentence prediction needs them.
+PAIR_FORMATS = tuple(name for name, each in FORMATS.items() if each.label == NEXT_SENTENCE)
 
 
 def make_instances(
@@ -77,25 +121,21 @@ def make_instances(
         BertineError: the format is not known, an argument is out of range, or the store has too
             few documents for the format.
     """
-    if input_format not in INPUT_FORMATS:
+    if input_format not in FORMATS:
         raise BertineError(
-            f"input_format is {input_format!r}, but must be one of {', '.join(INPUT_FORMATS)}"
+            f"input_format is {input_format!r}, but must be one of {', '.join(FORMATS)}"
         )
     if max_seq_length < LEAST_SEQ_LENGTH:
         raise BertineError(
             f"max_seq_length is {max_seq_length}, but must be at least {LEAST_SEQ_LENGTH}"
         )
-    max_tokens = max_seq_length - sequence_frame(input_format, template).added(
-        2 if input_format in PAIR_FORMATS else 1
+    chosen = FORMATS[input_format]
+    special = sequence_frame(input_format, template).added(2 if chosen.pairs else 1)
+    return chosen.make(
+        store, max_tokens=max_seq_length - special, seed=seed, short_seq_prob=short_seq_prob
     )
-    if input_format == "segment-pair":
-        return NspSegments(store, max_tokens=max_tokens, short_seq_prob=short_seq_prob, seed=seed)
-    if input_format == "sentence-pair":
-        return SentencePairs(store, max_tokens=max_tokens, seed=seed)
-    kind = FullSentences if input_format == "full-sentences" else DocSentences
-    return kind(store, max_tokens=max_tokens, seed=seed)
 
 
 def sequence_frame(input_format: str, template: Template) -> Frame:
     """Return the special tokens of a sequence of a format."""
-    return template.two if input_format in PAIR_FORMATS else template.running
+    return template.two if FORMATS[input_format].pairs else template.running

@@ -31,14 +31,12 @@ computed when it is asked for, and so differs from that code in these points:
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertine.data.instances.counted import Counted
-from bertine.data.instances.epochs import Epochs
+from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Counted, Epochs
 from bertine.data.instances.walk import Walk
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError
@@ -53,22 +51,6 @@ _SPACING = 0.98
 _SAMPLES = 64
 #: Record batches whose documents' numbers of sequences are kept.
 _KEPT = 32
-
-
-@dataclass(frozen=True, slots=True)
-class PackedInstance:
-    """Consecutive sentences without special tokens.
-
-    Attributes:
-        segments: ids, views into the store, one for each document; none is empty. Together, with
-            a separator between two, at most `max_tokens`.
-        documents: the number of the document that each is from.
-        num_truncated: 0; here nothing is cut off.
-    """
-
-    segments: tuple[npt.NDArray[Any], ...]
-    documents: tuple[int, ...]
-    num_truncated: int = 0
 
 
 class FullSentences:
@@ -98,7 +80,7 @@ class FullSentences:
         self.instances_per_epoch = -(-self._ring // spacing)
         self._epochs = Epochs(self.instances_per_epoch, seed, "full sentences", self._offset)
 
-    def instance(self, index: int) -> PackedInstance:
+    def instance(self, index: int) -> Instance:
         """Sequence number `index`, from 0 without end; epochs follow each other in it."""
         line, offset = self._epochs.locate(index)
         first = line - line % _WALKED
@@ -107,9 +89,9 @@ class FullSentences:
         )
         for following in range(first + 1, line + 2):
             walk.advance(offset + self._line(following))
-        return PackedInstance(*walk.segments())
+        return Instance(*walk.segments())
 
-    def instances(self, first: int, count: int) -> list[PackedInstance]:
+    def instances(self, first: int, count: int) -> list[Instance]:
         """Sequences ``first`` to ``first + count - 1``."""
         return [self.instance(index) for index in range(first, first + count)]
 
@@ -141,7 +123,7 @@ class DocSentences:
         tokens = np.diff(np.asarray(chunk.token_offsets)).astype(np.int64)
         return np.where(tokens <= self.max_tokens, 1, -(-tokens // self._spacing))
 
-    def instance(self, index: int) -> PackedInstance:
+    def instance(self, index: int) -> Instance:
         """Sequence number `index`, from 0 without end; epochs follow each other in it."""
         sequence, salt = self._epochs.locate(index)
         batch, part = self._sequences.locate(sequence)
@@ -172,9 +154,9 @@ class DocSentences:
             # There was no room for the last sentences. In every other epoch it is those before
             # them that are not seen.
             walk.retreat()
-        return PackedInstance(*walk.segments())
+        return Instance(*walk.segments())
 
-    def instances(self, first: int, count: int) -> list[PackedInstance]:
+    def instances(self, first: int, count: int) -> list[Instance]:
         """Sequences ``first`` to ``first + count - 1``."""
         return [self.instance(index) for index in range(first, first + count)]
 

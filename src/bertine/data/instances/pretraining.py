@@ -1,45 +1,35 @@
-"""Pre-training batches: sequences of one of the input formats, masked, a pure function of the step.
+"""Make the batches of pre-training: instances of a format, corrupted, a pure function of the step.
 
-Shape legend: B sequences in the batch, T tokens of the longest one, P chosen tokens.
+Shape legend: B sequences in the batch, T tokens of the longest one.
 """
 
 from __future__ import annotations
 
-import copy
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from bertine.data.batch import Batch
-from bertine.data.instances.formats import (
-    PAIR_FORMATS,
-    Instance,
-    make_instances,
-    sequence_frame,
-)
-from bertine.data.instances.masking import InstanceDraws, check_masking, mask_tokens
+from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
+from bertine.data.corruption.masked import Masked
+from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instances, sequence_frame
+from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.rng import generator, key
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
 
-#: Whether a sequence is masked anew at every step, or in a number of ways and these again.
-MASKINGS = ("dynamic", "static")
 #: What applies to segment pairs and to static masking alone, where nobody says otherwise.
 _SHORT_SEQ_PROB, _DUPE_FACTOR = 0.1, 10
-#: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
-_PROBES = 256
 
 
 class PretrainingData:
-    """Batches for masked language modelling, with or without next-sentence prediction.
+    """Make the batches of pre-training from a store.
 
     ``batch(step)`` depends on the store, the seed and the step, and on nothing else: not on which
     steps were asked for before, nor on the process that asks. A run is resumed at any step, and
@@ -64,14 +54,17 @@ class PretrainingData:
         short_seq_prob: share of segment pairs made shorter at random; other formats have none.
         input_format: what a sequence is made of, one of
         `bertine.data.instances.formats.INPUT_FORMATS`.
-        whole_word_mask: choose whole words, see :mod:`bertine.data.instances.masking`.
+        whole_word_mask: choose whole words, see :mod:`bertine.data.corruption.masked`.
         masking: "dynamic" or "static".
         dupe_factor: with static masking, in how many ways; the paper's is ten.
+        corruption: makes what is done to the instances, such as an objective's method of this
+            name.
 
     Attributes:
         segments: the instances of the format.
+        format: what is known of it.
         frame: the special tokens of a sequence.
-        has_pairs: whether a sequence is a pair, so that batches have ``next_sentence_label``.
+        corruption: what turns instances into batches.
 
     Raises:
         BertineError: an argument is out of range, the tokenizer is not the store's, or the store
@@ -94,12 +87,10 @@ class PretrainingData:
         whole_word_mask: bool = False,
         masking: str = "dynamic",
         dupe_factor: int = _DUPE_FACTOR,
+        corruption: MakeCorruption = Masked,
     ) -> None:
         if batch_size < 1:
             raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
-        check_masking(masked_lm_prob, max_predictions_per_seq, mask_split)
-        if masking not in MASKINGS:
-            raise BertineError(f"masking is {masking!r}, but must be one of {', '.join(MASKINGS)}")
         if dupe_factor < 1:
             raise BertineError(f"dupe_factor is {dupe_factor}, but must be at least 1")
         store.check_tokenizer(tokenizer)
@@ -113,7 +104,7 @@ class PretrainingData:
             seed=seed,
         )
         self.input_format = input_format
-        self.has_pairs = input_format in PAIR_FORMATS
+        self.format = FORMATS[input_format]
         self.short_seq_prob = short_seq_prob if input_format == "segment-pair" else None
         self.masking = masking
         self.dupe_factor = dupe_factor if masking == "static" else None
@@ -135,16 +126,8 @@ class PretrainingData:
         self.masked_lm_prob = masked_lm_prob
         self.max_predictions_per_seq = max_predictions_per_seq
         self.mask_split = mask_split
-        self.pad_token_id = tokenizer.pad_token_id
-        self.mask_token_id = tokenizer.require_mask("masked language modelling")
         self.frame = sequence_frame(input_format, tokenizer.template)
-        self._around = self.frame.arrays(store.manifest["token_dtype"])
-        # The unknown token is special here too: there is nothing to learn from guessing that a
-        # word was unknown, and a random replacement should be a word.
-        self._is_ordinary = np.ones(store.vocab_size, np.bool_)
-        self._is_ordinary[list(tokenizer.special_ids)] = False
-        self._ordinary_ids = np.flatnonzero(self._is_ordinary)
-        self._is_continuation = tokenizer.continues
+        self.corruption: Corruption = corruption(tokenizer, self)
 
     @property
     def instances_per_epoch(self) -> int:
@@ -179,88 +162,39 @@ class PretrainingData:
             instance for run in self.numbers(step) for instance in self.segments.instances(*run)
         ]
 
+    def draws(self, step: int) -> Draws:
+        """Return the random numbers that batch `step` is made with."""
+        return Draws(self.seed, step, tuple(self.numbers(step)))
+
     def batch(self, step: int) -> Batch:
-        """Batch number `step`, from 0 without end: instances ``step * B`` to ``step * B + B - 1``.
+        """Make batch number `step`, from 0 without end: instances ``step * B`` to
+        ``step * B + B - 1``.
 
         Returns:
             input_ids, attention_mask, token_type_ids [B, T], padded to the longest of the batch,
-            and the targets ``mlm_positions`` [P], ``mlm_labels`` [P] and, of pairs,
-            ``next_sentence_label`` [B] (see :class:`~bertine.data.batch.Batch`).
+            and the targets that the corruption and the format's labels make (see
+            :class:`~bertine.data.batch.Batch`).
 
         Raises:
             BertineError: the store holds an id outside its vocabulary, or is damaged.
         """
         instances = self.instances(step)
-        before, between, after = self._around
-        pieces: list[Any] = []
-        sizes: list[int] = []
+        self._check(instances)
+        return self.corruption(instances, self.draws(step))
+
+    def _check(self, instances: Sequence[Instance]) -> None:
+        """Refuse an id outside the vocabulary, and name the document that it came from."""
+        size = self.store.vocab_size
+        if np.concatenate([ids for each in instances for ids in each.segments]).max() < size:
+            return
         for instance in instances:
-            behind, size = before, 0
-            for segment in instance.segments:
-                pieces += (behind, segment)
-                size += len(behind) + len(segment)
-                behind = between
-            pieces.append(after)
-            sizes.append(size + len(after))
-        lengths = np.array(sizes)
-        column = np.arange(lengths.max())
-        real = column < lengths[:, None]
-        input_ids = np.full(real.shape, self.pad_token_id, np.int64)
-        input_ids[real] = np.concatenate(pieces)
-        if input_ids.max() >= self.store.vocab_size:
-            self._refuse(input_ids, instances)
-        choosable = self._is_ordinary[input_ids] & real
-        masked = mask_tokens(
-            input_ids,
-            lengths,
-            choosable,
-            self._draws(step),
-            mask_token_id=self.mask_token_id,
-            random_ids=self._ordinary_ids,
-            continues=self._is_continuation[input_ids] if self.whole_word_mask else None,
-            masked_lm_prob=self.masked_lm_prob,
-            max_predictions_per_seq=self.max_predictions_per_seq,
-            mask_split=self.mask_split,
-        )
-        targets = {
-            "mlm_positions": torch.from_numpy(masked.positions),
-            "mlm_labels": torch.from_numpy(masked.labels),
-        }
-        if self.has_pairs:
-            length_a = np.array([len(instance.segments[0]) for instance in instances])
-            begin_b = length_a + len(before) + len(between)
-            types = torch.from_numpy((real & (column >= begin_b[:, None])).astype(np.int64))
-            targets["next_sentence_label"] = torch.tensor(
-                [int(instance.documents[0] != instance.documents[1]) for instance in instances],
-                dtype=torch.int64,
-            )
-        else:
-            types = torch.zeros(real.shape, dtype=torch.int64)
-        return Batch(torch.from_numpy(masked.input_ids), torch.from_numpy(real), types, targets)
-
-    def _draws(self, step: int) -> np.random.Generator | InstanceDraws:
-        """The random numbers that masking takes: of the step, or of each of its instances."""
-        if self.dupe_factor is None:
-            return generator(self.seed, "masking", step)
-        # Two words a token; the counters of Philox give four words each.
-        counters = -(-self.max_seq_length // 2)
-        secret = key(self.seed, "static masking")
-        words = [
-            np.random.Philox(key=secret, counter=first * counters).random_raw(count * counters * 4)
-            for first, count in self.numbers(step)
-        ]
-        return InstanceDraws(np.concatenate(words).reshape(self.batch_size, counters * 4))
-
-    def _refuse(self, input_ids: npt.NDArray[np.int64], instances: Sequence[Instance]) -> NoReturn:
-        """Name the document that an id outside the vocabulary came from."""
-        row, column = np.argwhere(input_ids >= self.store.vocab_size)[0]
-        instance = instances[row]
-        starts = self.frame.starts([len(segment) for segment in instance.segments])
-        document = instance.documents[int(np.searchsorted(starts, column, side="right")) - 1]
-        raise BertineError(
-            f"{self.store.path}: document {document} holds the id {input_ids[row, column]}, but "
-            f"the vocabulary has {self.store.vocab_size} tokens; prepare it again"
-        )
+            for ids, document in zip(instance.segments, instance.documents, strict=True):
+                if ids.max() >= size:
+                    raise BertineError(
+                        f"{self.store.path}: document {document} holds the id "
+                        f"{ids[ids >= size][0]}, but the vocabulary has {size} tokens; prepare it "
+                        "again"
+                    )
 
     def describe(self) -> dict[str, Any]:
         """What a run's log should say of its data: JSON values only."""
@@ -286,42 +220,15 @@ class PretrainingData:
             "steps_per_epoch": self.steps_per_epoch,
         }
 
-    def _chosen_of_whole_words(self) -> float:
-        """Tokens that are chosen as whole words, as a share of those chosen one by one; of a few
-        hundred sequences."""
-        if not self.whole_word_mask:
-            return 1.0
-        single = copy.copy(self)
-        single.whole_word_mask = False
-        words, tokens = (
-            sum(
-                data.batch(step).targets["mlm_labels"].numel()
-                for step in range(math.ceil(_PROBES / self.batch_size))
-            )
-            for data in (self, single)
-        )
-        return words / max(1, tokens)
-
     def warnings(self) -> list[str]:
         """What a person should know before the run begins; empty when all is well."""
         found = list(self._idle)
-        full = round(self.masked_lm_prob * self.max_seq_length)
-        limit = self.max_predictions_per_seq
-        if limit is not None and full > limit:
-            found.append(
-                f"max_predictions_per_seq {limit} limits a full sequence to "
-                f"{limit / self.max_seq_length:.1%} predictions instead of "
-                f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
-            )
-        share = self._chosen_of_whole_words()
-        if share < 0.9:
-            found.append(
-                f"with whole words only {share:.0%} as many tokens are predicted as with single "
-                "ones: many words have more pieces than are chosen of a sequence; use longer "
-                "sequences, a larger vocabulary, or single tokens"
+        if isinstance(self.corruption, WarningCorruption):
+            found += self.corruption.warnings(
+                (self.instances(step), self.draws(step)) for step in itertools.count()
             )
         single = self.store.manifest["single_sentence_documents"]
-        if self.has_pairs and single > 0.1 * self.store.num_documents:
+        if self.format.label == NEXT_SENTENCE and single > 0.1 * self.store.num_documents:
             found.append(
                 f"{single:,} of {self.store.num_documents:,} documents have one sentence only, so "
                 "their next sentence is always random; next-sentence prediction will be easier "

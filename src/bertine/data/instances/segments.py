@@ -25,13 +25,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bertine.data.instances.epochs import Epochs
+from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Epochs
 from bertine.data.store import Chunk, TokenStore
 from bertine.errors import BertineError
 from bertine.options.names import option
@@ -42,37 +40,6 @@ Segment = tuple[Chunk, int, int, int]
 
 #: Random 64-bit words that an instance has; a multiple of the four that one Philox counter gives.
 _WORDS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class NspInstance:
-    """A pair of segments without special tokens; together at most `max_tokens`.
-
-    Attributes:
-        tokens_a: ids of segment A, a view into the store; at least one.
-        tokens_b: ids of segment B, likewise.
-        is_random_next: True when B is from another document (NSP label 1).
-        document_a: number of the document A is from.
-        document_b: number of the document B is from; A's own when B is the true next.
-        num_truncated: tokens of the pair cut off to fit.
-    """
-
-    tokens_a: npt.NDArray[Any]
-    tokens_b: npt.NDArray[Any]
-    is_random_next: bool
-    document_a: int
-    document_b: int
-    num_truncated: int
-
-    @property
-    def segments(self) -> tuple[npt.NDArray[Any], ...]:
-        """What stands between the special tokens."""
-        return self.tokens_a, self.tokens_b
-
-    @property
-    def documents(self) -> tuple[int, ...]:
-        """Where each of the segments is from."""
-        return self.document_a, self.document_b
 
 
 class NspSegments:
@@ -116,16 +83,16 @@ class NspSegments:
         self.instances_per_epoch = -(-self._positions // self.max_tokens)
         self._epochs = Epochs(self.instances_per_epoch, seed, "windows", self._shift)
 
-    def instance(self, index: int) -> NspInstance:
+    def instance(self, index: int) -> Instance:
         """Pair number `index`, from 0 without end; epochs follow each other in it."""
         return self.instances(index, 1)[0]
 
-    def instances(self, first: int, count: int) -> list[NspInstance]:
+    def instances(self, first: int, count: int) -> list[Instance]:
         """Pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost each."""
         words = random_words(self.seed, "segments", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
-    def _make(self, index: int, words: list[int]) -> NspInstance:
+    def _make(self, index: int, words: list[int]) -> Instance:
         short, shorter, random_next, split, other, other_start, cut_a, cut_b = words
         max_tokens = self.max_tokens
         target = max_tokens
@@ -216,7 +183,7 @@ def cut_pair(
     limit: int,
     words: tuple[int, int],
     where: tuple[int, str, int],
-) -> NspInstance:
+) -> Instance:
     """The pair of two segments, cut to `limit` tokens: the longer one first, at its front and its
     back by the random `words` or, where these have not enough bits, by what is drawn for `where`
     (seed, purpose, index)."""
@@ -226,13 +193,14 @@ def cut_pair(
     front_a, front_b = length_a - kept_a, length_b - kept_b
     start_a += chunk_a.token_offsets[row_a] + _cut_in_front(front_a, words[0], *where, "a")
     start_b += chunk_b.token_offsets[row_b] + _cut_in_front(front_b, words[1], *where, "b")
-    return NspInstance(
-        chunk_a.input_ids[start_a : start_a + kept_a],
-        chunk_b.input_ids[start_b : start_b + kept_b],
-        is_random_next,
-        chunk_a.first_document + row_a,
-        chunk_b.first_document + row_b,
+    return Instance(
+        (
+            chunk_a.input_ids[start_a : start_a + kept_a],
+            chunk_b.input_ids[start_b : start_b + kept_b],
+        ),
+        (chunk_a.first_document + row_a, chunk_b.first_document + row_b),
         front_a + front_b,
+        int(is_random_next),
     )
 
 

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from bertine.data.instances.counted import Counted
-from bertine.data.instances.epochs import Epochs
+from bertine.data.instances.instance import Instance
+from bertine.data.instances.order import Counted, Epochs
 from bertine.data.instances.segments import (
-    NspInstance,
     check_documents,
     cut_pair,
     random_words,
@@ -57,16 +56,16 @@ class SentencePairs:
         self.instances_per_epoch = -(-self._sentences.total // 2)
         self._epochs = Epochs(self.instances_per_epoch, seed, "sentence pairs", self._odd)
 
-    def instance(self, index: int) -> NspInstance:
+    def instance(self, index: int) -> Instance:
         """Pair number `index`, from 0 without end; epochs follow each other in it."""
         return self.instances(index, 1)[0]
 
-    def instances(self, first: int, count: int) -> list[NspInstance]:
+    def instances(self, first: int, count: int) -> list[Instance]:
         """Pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost each."""
         words = random_words(self.seed, "sentence pairs", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
-    def _make(self, index: int, words: list[int]) -> NspInstance:
+    def _make(self, index: int, words: list[int]) -> Instance:
         random_next, other, other_sentence, cut_a, cut_b, *_ = words
         batch, flat = self._sentences.locate(self._turn(index))
         chunk = self.store.chunk(batch)

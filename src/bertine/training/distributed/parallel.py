@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.data.groups import plan as plan_of
-from bertine.data.micro import select
+from bertine.data.split import plan as plan_of
+from bertine.data.split import select
 from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertine.cores.short_waits import adapt_waiting
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
-from bertine.data.micro import split
+from bertine.data.split import split
 from bertine.models.compiled import compile_parts
 from bertine.models.dropout import stream
 from bertine.models.memory import keep_freed_memory

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertine.data.shares import cut, deal
+from bertine.data.split import cut, deal
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=70)
 
@@ -53,7 +53,7 @@ def test_micro_batches_keep_to_the_budget(
 def test_cut_as_a_batch_is_split(max_tokens: int) -> None:
     """One process of several computes in the parts that it would by itself."""
     from bertine.data.batch import Batch
-    from bertine.data.micro import split
+    from bertine.data.split import split
 
     lengths = torch.tensor([9, 12, 3, 12, 5, 7, 7, 2])
     real = torch.arange(12) < lengths[:, None]

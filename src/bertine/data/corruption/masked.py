@@ -1,4 +1,4 @@
-"""Choosing and hiding the tokens that the masked language model has to guess.
+"""Choose and hide the tokens that the masked language model has to guess.
 
 Tokens are chosen one by one, or as whole words. What becomes of a chosen token is decided token
 by token in both cases.
@@ -15,12 +15,27 @@ is a word, too, where spaces belong to pieces and nothing marks its beginning.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from bertine.data.batch import Batch
+from bertine.data.corruption.base import Draws, SequenceSettings
+from bertine.data.corruption.padded import Padder
+from bertine.data.instances.instance import Instance
 from bertine.errors import BertineError
+
+if TYPE_CHECKING:
+    from bertine.text.tokenizer import Tokenizer
+
+#: Whether a sequence is masked anew at every step, or in a number of ways and these again.
+MASKINGS = ("dynamic", "static")
+#: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
+_PROBES = 256
 
 #: Where the column is kept in a sorting key.
 _LOW_BITS = np.uint64((1 << 20) - 1)
@@ -72,7 +87,7 @@ class InstanceDraws:
 def check_masking(
     masked_lm_prob: float,
     max_predictions_per_seq: int | None,
-    mask_split: tuple[float, float, float],
+    mask_split: Sequence[float],
 ) -> None:
     """Refuse rates that mean nothing.
 
@@ -92,6 +107,104 @@ def check_masking(
         )
 
 
+class Masked:
+    """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
+
+    Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);
+    static masking hides the same ones whenever a sequence comes again.
+
+    Args:
+        tokenizer: says which ids are special, and has the mask.
+        settings: of the sequences and their masks.
+
+    Raises:
+        BertineError: a share is outside its range, the masking is not known, or the vocabulary has
+            no mask.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
+        if settings.masking not in MASKINGS:
+            raise BertineError(
+                f"masking is {settings.masking!r}, but must be one of {', '.join(MASKINGS)}"
+            )
+        self.masked_lm_prob = settings.masked_lm_prob
+        self.max_predictions_per_seq = settings.max_predictions_per_seq
+        self.mask_split = tuple(settings.mask_split)
+        check_masking(self.masked_lm_prob, self.max_predictions_per_seq, self.mask_split)
+        self.max_seq_length = settings.max_seq_length
+        self.whole_words = settings.whole_word_mask
+        self.static = settings.masking == "static"
+        self.mask_token_id = tokenizer.require_mask("masked language modelling")
+        self._padder = Padder(tokenizer, settings.input_format)
+        # The unknown token is special here too: there is nothing to learn from guessing that a
+        # word was unknown, and a random replacement should be a word.
+        self._is_ordinary = np.ones(tokenizer.vocab_size, np.bool_)
+        self._is_ordinary[list(tokenizer.special_ids)] = False
+        self._ordinary_ids = np.flatnonzero(self._is_ordinary)
+        self._is_continuation = tokenizer.continues
+
+    def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
+        """Make the batch, with targets ``mlm_positions`` [P] and ``mlm_labels`` [P]."""
+        padded = self._padder.pad(instances)
+        masked = mask_tokens(
+            padded.input_ids,
+            padded.lengths,
+            self._is_ordinary[padded.input_ids] & padded.real,
+            self._numbers(draws),
+            mask_token_id=self.mask_token_id,
+            random_ids=self._ordinary_ids,
+            continues=self._is_continuation[padded.input_ids] if self.whole_words else None,
+            masked_lm_prob=self.masked_lm_prob,
+            max_predictions_per_seq=self.max_predictions_per_seq,
+            mask_split=self.mask_split,
+        )
+        return padded.batch(
+            masked.input_ids, mlm_positions=masked.positions, mlm_labels=masked.labels
+        )
+
+    def _numbers(self, draws: Draws) -> np.random.Generator | InstanceDraws:
+        """Take the random numbers of the step, or of each of its instances."""
+        if not self.static:
+            return draws.of_batch("masking")
+        # Two words a token, for an even number of tokens.
+        words = 4 * -(-self.max_seq_length // 2)
+        return InstanceDraws(draws.of_instances("static masking", words))
+
+    def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
+        """List what a person should know of the rates."""
+        found = []
+        full = round(self.masked_lm_prob * self.max_seq_length)
+        limit = self.max_predictions_per_seq
+        if limit is not None and full > limit:
+            found.append(
+                f"max_predictions_per_seq {limit} limits a full sequence to "
+                f"{limit / self.max_seq_length:.1%} predictions instead of "
+                f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
+            )
+        share = self._chosen_of_whole_words(samples) if self.whole_words else 1.0
+        if share < 0.9:
+            found.append(
+                f"with whole words only {share:.0%} as many tokens are predicted as with single "
+                "ones: many words have more pieces than are chosen of a sequence; use longer "
+                "sequences, a larger vocabulary, or single tokens"
+            )
+        return found
+
+    def _chosen_of_whole_words(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> float:
+        """Compare how many tokens are chosen as whole words with how many one by one, in a few
+        hundred sequences: a share."""
+        single = copy.copy(self)
+        single.whole_words = False
+        words = tokens = seen = 0
+        for instances, draws in samples:
+            words += self(instances, draws).targets["mlm_labels"].numel()
+            tokens += single(instances, draws).targets["mlm_labels"].numel()
+            seen += len(instances)
+            if seen >= _PROBES:
+                break
+        return words / max(1, tokens)
+
+
 def mask_tokens(
     input_ids: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
@@ -103,7 +216,7 @@ def mask_tokens(
     continues: npt.NDArray[np.bool_] | None = None,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = 20,
-    mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    mask_split: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> MaskedTokens:
     """Choose and replace tokens (Devlin et al. 2018, section 3.1, Task 1).
 
