@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cores": set(),
     "packages": {"errors"},
     "terminal": {"errors", "cores"},
-    "options": {"errors", "terminal"},
+    "options": {"errors", "names", "terminal"},
     "strict_json": {"errors", "terminal"},
     "files": {"errors", "strict_json"},
     "taskinfo": {"errors", "files", "terminal"},
@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "estimators": {*BASE, *MODEL, "records", "tasks", "datasets", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
-    "commands": {"errors", "terminal", "names"},
+    "commands": {"errors", "terminal", "names", "options"},
     "config_file": {"errors", "files", "terminal", "commands"},
     "cli": {"errors", "cores", "options", "system", "terminal", "commands", "config_file"},
     "__main__": {"cli"},

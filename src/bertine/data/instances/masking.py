@@ -18,8 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertine.errors import BertineError
-
 #: Where the column is kept in a sorting key.
 _LOW_BITS = np.uint64((1 << 20) - 1)
 
@@ -65,29 +63,6 @@ class InstanceDraws:
         uniform = (words >> np.uint64(32)).astype(np.float64) * 2.0**-32
         picked = (words & np.uint64(0xFFFFFFFF)) * np.uint64(choices) >> np.uint64(32)
         return uniform, picked.astype(np.int64)
-
-
-def check_masking(
-    masked_lm_prob: float,
-    max_predictions_per_seq: int | None,
-    mask_split: tuple[float, float, float],
-) -> None:
-    """Refuse rates that mean nothing.
-
-    Raises:
-        BertineError: a share is outside its range, or the split does not add up to 1.
-    """
-    if not 0.0 < masked_lm_prob < 1.0:
-        raise BertineError(f"masked_lm_prob is {masked_lm_prob}, but must be between 0 and 1")
-    if max_predictions_per_seq is not None and max_predictions_per_seq < 1:
-        raise BertineError(
-            f"max_predictions_per_seq is {max_predictions_per_seq}, but must be at least 1"
-        )
-    if len(mask_split) != 3 or min(mask_split) < 0 or abs(sum(mask_split) - 1) > 1e-6:
-        raise BertineError(
-            f"mask_split is {mask_split}, but must be three shares (masked, random, kept) that "
-            "add up to 1"
-        )
 
 
 def mask_tokens(

@@ -16,9 +16,10 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import PAIR_FORMATS, Instance, make_instances
-from bertine.data.instances.masking import InstanceDraws, check_masking, mask_tokens
+from bertine.data.instances.masking import InstanceDraws, mask_tokens
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 from bertine.rng import generator, key
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Whether a sequence is masked anew at every step, or in a number of ways and these again.
 MASKINGS = ("dynamic", "static")
-#: What applies to segment pairs and to static masking alone, where nobody says otherwise.
-_SHORT_SEQ_PROB, _DUPE_FACTOR = 0.1, 10
 #: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
 _PROBES = 256
 
@@ -50,20 +49,10 @@ class PretrainingData:
     Args:
         store: made by `tokenizer`; for a format of pairs with at least two documents.
         tokenizer: says which ids are special.
-        batch_size: B, sequences a batch.
-        max_seq_length: most tokens of a sequence with its special tokens; at least 8.
-        seed: random seed.
-        masked_lm_prob: share of tokens chosen for prediction.
-        max_predictions_per_seq: the most of them in a sequence; None for no limit.
-        mask_split: shares of the chosen that become [MASK], become a random token, stay.
-        short_seq_prob: share of segment pairs made shorter at random; other formats have none.
-        input_format: what a sequence is made of, one of
-        `bertine.data.instances.formats.INPUT_FORMATS`.
-        whole_word_mask: choose whole words, see :mod:`bertine.data.instances.masking`.
-        masking: "dynamic" or "static".
-        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        settings: how the batches are made; here None of `max_predictions_per_seq` is no limit.
 
     Attributes:
+        batch_size: B, sequences a batch.
         segments: the instances of the format.
         has_pairs: whether a sequence is a pair, so that batches have ``next_sentence_label``.
 
@@ -76,58 +65,36 @@ class PretrainingData:
         self,
         store: TokenStore,
         tokenizer: Tokenizer,
-        *,
-        batch_size: int = 32,
-        max_seq_length: int = 128,
-        seed: int = 0,
-        masked_lm_prob: float = 0.15,
-        max_predictions_per_seq: int | None = 20,
-        mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
-        short_seq_prob: float = _SHORT_SEQ_PROB,
-        input_format: str = "segment-pair",
-        whole_word_mask: bool = False,
-        masking: str = "dynamic",
-        dupe_factor: int = _DUPE_FACTOR,
+        settings: InstanceSettings | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
-        check_masking(masked_lm_prob, max_predictions_per_seq, mask_split)
-        if masking not in MASKINGS:
-            raise BertineError(f"masking is {masking!r}, but must be one of {', '.join(MASKINGS)}")
-        if dupe_factor < 1:
-            raise BertineError(f"dupe_factor is {dupe_factor}, but must be at least 1")
+        self.settings = settings = settings or InstanceSettings()
         store.check_tokenizer(tokenizer)
         self.store = store
         self.segments = make_instances(
-            input_format,
+            settings.input_format,
             store,
-            max_seq_length=max_seq_length,
-            short_seq_prob=short_seq_prob,
-            seed=seed,
+            max_seq_length=settings.max_seq_length,
+            short_seq_prob=settings.short_seq_prob,
+            seed=settings.seed,
         )
-        self.input_format = input_format
-        self.has_pairs = input_format in PAIR_FORMATS
-        self.short_seq_prob = short_seq_prob if input_format == "segment-pair" else None
-        self.masking = masking
-        self.dupe_factor = dupe_factor if masking == "static" else None
+        self.has_pairs = settings.input_format in PAIR_FORMATS
+        self.dupe_factor = settings.dupe_factor if settings.masking == "static" else None
         self._idle: list[str] = []  # what was given and does nothing
-        if self.short_seq_prob is None and short_seq_prob != _SHORT_SEQ_PROB:
+        usual = InstanceSettings()
+        form, short = settings.input_format, settings.short_seq_prob
+        if form != "segment-pair" and short != usual.short_seq_prob:
             self._idle.append(
-                f"short_seq_prob {short_seq_prob:g} does nothing: only segment pairs are made "
-                f"shorter at random, and the format is {input_format}"
+                f"short_seq_prob {short:g} does nothing: only segment pairs are made shorter at "
+                f"random, and the format is {form}"
             )
-        if self.dupe_factor is None and dupe_factor != _DUPE_FACTOR:
+        if self.dupe_factor is None and settings.dupe_factor != usual.dupe_factor:
             self._idle.append(
-                f"dupe_factor {dupe_factor} does nothing: dynamic masking masks anew at every "
-                f"step; {option('masking', 'static')} has copies"
+                f"dupe_factor {settings.dupe_factor} does nothing: dynamic masking masks anew at "
+                f"every step; {option('masking', 'static')} has copies"
             )
-        self.whole_word_mask = whole_word_mask
-        self.batch_size = batch_size
-        self.max_seq_length = max_seq_length
-        self.seed = seed
-        self.masked_lm_prob = masked_lm_prob
-        self.max_predictions_per_seq = max_predictions_per_seq
-        self.mask_split = mask_split
+        self.whole_word_mask = settings.whole_word_mask
+        self.batch_size = settings.batch_size
+        self.max_seq_length = settings.max_seq_length
         self.pad_token_id = tokenizer.pad_token_id
         self.mask_token_id = tokenizer.mask_token_id
         self._cls = np.array([tokenizer.cls_token_id], store.manifest["token_dtype"])
@@ -212,9 +179,9 @@ class PretrainingData:
             mask_token_id=self.mask_token_id,
             random_ids=self._ordinary_ids,
             continues=self._is_continuation[input_ids] if self.whole_word_mask else None,
-            masked_lm_prob=self.masked_lm_prob,
-            max_predictions_per_seq=self.max_predictions_per_seq,
-            mask_split=self.mask_split,
+            masked_lm_prob=self.settings.masked_lm_prob,
+            max_predictions_per_seq=self.settings.max_predictions_per_seq,
+            mask_split=self.settings.shares,
         )
         targets = {
             "mlm_positions": torch.from_numpy(masked.positions),
@@ -234,10 +201,10 @@ class PretrainingData:
     def _draws(self, step: int) -> np.random.Generator | InstanceDraws:
         """The random numbers that masking takes: of the step, or of each of its instances."""
         if self.dupe_factor is None:
-            return generator(self.seed, "masking", step)
+            return generator(self.settings.seed, "masking", step)
         # Two words a token; the counters of Philox give four words each.
         counters = -(-self.max_seq_length // 2)
-        secret = key(self.seed, "static masking")
+        secret = key(self.settings.seed, "static masking")
         words = [
             np.random.Philox(key=secret, counter=first * counters).random_raw(count * counters * 4)
             for first, count in self.numbers(step)
@@ -264,17 +231,7 @@ class PretrainingData:
             "num_sentences": self.store.num_sentences,
             "num_tokens": self.store.num_tokens,
             "unigram_entropy": self.store.unigram_entropy,
-            "batch_size": self.batch_size,
-            "max_seq_length": self.max_seq_length,
-            "seed": self.seed,
-            "masked_lm_prob": self.masked_lm_prob,
-            "max_predictions_per_seq": self.max_predictions_per_seq,
-            "mask_split": list(self.mask_split),
-            "short_seq_prob": self.short_seq_prob,
-            "input_format": self.input_format,
-            "whole_word_mask": self.whole_word_mask,
-            "masking": self.masking,
-            "dupe_factor": self.dupe_factor,
+            **self.settings.to_dict(),
             "instances_per_epoch": self.instances_per_epoch,
             "steps_per_epoch": self.steps_per_epoch,
         }
@@ -298,13 +255,13 @@ class PretrainingData:
     def warnings(self) -> list[str]:
         """What a person should know before the run begins; empty when all is well."""
         found = list(self._idle)
-        full = round(self.masked_lm_prob * self.max_seq_length)
-        limit = self.max_predictions_per_seq
+        full = round(self.settings.masked_lm_prob * self.max_seq_length)
+        limit = self.settings.max_predictions_per_seq
         if limit is not None and full > limit:
             found.append(
                 f"max_predictions_per_seq {limit} limits a full sequence to "
                 f"{limit / self.max_seq_length:.1%} predictions instead of "
-                f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
+                f"{self.settings.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
             )
         share = self._chosen_of_whole_words()
         if share < 0.9:
