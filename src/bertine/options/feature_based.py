@@ -18,16 +18,14 @@ class BilstmRecipe(Seed):
 
     title = "recipe"
 
-    epochs: int = option(10, "of the BiLSTM, over the training sentences", metavar="N", least=1)
-    batch_size: int = option(32, "sentences in an update, of fine-tuning too", metavar="N", least=1)
-    learning_rate: float = option(
-        1e-3, "of the BiLSTM, at first, which is its highest", metavar="X", least=0
-    )
-    lstm_size: int = option(768, "units of each direction", metavar="N", least=1)
-    lstm_layers: int = option(2, "of the BiLSTM", metavar="N", least=1)
-    dropout: float = option(0.5, "around each layer of the BiLSTM", metavar="P", least=0, most=1)
+    epochs: int = option(10, "of the BiLSTM, over the training sentences", least=1)
+    batch_size: int = option(32, "sentences in an update, of fine-tuning too", least=1)
+    learning_rate: float = option(1e-3, "of the BiLSTM, at first, which is its highest", least=0)
+    lstm_size: int = option(768, "units of each direction", least=1)
+    lstm_layers: int = option(2, "of the BiLSTM", least=1)
+    dropout: float = option(0.5, "around each layer of the BiLSTM", least=0, most=1)
     max_grad_norm: float = option(
-        5.0, "its gradients are scaled down to this norm; 0 does not clip", metavar="X", least=0
+        5.0, "its gradients are scaled down to this norm; 0 does not clip", least=0
     )
 
 
@@ -40,7 +38,6 @@ class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe,
         "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
         "sum-all",
         otherwise="all",
-        metavar="NAME",
     )
     format: TaggedFormat | None = option(
         None,
@@ -54,11 +51,9 @@ class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe,
         help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
         title="reading",
     )
-    max_length: int = option(128, "tokens of an input", metavar="N", least=3, title="tagging")
-    finetune_epochs: int = option(3, "of fine-tuning", metavar="N", least=1, title="recipe")
-    finetune_learning_rate: float = option(
-        5e-5, "of fine-tuning", metavar="X", least=0, title="recipe"
-    )
+    max_length: int = option(128, "tokens of an input", least=3, title="tagging")
+    finetune_epochs: int = option(3, "of fine-tuning", least=1, title="recipe")
+    finetune_learning_rate: float = option(5e-5, "of fine-tuning", least=0, title="recipe")
     resume: bool = like(
         Resuming,
         "resume",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from types import UnionType
@@ -40,7 +40,25 @@ NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
 
 
 class Option(NamedTuple):
-    """What is said of an option beside its name, its type and its default; see :func:`option`."""
+    """What is said of an option beside its name, its type and its default.
+
+    Attributes:
+        help: what it is, for ``--help`` and the documentation; other options stand in single
+            backticks under their names.
+        otherwise: what is done where it is None.
+        more: what the documentation says beyond that.
+        metavar: what stands for its value in ``--help``; None: by its type.
+        flags: its options on the command line, without their two dashes; none: its name.
+        values: how many values a list must have.
+        least, most: bounds of a number that may be reached.
+        above, below: bounds that may not.
+        free: whether it may change when one goes on: with a run and a search, or with one of them.
+        each_process: whether the processes of a run may have different values.
+        recorded: whether a run's settings name it where it is not the default.
+        not_in: the commands that take over the options of this group, but not this one.
+        title: of its part of ``--help``; None: that of the group.
+        unknown: what is said of a name that it does not take.
+    """
 
     help: str
     otherwise: str = ""
@@ -52,10 +70,10 @@ class Option(NamedTuple):
     most: float | None = None
     above: float | None = None
     below: float | None = None
-    free: frozenset[str] = frozenset()
+    free: Free | bool = False
     each_process: bool = False
     recorded: bool = False
-    not_in: frozenset[str] = frozenset()
+    not_in: tuple[str, ...] = ()
     title: str | None = None
     unknown: str = MUST_BE
 
@@ -84,6 +102,20 @@ class Declared(NamedTuple):
         )
 
     @property
+    def metavar(self) -> str:
+        """What stands for its value in help."""
+        said = self.option
+        if said.metavar is not None:
+            return said.metavar
+        lists = [
+            get_args(each)[0] for each in self.kinds if get_origin(each) not in (None, Literal)
+        ]
+        kinds = (*self.kinds, *lists)
+        if float in kinds:
+            return "P" if 1 in (said.most, said.below) else "X"
+        return "N" if int in kinds else "NAME"
+
+    @property
     def text(self) -> str:
         """What its documentation says."""
         words = self.option.help.rstrip(".")
@@ -92,66 +124,14 @@ class Declared(NamedTuple):
         return f"{words}. {self.option.more}".strip()
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    otherwise: str = "",
-    more: str = "",
-    metavar: str | None = None,
-    flags: Iterable[str] = (),
-    values: int | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    free: Free | bool = False,
-    each_process: bool = False,
-    recorded: bool = False,
-    not_in: Iterable[str] = (),
-    title: str | None = None,
-    unknown: str = MUST_BE,
-) -> Any:
+def option(default: Any, help: str, **said: Any) -> Any:
     """Declare an option: a field of an :class:`OptionGroup`.
 
     Args:
         default: its value where nobody gives one; ``MISSING``: it must be given.
-        help: what it is, for ``--help`` and the documentation; other options stand in single
-            backticks under their names.
-        otherwise: what is done where it is None.
-        more: what the documentation says beyond that.
-        metavar: what stands for its value in ``--help``.
-        flags: its options on the command line, without their two dashes; none: its name.
-        values: how many values a list must have.
-        least, most: bounds of a number that may be reached.
-        above, below: bounds that may not.
-        free: whether it may change when one goes on, with a run and a search or with one of them.
-        each_process: whether the processes of a run may have different values.
-        recorded: whether a run's settings name it where it is not the default.
-        not_in: the commands that take over the options of this group, but not this one.
-        title: of its part of ``--help``; None: that of the group.
-        unknown: what is said of a name that it does not take.
+        help, said: as the attributes of :class:`Option`.
     """
-    free_in = {"run", "search"} if free is True else {free} if free else set()
-    said = Option(
-        help,
-        otherwise,
-        more,
-        metavar,
-        tuple(flags),
-        values,
-        least,
-        most,
-        above,
-        below,
-        frozenset(map(str, free_in)),
-        each_process,
-        recorded,
-        frozenset(not_in),
-        title,
-        unknown,
-    )
-    return field(default=default, metadata={_KEY: said})
+    return field(default=default, metadata={_KEY: Option(help, **said)})
 
 
 def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
@@ -292,7 +272,10 @@ def _range(said: Option, value: float) -> str:
 def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
     """The options of `groups` that may change when a run or a search is gone on with."""
     return frozenset(
-        each.name for group in groups for each in declared(group) if where in each.option.free
+        each.name
+        for group in groups
+        for each in declared(group)
+        if each.option.free in (True, where)
     )
 
 
@@ -303,11 +286,6 @@ def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
     )
 
 
-def as_flags(text: str, flags: Mapping[str, str], without: Collection[str] = ()) -> str:
+def as_flags(text: str, flags: Mapping[str, str]) -> str:
     """Text of an option as ``--help`` writes it: names of other options become their `flags`."""
-
-    def flag(match: re.Match[str]) -> str:
-        name = match[1]
-        return flags.get(name, name) if name not in without else name
-
-    return re.sub(r"`(\w+)`", flag, text)
+    return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[1]), text)

@@ -42,7 +42,6 @@ class Recipe(OptionGroup):
         None,
         "passes over the training examples",
         otherwise="from 3 with many examples to 25 with few",
-        metavar="N",
         least=1,
         not_in=("search", "lr-find"),
     )
@@ -50,7 +49,6 @@ class Recipe(OptionGroup):
         None,
         "examples in an update",
         otherwise="16, or 32 with more than 4,000 examples",
-        metavar="N",
         least=1,
         not_in=("search",),
     )
@@ -73,7 +71,6 @@ class InputLength(OptionGroup):
         "tokens of an example; longer ones are cut, and counted",
         otherwise="128, spans 384",
         more="Contexts of spans are not cut, but read in windows.",
-        metavar="N",
         least=3,
     )
 
@@ -85,7 +82,7 @@ class Layers(OptionGroup):
     title = "schedule and layers"
 
     freeze_layers: int = option(
-        0, "so many of the lowest layers are not trained", metavar="N", least=0, recorded=True
+        0, "so many of the lowest layers are not trained", least=0, recorded=True
     )
     frozen: bool | None = option(
         None,

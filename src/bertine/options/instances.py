@@ -20,7 +20,7 @@ class InstanceForm(OptionGroup):
     title = "instances (the paper's: --config paper)"
 
     max_seq_length: int = option(
-        128, "tokens of a sequence with its special tokens, at the most", metavar="N", least=8
+        128, "tokens of a sequence with its special tokens, at the most", least=8
     )
     input_format: InputFormat = option(
         "segment-pair",
@@ -43,34 +43,26 @@ class InstanceSettings(InstanceForm, Seed):
 
     title = "instances (the paper's: --config paper)"
 
-    batch_size: int = option(32, "sequences in an update", metavar="N", least=1)
-    masked_lm_prob: float = option(
-        0.15, "share of the tokens that are predicted", metavar="P", above=0, below=1
-    )
+    batch_size: int = option(32, "sequences in an update", least=1)
+    masked_lm_prob: float = option(0.15, "share of the tokens that are predicted", above=0, below=1)
     max_predictions_per_seq: int | None = option(
         None,
         "at most so many of them in a sequence",
         otherwise="as many as their share asks for in a full one",
-        metavar="N",
         least=1,
     )
     mask_split: Sequence[float] = option(
         (0.8, 0.1, 0.1),
         "of the predicted tokens, the shares that become [MASK], become a random token, stay",
-        metavar="P",
         values=3,
         least=0,
         most=1,
     )
     short_seq_prob: float = option(
-        0.1,
-        "share of segment pairs that are made shorter at random",
-        metavar="P",
-        least=0,
-        most=1,
+        0.1, "share of segment pairs that are made shorter at random", least=0, most=1
     )
     dupe_factor: int = option(
-        10, "with static masking, in how many ways; the paper's is ten", metavar="N", least=1
+        10, "with static masking, in how many ways; the paper's is ten", least=1
     )
 
     def __post_init__(self) -> None:
@@ -108,7 +100,7 @@ class InspectionOptions(InstanceForm):
 
     title = "of a store"
 
-    num_instances: int = option(3, "instances to show", metavar="N", least=0)
+    num_instances: int = option(3, "instances to show", least=0)
     seed: int = like(
         Seed,
         "seed",

@@ -15,11 +15,7 @@ class Device(OptionGroup):
     title = "run"
 
     device: str | None = option(
-        None,
-        "cpu, cuda or cuda:1",
-        otherwise="the GPU if there is one",
-        metavar="NAME",
-        free="search",
+        None, "cpu, cuda or cuda:1", otherwise="the GPU if there is one", free="search"
     )
 
 

@@ -19,7 +19,6 @@ class Rate(OptionGroup):
         None,
         "its highest value",
         otherwise="by the width of the model",
-        metavar="X",
         least=0,
         not_in=("search", "lr-find"),
     )
@@ -36,7 +35,6 @@ class WarmUp(OptionGroup):
         None,
         "steps with a rising rate",
         otherwise="by `warmup_ratio`",
-        metavar="N",
         least=0,
         not_in=("lr-find",),
     )
@@ -44,7 +42,6 @@ class WarmUp(OptionGroup):
         None,
         "share of the steps with a rising rate, where `warmup_steps` is not given",
         otherwise="0.1, of one-cycle 0.3",
-        metavar="P",
         least=0,
         most=1,
         not_in=("lr-find",),
@@ -57,26 +54,22 @@ class Updates(OptionGroup):
 
     title = "optimizer"
 
-    weight_decay: float = option(0.01, "of AdamW; none on biases and norms", metavar="X", least=0)
+    weight_decay: float = option(0.01, "of AdamW; none on biases and norms", least=0)
     adam_beta1: float = option(
-        0.9, "of AdamW: how long its first moment remembers", metavar="P", least=0, below=1
+        0.9, "of AdamW: how long its first moment remembers", least=0, below=1
     )
     adam_beta2: float = option(
-        0.999, "of AdamW: how long its second moment remembers", metavar="P", least=0, below=1
+        0.999, "of AdamW: how long its second moment remembers", least=0, below=1
     )
-    adam_epsilon: float = option(1e-6, "of AdamW; as in the paper's code", metavar="X", least=0)
+    adam_epsilon: float = option(1e-6, "of AdamW; as in the paper's code", least=0)
     bias_correction: bool = option(True, "of AdamW; the paper's code has none")
     max_grad_norm: float = option(
-        1.0,
-        "gradients are scaled down to this global norm; 0 does not clip",
-        metavar="X",
-        least=0,
+        1.0, "gradients are scaled down to this global norm; 0 does not clip", least=0
     )
     max_tokens_per_micro_batch: int | None = option(
         None,
         "compute each update in parts of at most so many tokens: the same result in less memory",
         otherwise="by the device",
-        metavar="N",
         least=1,
     )
     schedule: ScheduleName = option(
@@ -90,7 +83,6 @@ class Updates(OptionGroup):
     layer_decay: float = option(
         1.0,
         "the rate of each layer as a share of that of the one above",
-        metavar="P",
         above=0,
         most=1,
         title="schedule and layers",
@@ -104,12 +96,7 @@ class Dropout(OptionGroup):
     title = "optimizer"
 
     dropout: float | None = option(
-        None,
-        "on hidden states and attention",
-        otherwise="the model's own rates",
-        metavar="P",
-        least=0,
-        most=1,
+        None, "on hidden states and attention", otherwise="the model's own rates", least=0, most=1
     )
 
 
@@ -124,7 +111,6 @@ class Patience(OptionGroup):
         "stop when the task's score on the validation examples was not better for so many epochs, "
         "and save the model of the best",
         more="Unless `save_best` is False.",
-        metavar="N",
         least=1,
         not_in=("lr-find",),
     )

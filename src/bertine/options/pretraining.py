@@ -21,12 +21,11 @@ class Length(OptionGroup):
     title = "how long (one of them, or the most steps in the hours)"
     alternatives: ClassVar[tuple[str, ...]] = ("steps", "tokens", "hours")
 
-    steps: int | None = option(None, "updates of the weights", metavar="N", least=1)
+    steps: int | None = option(None, "updates of the weights", least=1)
     tokens: int | None = option(
         None,
         "tokens to see, such as 1e8",
         more="Turned into steps by the mean length of a batch.",
-        metavar="N",
         least=1,
     )
     hours: float | None = option(
@@ -35,7 +34,6 @@ class Length(OptionGroup):
         "in it",
         more="Evaluations and checkpoints count. The speed is measured first, to plan with "
         "(:mod:`bertine.training.loop.progress`).",
-        metavar="X",
         above=0,
     )
 
@@ -60,7 +58,6 @@ class Learning(OptionGroup):
         "standard deviation of new weights",
         otherwise="the model's, 0.02 for the presets",
         more="Small models learn sooner with larger ones.",
-        metavar="X",
         above=0,
         below=1,
     )
@@ -74,7 +71,6 @@ class Learning(OptionGroup):
         "steps between evaluations",
         otherwise="20 in a run",
         more="And between guesses at the same hidden words (``samples.jsonl``).",
-        metavar="N",
         least=1,
         free="run",
     )
@@ -92,12 +88,9 @@ class SecondPhase(OptionGroup):
         otherwise="one phase",
         more="The last `long_share` of the steps have sequences of this length. One schedule runs "
         "over both.",
-        metavar="N",
         least=8,
     )
-    long_share: float = option(
-        0.1, "of the steps, for the second phase", metavar="P", above=0, below=1
-    )
+    long_share: float = option(0.1, "of the steps, for the second phase", above=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ class GlueTask(OptionGroup):
         more='Or ``"all"``: one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each '
         "task that `data` has, and the table of scores. With `resume` those that are finished are "
         "not run again.",
-        metavar="NAME",
         flags=("glue-task", "task"),
     )
 
@@ -38,12 +37,9 @@ class Columns(OptionGroup):
         otherwise="the usual names",
         more="Of multiple choice what stands before the choices, the second of two beginning each "
         "of them.",
-        metavar="NAME",
         flags=("text-column", "text-columns"),
     )
-    label_column: str | None = option(
-        None, "the label", otherwise="the usual names", metavar="NAME"
-    )
+    label_column: str | None = option(None, "the label", otherwise="the usual names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +78,13 @@ class TaggedColumns(OptionGroup):
     title = "tagging"
 
     word_column: int | None = option(
-        None,
-        "number of the column of the words in a column file",
-        otherwise="the first",
-        metavar="N",
-        least=1,
+        None, "number of the column of the words in a column file", otherwise="the first", least=1
     )
     tag_column: int | None = option(
-        None, "number of the column of the tags", otherwise="the last", metavar="N", least=1
+        None, "number of the column of the tags", otherwise="the last", least=1
     )
     tag_scheme: TagScheme | None = option(
-        None,
-        "how the tags mark entities; plain: they do not",
-        otherwise="told by the tags",
+        None, "how the tags mark entities; plain: they do not", otherwise="told by the tags"
     )
 
 
@@ -118,15 +108,10 @@ class OwnTable(OptionGroup):
     title = "own data"
 
     choice_columns: Sequence[str] | str | None = option(
-        None,
-        "of choice: a column for each choice",
-        otherwise="ending0, choice1, option A, …",
-        metavar="NAME",
+        None, "of choice: a column for each choice", otherwise="ending0, choice1, option A, …"
     )
     label_columns: Sequence[str] | str | None = option(
-        None,
-        "of multi-label: a column of 0 and 1 for each label, in place of `label_column`",
-        metavar="NAME",
+        None, "of multi-label: a column of 0 and 1 for each label, in place of `label_column`"
     )
     label_separator: str | None = option(
         None,
@@ -137,7 +122,6 @@ class OwnTable(OptionGroup):
     threshold: float = option(
         0.5,
         "of multi-label: a label is given from this probability on",
-        metavar="P",
         above=0,
         below=1,
         not_in=("lr-find",),
@@ -153,7 +137,6 @@ class OwnTable(OptionGroup):
         0.0,
         "focal loss: what is predicted well already counts less, the more so the higher it is "
         "(0: cross-entropy)",
-        metavar="X",
         least=0,
         recorded=True,
     )
@@ -171,26 +154,13 @@ class SpanReading(OptionGroup):
     title = "spans"
 
     doc_stride: int | None = option(
-        None,
-        "tokens from one window of a long context to the next",
-        otherwise="128",
-        metavar="N",
-        least=1,
+        None, "tokens from one window of a long context to the next", otherwise="128", least=1
     )
     max_question_length: int | None = option(
-        None,
-        "tokens of a question; longer ones are cut, and counted",
-        otherwise="64",
-        metavar="N",
-        least=1,
+        None, "tokens of a question; longer ones are cut, and counted", otherwise="64", least=1
     )
     max_answer_length: int | None = option(
-        None,
-        "tokens of the longest answer",
-        otherwise="30",
-        metavar="N",
-        least=1,
-        not_in=("lr-find",),
+        None, "tokens of the longest answer", otherwise="30", least=1, not_in=("lr-find",)
     )
 
 
@@ -205,7 +175,6 @@ class SplitSeed(OptionGroup):
         "by which validation examples are held out where the data has none",
         otherwise="that of `seed`",
         more="Runs of several seeds are compared on the same ones.",
-        metavar="N",
         least=0,
         free="run",
         recorded=True,

@@ -13,7 +13,7 @@ class Seed(OptionGroup):
 
     title = "run"
 
-    seed: int = option(0, "random seed", metavar="N", not_in=("search",))
+    seed: int = option(0, "random seed", not_in=("search",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,6 @@ class RunFiles(OptionGroup):
         "steps between checkpoints",
         otherwise="one after each epoch",
         more="They are removed when the model directory has been written.",
-        metavar="N",
         least=1,
         free=True,
         not_in=("lr-find",),
@@ -54,7 +53,6 @@ class RunFiles(OptionGroup):
     keep_checkpoints: int = option(
         2,
         "older ones are removed, but for that of the best evaluation",
-        metavar="N",
         least=1,
         free=True,
         each_process=True,
@@ -64,7 +62,6 @@ class RunFiles(OptionGroup):
         10,
         "steps between lines of the log",
         more="It is ``log.jsonl``.",
-        metavar="N",
         least=1,
         free=True,
         not_in=("lr-find",),
@@ -90,7 +87,6 @@ class Loading(OptionGroup):
         "with any number",
         otherwise="0 on a CPU, whose cores training uses itself; on a GPU up to four",
         more="See :func:`bertine.data.loader.default_workers`.",
-        metavar="N",
         least=0,
         free=True,
         each_process=True,

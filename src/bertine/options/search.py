@@ -20,7 +20,6 @@ class SearchOptions(OptionGroup):
         "examples in an update",
         otherwise="as finetune by itself",
         more="In the paper's grid 16 and 32.",
-        metavar="N",
         least=1,
     )
     learning_rates: Sequence[float] | float | None = option(
@@ -28,7 +27,6 @@ class SearchOptions(OptionGroup):
         "highest values of the rate",
         otherwise="half, once and twice that of finetune by itself",
         more="In the paper's grid 5e-5, 4e-5, 3e-5 and 2e-5.",
-        metavar="X",
         least=0,
     )
     epochs: Sequence[int] | int | None = option(
@@ -36,7 +34,6 @@ class SearchOptions(OptionGroup):
         "passes",
         otherwise="as finetune by itself",
         more="In the paper's grid 2, 3 and 4.",
-        metavar="N",
         least=1,
     )
     seeds: Sequence[int] | int | None = option(
@@ -45,10 +42,9 @@ class SearchOptions(OptionGroup):
         otherwise="the first from 0 on",
         more="Order, dropout and new weights come from them. Validation examples that are held "
         "out, because the data has none, are the same in all runs.",
-        metavar="N",
     )
     restarts: int | None = option(
-        None, "how many seeds, where `seeds` is not given", otherwise="3", metavar="N", least=1
+        None, "how many seeds, where `seeds` is not given", otherwise="3", least=1
     )
     split_seed: int | None = like(
         SplitSeed,
@@ -70,7 +66,6 @@ class SearchOptions(OptionGroup):
         "runs at a time, in processes that share the cores",
         otherwise="one after the other",
         more="They take turns with the GPUs. Over Ray None is one a machine or GPU.",
-        metavar="N",
         least=1,
         title="search",
     )
@@ -100,14 +95,9 @@ class RateTest(OptionGroup):
 
     title = "test"
 
-    min_rate: float = option(1e-7, "of the first step", metavar="X", least=0)
-    max_rate: float = option(
-        1e-2, "of the last one", more="Reached exponentially.", metavar="X", least=0
-    )
-    steps: int = option(100, "with a rising rate", metavar="N", least=20)
+    min_rate: float = option(1e-7, "of the first step")
+    max_rate: float = option(1e-2, "of the last one", more="Reached exponentially.")
+    steps: int = option(100, "with a rising rate", least=20)
     warmup_steps: int = option(
-        10,
-        "before them, at the lowest rate, in which Adam's moments fill",
-        metavar="N",
-        least=0,
+        10, "before them, at the lowest rate, in which Adam's moments fill", least=0
     )

@@ -72,10 +72,9 @@ def _arguments(each: Declared) -> dict[str, Any]:
     kinds = each.kinds
     if bool in kinds:
         return said | {"action": Switch}
-    if each.option.metavar:
-        said["metavar"] = each.option.metavar
     if each.choices:
         return said | {"choices": each.choices}
+    said["metavar"] = each.metavar
     lists = [kind for kind in kinds if get_origin(kind) is not None]
     if lists:
         kinds = get_args(lists[0])
