@@ -118,9 +118,10 @@ def test_pre_training_stops_when_held_out_text_gets_no_better(
     assert len(scored) == best + 1 + 2
     assert result.final["step"] == 2 * len(scored) < 60
     assert "stopped early after step" in capsys.readouterr().err
-    # Killed or not, it does not go on.
+    # It has ended, and does not go on.
+    lines = toys.log(tmp_path / "run")
     pretrain(store, model=model, out=tmp_path / "run", patience=2, resume=True, **given)
-    assert len(toys.log(tmp_path / "run")) > 0
+    assert toys.log(tmp_path / "run") == lines
 
 
 def test_patience_without_text_to_judge_by_is_refused(

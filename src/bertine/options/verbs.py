@@ -16,6 +16,8 @@ from bertine.options.types import check_types, resolved_signature
 Result = TypeVar("Result")
 Verb = Callable[..., Result]
 
+#: The attribute of a verb that has the groups it takes options from.
+GROUPS = "option_groups"
 #: The widest line of a docstring.
 _WIDTH = 100
 
@@ -67,6 +69,7 @@ def takes_options(
             return verb(**given)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
+        setattr(call, GROUPS, (*groups.values(), *([] if others is None else [others])))
         call.__doc__ = documented(verb.__doc__ or "", members)
         return check_types(call)
 
