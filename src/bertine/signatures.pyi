@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.datasets.reading import Labelled
+from bertine.inference.export import ExportReport
+from bertine.inference.predictor import Predictor
 from bertine.inspection import Inspection
 from bertine.names import (
+    AnswerPrecision,
     ClassWeights,
+    ExportFormat,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -18,13 +22,132 @@ from bertine.names import (
     TaggedFormat,
     TagScheme,
     TaskName,
+    VectorPooling,
 )
 from bertine.tables.given import TableLike
+from bertine.tasks.base import Report
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+
+def evaluate(
+    model: Predictor | Path | str,
+    data: Path | str | TableLike,
+    *,
+    show_progress: bool = True,
+    label_column: str | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    format: LabelledFormat | None = None,
+    worst: int = 0,
+    baselines: bool = False,
+) -> Report:
+    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
+    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
+    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
+    for spans those of SQuAD.
+
+    Args:
+        model: a model directory, or a loaded one.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        show_progress: on stderr.
+        label_column: the label; None: as in training.
+        word_column: number of the column of the words in a column file; None: as in training.
+        tag_column: number of the column of the tags; None: as in training.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: number format to compute in; auto is the one the model was trained in (bf16 or
+            fp32).
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        worst: also list so many examples with the highest loss, with file and line; wrong labels
+            are often among them, in a training file only while the model has not learned them by
+            heart.
+        baselines: also score the task's baselines on these examples, fitted on the training file if
+            it is still there and unchanged.
+
+    Returns:
+        The scores. Its notes begin by saying so if the model was trained on these examples.
+
+    Raises:
+        BertineError: no such model or data, a missing column, a label that the model does not
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+    """
+
+def export(
+    model: Path | str,
+    output: Path | str,
+    *,
+    format: ExportFormat = "onnx",
+    int8: bool = False,
+    data: Path | str | TableLike | None = None,
+    show_progress: bool = True,
+    label_column: str | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    pooling: VectorPooling | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    normalize: bool | None = None,
+    data_format: LabelledFormat | None = None,
+) -> ExportReport:
+    """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
+    of any size; compare what it gives with what the model gives; and score both on `data`.
+
+    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
+    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
+    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
+
+    Args:
+        model: a model directory of any kind.
+        output: the folder; an earlier export there is replaced.
+        format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
+            of ``torch.export``.
+        int8: of ONNX, also write one with int8 weights.
+        data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
+            scores of the model and of each graph on them are in the report and in
+            ``export.json``. None: no scores.
+        show_progress: of scoring, on stderr.
+        label_column: the label; None: as in training.
+        word_column: number of the column of the words in a column file; None: as in training.
+        tag_column: number of the column of the tags; None: as in training.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
+            last.
+        max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
+            all that the model has positions for.
+        normalize: to length 1; None: as the model directory says, else not.
+        data_format: of the table; columns are column files of words; None: told by the name of the
+            file and its first lines.
+
+    Raises:
+        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
+            installed; a maximum length beyond the model's positions or without room for text; a
+            folder that holds something else; a graph that answers otherwise; `data` for a graph
+            that gives vectors, or data that cannot be read, or whose labels the model does not
+            know; something said of `data` where there are none.
+    """
 
 def feature_based(
     model: Path | str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.names import AnswerPrecision, Precision
-from bertine.options.fields import NOT_KNOWN, OptionGroup, option
+from bertine.options.fields import NOT_KNOWN, OptionGroup, like, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,13 @@ class ScoringMachine(Device):
         "auto",
         "number format to compute in; auto is the one the model was trained in (bf16 or fp32)",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMachine(Device):
+    """Where to answer, in the numbers of training."""
+
+    precision: Precision = like(ScoringMachine, "precision")
 
 
 @dataclass(frozen=True, kw_only=True)
