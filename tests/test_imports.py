@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cores": set(),
     "packages": {"errors"},
     "terminal": {"errors", "cores"},
-    "options": {"errors", "terminal"},
+    "options": {"errors", "names", "terminal"},
     "strict_json": {"errors", "terminal"},
     "files": {"errors", "strict_json"},
     "taskinfo": {"errors", "files", "terminal"},
@@ -77,7 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "estimators": {*BASE, *MODEL, "records", "tasks", "datasets", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.
-    "commands": {"errors", "terminal", "names", "text.special"},
+    "commands": {"errors", "terminal", "names", "options", "text.special"},
     "config_file": {"errors", "files", "terminal", "commands"},
     "cli": {
         "errors",

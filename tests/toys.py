@@ -23,6 +23,7 @@ from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.options.instances import InstanceSettings
 from bertine.rng import generator
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -106,9 +107,15 @@ def write_store(folder: Path, documents: int = 40) -> Path:
     return folder
 
 
+def instances_of(store: TokenStore, words: Tokenizer, **settings: Any) -> PretrainingData:
+    """Batches with these settings, of up to 20 predictions a sequence as in the paper."""
+    limit = {"max_predictions_per_seq": 20}
+    return PretrainingData(store, words, InstanceSettings(**{**limit, **settings}))
+
+
 def pretraining_data(store: Path, **changes: Any) -> PretrainingData:
     settings = {"batch_size": 8, "max_seq_length": 32, "seed": 3, **changes}
-    return PretrainingData(TokenStore.open(store), tokenizer(), **settings)
+    return instances_of(TokenStore.open(store), tokenizer(), **settings)
 
 
 def config(**changes: Any) -> BertConfig:

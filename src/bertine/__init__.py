@@ -28,24 +28,27 @@ if TYPE_CHECKING:
     from bertine.inference.embedding.embedder import Embedder
     from bertine.inference.embedding.similar import similar
     from bertine.inference.explaining.explain import explain
-    from bertine.inference.export import export
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
-    from bertine.inference.predictor import Predictor, evaluate
-    from bertine.inspection import inspect
+    from bertine.inference.predictor import Predictor
     from bertine.modeldir import load_model, save_model
     from bertine.models.bert import BertConfig
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.serving.serve import serve
+    from bertine.signatures import (
+        evaluate,
+        export,
+        feature_based,
+        finetune,
+        inspect,
+        lr_find,
+        pretrain,
+        search,
+    )
     from bertine.text.tokenizer import Tokenizer
     from bertine.text.vocab import train_vocab
-    from bertine.training.feature_based.feature_based import feature_based
-    from bertine.training.finetuning.finetune import finetune
-    from bertine.training.pretraining.pretrain import pretrain
-    from bertine.training.rate.lr_find import lr_find
-    from bertine.training.search.search import search
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {

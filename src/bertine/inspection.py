@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bertine.bundled import locate
 from bertine.errors import BertineError
-from bertine.names import InputFormat, Masking
-from bertine.options.types import check_types
+from bertine.options.instances import InspectionOptions, InstanceForm, InstanceSettings
+from bertine.options.verbs import takes_options
 from bertine.terminal.shown import Shown
 
 
@@ -23,30 +23,17 @@ class Inspection(Shown):
         return self.text.splitlines()
 
 
-@check_types
+@takes_options()
 def inspect(
     path: Path | str,
     *,
-    num_instances: int = 3,
-    max_seq_length: int = 128,
-    input_format: InputFormat = "segment-pair",
-    whole_word_mask: bool = False,
-    masking: Masking = "dynamic",
-    seed: int = 0,
-    html: Path | str | None = None,
+    options: InspectionOptions,
 ) -> Inspection:
     """Describe the token store or the model directory `path`.
 
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
-        num_instances: for a store, how many pre-training instances to show.
-        max_seq_length: for a store, tokens in these instances.
-        input_format: for a store, what an instance is made of: "segment-pair", "sentence-pair",
-            "full-sentences" or "doc-sentences".
-        whole_word_mask: for a store, whether whole words are chosen for prediction.
-        masking: for a store, "dynamic" or "static".
-        seed: for a store, of these instances; the same as in ``pretrain`` shows its first ones.
-        html: for a store, a file to write the same to as a page.
+        options: for a store, of the instances that are shown.
 
     Raises:
         BertineError: `path` is neither, or is damaged; `html` is given for a model.
@@ -57,16 +44,12 @@ def inspect(
 
         found = inspect_store(
             path,
-            num_instances=num_instances,
-            max_seq_length=max_seq_length,
-            input_format=input_format,
-            whole_word_mask=whole_word_mask,
-            masking=masking,
-            seed=seed,
-            html=html,
+            num_instances=options.num_instances,
+            settings=InstanceSettings(**InstanceForm.of(options).values(), seed=options.seed),
+            html=options.html,
         )
     elif (path / "config.json").is_file() or (path / "run.json").is_file():
-        if html is not None:
+        if options.html is not None:
             raise BertineError(f"{path}: is a model, but html shows the instances of a token store")
         from bertine.model_inspection import describe_model
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import toys
 from bertine.data.batch import Batch
 from bertine.data.corruption.masked import MASKINGS
 from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
@@ -32,7 +33,7 @@ def data(make_store: MakeStore) -> Callable[..., PretrainingData]:
         rng = np.random.default_rng(0)
         if documents is None:
             documents = [rng.integers(3, 40, size=rng.integers(1, 60)).tolist() for _ in range(20)]
-        return PretrainingData(*make_store(documents, record_batch_tokens=3000), **options)
+        return toys.instances_of(*make_store(documents, record_batch_tokens=3000), **options)
 
     return make
 
@@ -77,7 +78,7 @@ def test_defaults_make_the_batches_they_always_made(make_store: MakeStore):
         },
     }
     for wanted, options in known.items():
-        made = PretrainingData(store, tokenizer, **options)
+        made = toys.instances_of(store, tokenizer, **options)
         digest = hashlib.sha256()
         for step in (0, 1, 2, 37, 1000):
             batch = made.batch(step)
@@ -249,7 +250,7 @@ def wordy(tmp_path: Path) -> tuple[TokenStore, Tokenizer]:
 @pytest.mark.parametrize("masking", MASKINGS)
 @pytest.mark.parametrize("input_format", ["segment-pair", "full-sentences"])
 def test_whole_words_are_chosen_at_the_same_rate(wordy, input_format: str, masking: str):
-    made = PretrainingData(
+    made = toys.instances_of(
         *wordy,
         batch_size=64,
         input_format=input_format,
@@ -286,7 +287,7 @@ def test_whole_words_are_chosen_at_the_same_rate(wordy, input_format: str, maski
 
 
 def test_without_the_switch_pieces_are_chosen_alone(wordy):
-    batch = PretrainingData(*wordy, batch_size=64).batch(0)
+    batch = toys.instances_of(*wordy, batch_size=64).batch(0)
     chosen = torch.zeros(batch.input_ids.numel(), dtype=torch.bool)
     chosen[batch.targets["mlm_positions"]] = True
     pieces = batch.targets["mlm_positions"][batch.targets["mlm_labels"] >= 305]

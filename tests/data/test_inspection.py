@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import bertine
+import toys
 from bertine.data.inspection.marks import MarkedToken, as_text, marked_segments
 from bertine.data.inspection.store import inspect_store
 from bertine.data.instances.formats import INPUT_FORMATS
 from bertine.data.instances.phases import predictions
-from bertine.data.instances.pretraining import PretrainingData
 from bertine.errors import BertineError
+from bertine.options.instances import InstanceSettings
 from bertine.text.tokenizer import Tokenizer
 
 from .conftest import MakeStore
@@ -27,7 +28,9 @@ def with_tokenizer(made):
 
 def test_the_facts_and_lengths_are_shown(make_store: MakeStore):
     store = with_tokenizer(make_store([[10] * 19 + [40], [20] * 20, [3]]))
-    text = "\n".join(inspect_store(store.path, num_instances=2, max_seq_length=32))
+    text = "\n".join(
+        inspect_store(store.path, num_instances=2, settings=InstanceSettings(max_seq_length=32))
+    )
     assert "documents      3 (1 of one sentence)" in text
     assert "sentences      41" in text
     assert "tokens         633" in text
@@ -43,7 +46,7 @@ def test_the_facts_and_lengths_are_shown(make_store: MakeStore):
 def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
     store, tokenizer = make_store([[9] * 40] * 4)
     marks = {"MASK": 0, "kept": 0, "random": 0}
-    data = PretrainingData(
+    data = toys.instances_of(
         store, tokenizer, batch_size=32, mask_split=(0.4, 0.3, 0.3), masked_lm_prob=0.3
     )
     batch = data.batch(0)
@@ -130,13 +133,12 @@ def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format
     found = inspect_store(
         store.path,
         num_instances=4,
-        max_seq_length=200,
-        seed=3,
-        input_format=input_format,
-        masking=masking,
+        settings=InstanceSettings(
+            max_seq_length=200, seed=3, input_format=input_format, masking=masking
+        ),
     )
     tokenizer = Tokenizer.load(store.tokenizer_path)
-    data = PretrainingData(
+    data = toys.instances_of(
         store,
         tokenizer,
         max_seq_length=200,
@@ -191,7 +193,9 @@ class Page(HTMLParser):
 def test_the_page_shows_the_same_and_loads_nothing(make_store: MakeStore, tmp_path: Path):
     store = with_tokenizer(make_store([[20] * 30] * 4))
     file = tmp_path / "pages" / "seen.html"
-    lines = inspect_store(store.path, num_instances=40, max_seq_length=64, html=file)
+    lines = inspect_store(
+        store.path, num_instances=40, settings=InstanceSettings(max_seq_length=64), html=file
+    )
     assert lines[-1] == f"page: {file}"
     text = file.read_text(encoding="utf-8")
     page = Page()
@@ -243,5 +247,7 @@ def test_a_tokenizer_is_told_as_such(tmp_path: Path):
 
 def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeStore):
     store = with_tokenizer(make_store([[3, 2]]))
-    found = inspect_store(store.path, input_format="doc-sentences", max_seq_length=16)
+    found = inspect_store(
+        store.path, settings=InstanceSettings(input_format="doc-sentences", max_seq_length=16)
+    )
     assert "instance 0: 5 tokens of document 0" in found

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from bertine.data.corruption.masked import InstanceDraws, check_masking, mask_tokens
+from bertine.data.corruption.masked import InstanceDraws, mask_tokens
 from bertine.errors import BertineError
+from bertine.options.instances import InstanceSettings
 
 MASK, FIRST, VOCAB = 4, 5, 1000
 RANDOM_IDS = np.arange(FIRST, VOCAB)
@@ -104,6 +105,10 @@ def test_every_place_is_chosen_equally_often():
     assert chisquare(places[1:65]).pvalue > 1e-4
 
 
+def settings(share: float, limit: int, split: tuple[float, ...]) -> InstanceSettings:
+    return InstanceSettings(masked_lm_prob=share, max_predictions_per_seq=limit, mask_split=split)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -117,7 +122,7 @@ def test_every_place_is_chosen_equally_often():
 )
 def test_rates_that_mean_nothing_are_refused(arguments, message: str):
     with pytest.raises(BertineError, match=message):
-        check_masking(*arguments)
+        settings(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_rates_that_mean_nothing_are_refused(arguments, message: str):
 )
 def test_the_splits_of_the_papers_ablation(split):
     # Devlin et al. 2018, appendix C.2, table 8; given there as masked, same, random.
-    check_masking(0.15, 20, split)
+    settings(0.15, 20, split)
     _, _, masked = run([128] * 500, mask_split=split)
     now = masked.input_ids.reshape(-1)[masked.positions]
     n = len(now)

@@ -16,7 +16,7 @@ from bertine.errors import BertineError
 def phases(tmp_path_factory: pytest.TempPathFactory) -> list[PretrainingData]:
     store = TokenStore.open(toys.write_store(tmp_path_factory.mktemp("phases") / "store"))
     return [
-        PretrainingData(store, toys.tokenizer(), batch_size=4, max_seq_length=length)
+        toys.instances_of(store, toys.tokenizer(), batch_size=4, max_seq_length=length)
         for length in (16, 32)
     ]
 
@@ -48,7 +48,9 @@ def test_epochs_are_counted_where_the_batch_is_larger_than_the_text(
 ) -> None:
     first = phases[0]
     batch_size = 3 * first.instances_per_epoch
-    large = PretrainingData(first.store, toys.tokenizer(), batch_size=batch_size, max_seq_length=16)
+    large = toys.instances_of(
+        first.store, toys.tokenizer(), batch_size=batch_size, max_seq_length=16
+    )
     assert PhasedData([large], [1.0], 10).epochs == 30
 
 
@@ -73,7 +75,7 @@ def test_tokens_become_steps_for_small_batches_of_uneven_lengths(
 ) -> None:
     found = []
     for seed in range(6):
-        data = PretrainingData(
+        data = toys.instances_of(
             phases[0].store,
             toys.tokenizer(),
             batch_size=batch_size,

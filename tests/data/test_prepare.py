@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bertine.data.instances.pretraining import PretrainingData
+import toys
 from bertine.data.preparation import parts as module
 from bertine.data.preparation.parts import cut_sentence
 from bertine.data.preparation.prepare import prepare
@@ -68,7 +68,7 @@ def test_the_store_alone_is_enough_to_pretrain(folder: Path):
     for file in (folder / "tokenizer").iterdir():
         file.unlink()
     store = TokenStore.open(folder / "store")
-    batch = PretrainingData(store, Tokenizer.load(store.tokenizer_path), batch_size=4).batch(0)
+    batch = toys.instances_of(store, Tokenizer.load(store.tokenizer_path), batch_size=4).batch(0)
     assert batch.num_sequences == 4
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import toys
 from bertine.data.batch import Batch
 from bertine.data.corruption.masked import Masked
 from bertine.data.instances.pretraining import PretrainingData
@@ -24,7 +25,7 @@ def data(make_store: MakeStore):
         if documents is None:
             documents = [rng.integers(3, 40, size=100).tolist() for _ in range(10)]
         store, tokenizer = make_store(documents)
-        return PretrainingData(store, tokenizer, **options)
+        return toys.instances_of(store, tokenizer, **options)
 
     return make
 
@@ -82,21 +83,21 @@ def test_batches_are_a_function_of_store_seed_and_step(data):
     tokenizer = Tokenizer.from_vocab(
         [*SPECIAL_TOKENS, *(f"t{i}" for i in range(first.store.num_tokens))]
     )
-    second = PretrainingData(
+    second = toys.instances_of(
         TokenStore.open(first.store.path), tokenizer, seed=5, max_seq_length=64
     )
     for step in (5, 0, 3, 3, 1, 4, 2):
         assert equal(second.batch(step), wanted[step])
     assert equal(pickle.loads(pickle.dumps(first)).batch(4), wanted[4])
     assert not equal(wanted[0], wanted[1])
-    other = PretrainingData(first.store, tokenizer, seed=6, max_seq_length=64)
+    other = toys.instances_of(first.store, tokenizer, seed=6, max_seq_length=64)
     assert not equal(other.batch(0), wanted[0])
 
 
 def test_special_tokens_are_never_chosen_and_never_put_in(make_store: MakeStore):
     # Raw text may hold "[MASK]" or unknown words: ids below 5 occur inside the documents too.
     store, tokenizer = make_store([[30] * 40] * 6)
-    data = PretrainingData(store, tokenizer, mask_split=(0.0, 1.0, 0.0), masked_lm_prob=0.5)
+    data = toys.instances_of(store, tokenizer, mask_split=(0.0, 1.0, 0.0), masked_lm_prob=0.5)
     seen = set()
     real = data.segments.instances
 
@@ -165,7 +166,7 @@ def test_a_wrong_tokenizer_is_refused(make_store: MakeStore):
     store, tokenizer = make_store([[5, 5], [5]])
     other = Tokenizer.from_vocab(tokenizer.tokens, lowercase=False)
     with pytest.raises(BertineError, match="made with tokenizer"):
-        PretrainingData(store, other)
+        toys.instances_of(store, other)
 
 
 @pytest.mark.parametrize(

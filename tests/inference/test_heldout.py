@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +20,15 @@ from bertine.models.heads import NspHead
 from bertine.models.model import Model
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.options.instances import InstanceSettings
 
 
-def evaluate(model: Model, store: Path, **changes: object) -> dict[str, float]:
-    settings: dict[str, object] = {"tokens": 2000, "batch_size": 8, "max_seq_length": 32, **changes}
+def evaluate(model: Model, store: Path, **changes: Any) -> dict[str, float]:
+    given = {"tokens": 2000, "batch_size": 8, "max_seq_length": 32, **changes}
+    names = {each.name for each in fields(InstanceSettings)}
+    settings = InstanceSettings(**{name: given.pop(name) for name in names & set(given)})
     opened = TokenStore.open(store)
-    return evaluate_pretraining(model, toys.tokenizer(), opened, **settings)  # type: ignore[arg-type]
+    return evaluate_pretraining(model, toys.tokenizer(), opened, settings=settings, **given)
 
 
 def test_scores_are_those_of_all_targets_together(store: Path) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
-from bertine.commands.options.table import add_plain_table_arguments
-from bertine.commands.options.vectors import add_vector_arguments, add_vector_machine_arguments
+from bertine.commands.options.group import add_options
 from bertine.errors import BertineError
-from bertine.names import VectorType
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.answering import EmbedOptions
+
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -34,12 +34,7 @@ def _add_arguments(parser: Parser) -> None:
         required=True,
         help=".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
     )
-    parser.add_argument(
-        "--dtype", choices=get_args(VectorType), default="fp32", help="of the numbers in the file"
-    )
-    add_vector_arguments(parser, tokens=True, normalize=True, prompt=True)
-    add_plain_table_arguments(parser)
-    add_vector_machine_arguments(parser)
+    add_options(parser, EmbedOptions)
 
 
 def _run(values: dict[str, Any]) -> None:

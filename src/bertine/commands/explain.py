@@ -8,17 +8,15 @@ from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
-from bertine.commands.options.run import add_machine_arguments
-from bertine.commands.options.table import (
-    add_column_arguments,
-    add_mending_arguments,
-    add_texts_argument,
-)
+from bertine.commands.options.group import add_options
+from bertine.commands.options.texts import add_texts_argument
 from bertine.errors import BertineError
-from bertine.names import ExplanationMethod, PlainFormat
+from bertine.names import ExplanationMethod
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.answering import ExplainOptions
+
     parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
     add_texts_argument(parser)
     parser.add_argument(
@@ -47,15 +45,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="LABEL",
         help="the label to explain; for a tagger the type of the entities (not given: the answer)",
     )
-    add_column_arguments(parser, otherwise="as in training", label=False)
-    group = parser.add_argument_group("reading")
-    group.add_argument(
-        "--format",
-        choices=get_args(PlainFormat),
-        help="not given: told by the name of the file and its first line",
-    )
-    add_mending_arguments(group)
-    add_machine_arguments(parser, int8=True)
+    add_options(parser, ExplainOptions)
 
 
 def _run(values: dict[str, Any]) -> None:

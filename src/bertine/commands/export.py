@@ -7,16 +7,13 @@ from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser, Switch
 from bertine.commands.options.command import Command
-from bertine.commands.options.table import (
-    add_column_arguments,
-    add_table_arguments,
-    add_tagging_arguments,
-)
-from bertine.commands.options.vectors import add_vector_arguments
+from bertine.commands.options.group import add_options
 from bertine.names import ExportFormat
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.answering import ExportOptions
+
     parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory of any kind")
     parser.add_argument(
         "--output",
@@ -44,10 +41,7 @@ def _add_arguments(parser: Parser) -> None:
         "with the columns the model was trained with, or a folder with dev.*, val.* or "
         "validation.* (not given: no scores)",
     )
-    add_column_arguments(parser, otherwise="as in training", label=True)
-    add_table_arguments(parser, text=False, format_option="--data-format")
-    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=True)
-    add_vector_arguments(parser, tokens=True, normalize=True, prompt=False)
+    add_options(parser, ExportOptions)
 
 
 def _run(values: dict[str, Any]) -> None:

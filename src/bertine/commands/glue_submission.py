@@ -7,10 +7,12 @@ from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
-from bertine.commands.options.run import add_machine_arguments
+from bertine.commands.options.group import add_options
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.machine import TrainedMachine
+
     parser.add_argument(
         "models",
         metavar="MODEL",
@@ -28,7 +30,7 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", type=Path, required=True, help="the zip file to write"
     )
-    add_machine_arguments(parser, as_trained=True)
+    add_options(parser, TrainedMachine)
 
 
 def _run(values: dict[str, Any]) -> None:

@@ -9,17 +9,14 @@ from typing import Any
 
 from bertine.commands.options.arguments import Parser, Switch
 from bertine.commands.options.command import Command
-from bertine.commands.options.run import add_machine_arguments
-from bertine.commands.options.table import (
-    add_column_arguments,
-    add_table_arguments,
-    add_tagging_arguments,
-    add_texts_argument,
-)
+from bertine.commands.options.group import add_options
+from bertine.commands.options.texts import add_texts_argument
 from bertine.errors import BertineError
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.answering import PredictOptions
+
     parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
     add_texts_argument(parser)
     parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
@@ -57,10 +54,7 @@ def _add_arguments(parser: Parser) -> None:
         action=Switch,
         help="of a table: go on where an earlier process was stopped, without loss or repetition",
     )
-    add_column_arguments(parser, otherwise="as in training", label=False)
-    add_table_arguments(parser)
-    add_tagging_arguments(parser, otherwise=("as in training", "as in training"), tags=False)
-    add_machine_arguments(parser, int8=True)
+    add_options(parser, PredictOptions)
 
 
 def _run(values: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from bertine.commands.options.arguments import Parser, real, whole
 from bertine.commands.options.command import Command
-from bertine.commands.options.run import add_machine_arguments
+from bertine.commands.options.group import add_options
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.machine import AnsweringMachine
+
     parser.add_argument(
         "models",
         metavar="MODEL",
@@ -44,7 +46,7 @@ def _add_arguments(parser: Parser) -> None:
         help="host names the server answers to, besides localhost, ADDRESS and IP addresses; "
         "*.NAME allows all subdomains, * allows any",
     )
-    add_machine_arguments(parser, int8=True)
+    add_options(parser, AnsweringMachine)
     group = parser.add_argument_group("batches")
     group.add_argument(
         "--max-wait-ms",

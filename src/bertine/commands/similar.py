@@ -7,11 +7,12 @@ from typing import Any
 
 from bertine.commands.options.arguments import Parser, whole
 from bertine.commands.options.command import Command
-from bertine.commands.options.table import add_plain_table_arguments
-from bertine.commands.options.vectors import add_vector_arguments, add_vector_machine_arguments
+from bertine.commands.options.group import add_options
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.answering import SimilarOptions
+
     parser.add_argument("query", metavar="QUERY", help="a text")
     parser.add_argument(
         "--in",
@@ -31,9 +32,7 @@ def _add_arguments(parser: Parser) -> None:
         help="the file that a .npy was made of (not given: rows are told by number)",
     )
     parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
-    add_vector_arguments(parser, tokens=False, normalize=False, prompt=True)
-    add_plain_table_arguments(parser)
-    add_vector_machine_arguments(parser)
+    add_options(parser, SimilarOptions)
 
 
 def _run(values: dict[str, Any]) -> None:

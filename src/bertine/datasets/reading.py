@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bertine.datasets.choice_data import SWAG
 from bertine.errors import BertineError
+from bertine.options.reading import (
+    Columns,
+    DocumentContext,
+    GlueTask,
+    SplitSeed,
+    TableReading,
+    TaggedColumns,
+)
 from bertine.records.examples import Examples
 from bertine.tasks.base import Task
 from bertine.tasks.options import TableOptions
@@ -38,22 +46,11 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-@dataclass(frozen=True)
-class Reading:
+@dataclass(frozen=True, kw_only=True)
+class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """How data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""
 
-    glue_task: str | None = None
-    text_columns: Sequence[str] | str | None = None
-    label_column: str | None = None
-    format: str | None = None
-    quotes: bool | None = None
-    strict: bool = False
-    word_column: int | None = None
-    tag_column: int | None = None
-    tag_scheme: str | None = None
-    document_context: bool = False
-    split_seed: int | None = None
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None
 

@@ -6,14 +6,15 @@ is loaded, which takes seconds; so the module that needs it is imported in betwe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.inference.export_report import ExportReport
-from bertine.names import ExportFormat, LabelledFormat, TagScheme, VectorPooling
+from bertine.names import ExportFormat
+from bertine.options.answering import ExportOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.vectors import TextVectors
+from bertine.options.verbs import takes_options
 from bertine.packages import require_packages
 from bertine.tables.given import TableLike
 
@@ -22,27 +23,16 @@ FORMATS = ("onnx", "torch")
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-@check_types
+@takes_options()
 def export(
     model: Path | str,
     output: Path | str,
     *,
     format: ExportFormat = "onnx",
     int8: bool = False,
-    pooling: VectorPooling | None = None,
-    layer: int | None = None,
-    normalize: bool | None = None,
-    max_length: int | None = None,
     data: Path | str | TableLike | None = None,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    data_format: LabelledFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    tag_scheme: TagScheme | None = None,
     show_progress: bool = True,
+    options: ExportOptions,
 ) -> ExportReport:
     """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
     of any size; compare what it gives with what the model gives; and score both on `data`.
@@ -57,18 +47,13 @@ def export(
         format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
             of ``torch.export``.
         int8: of ONNX, also write one with int8 weights.
-        pooling, layer, normalize: give vectors, of a fine-tuned model too; as in
-            :meth:`~bertine.Embedder.load`. None of them: as told above.
-        max_length: pieces at which the tokenizer cuts texts; None: as many as `predict` reads: as
-            the model directory says, else as the model has positions for (of spans at most 384).
         data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
             scores of the model and of each graph on them are in the report and in
             ``export.json``. None: no scores.
-        text_columns, label_column, quotes, strict, word_column, tag_column, tag_scheme: of `data`,
-            as for :func:`bertine.evaluate`.
-        data_format: of `data`: csv, tsv, jsonl or columns; None: detected from its name and first
-            line.
         show_progress: of scoring, on stderr.
+        options: how `data` are read, as for :func:`bertine.evaluate`, and, of vectors, how they
+            are made: one of `pooling`, `layer` and `normalize` makes vectors of a fine-tuned model
+            too.
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
@@ -79,14 +64,9 @@ def export(
     """
     output = Path(output)
     of_data = {
-        "text_columns": text_columns,
-        "label_column": label_column,
-        "data_format": data_format,
-        "quotes": quotes,
-        "strict": strict or None,
-        "word_column": word_column,
-        "tag_column": tag_column,
-        "tag_scheme": tag_scheme,
+        name: value
+        for name, value in options.changed().items()
+        if name not in ("pooling", "layer", "normalize", "max_length")
     }
     for name, value in of_data.items():
         if data is None and value is not None:
@@ -94,7 +74,7 @@ def export(
                 f"{option(name)} says how labelled examples are read; give them ({option('data')}) "
                 "or leave it out"
             )
-    of_vectors = {"pooling": pooling, "layer": layer, "normalize": normalize}
+    of_vectors = {name: getattr(options, name) for name in ("pooling", "layer", "normalize")}
     for name, value in of_vectors.items():
         if data is not None and value is not None:
             raise BertineError(
@@ -113,26 +93,24 @@ def export(
         )
     from bertine.datasets.reading import Reading
     from bertine.inference.export_graph import export_graph
+    from bertine.tasks.options import TableOptions
 
     return export_graph(
         model,
         output,
         format=format,
         int8=int8,
-        pooling=pooling,
-        layer=layer,
-        normalize=normalize,
-        max_length=max_length,
+        **TextVectors.of(options).values(),
+        normalize=options.normalize,
         data=data,
-        reading=Reading(
-            text_columns=text_columns,
-            label_column=label_column,
-            format=data_format,
-            quotes=quotes,
-            strict=strict,
-            word_column=word_column,
-            tag_column=tag_column,
-            tag_scheme=tag_scheme,
+        reading=Reading.of(
+            options,
+            format=options.data_format,
+            glue_task=None,
+            document_context=False,
+            split_seed=None,
+            options=TableOptions(),
+            limits=None,
         ),
         show_progress=show_progress,
     )

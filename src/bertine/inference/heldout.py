@@ -6,6 +6,7 @@ evaluation of a run, and of runs that are compared, asks the same questions.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from bertine.models.precision import (
 )
 from bertine.objectives import objective as named
 from bertine.objectives.base import Objective
+from bertine.options.instances import InstanceSettings
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
@@ -138,14 +140,8 @@ def evaluate_pretraining(
     store: TokenStore,
     *,
     objective: Objective | None = None,
-    input_format: str = "segment-pair",
-    whole_word_mask: bool = False,
+    settings: InstanceSettings | None = None,
     tokens: int = EVALUATION_TOKENS,
-    batch_size: int = 32,
-    max_seq_length: int = 128,
-    masked_lm_prob: float = 0.15,
-    max_predictions_per_seq: int | None = None,
-    seed: int = 0,
     dtype: torch.dtype = torch.float32,
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
@@ -160,15 +156,11 @@ def evaluate_pretraining(
     Args:
         tokenizer: of the model, and of the store.
         objective: None: MLM + NSP for a model with an NSP head, else MLM alone.
-        input_format: what the instances are made of (:mod:`bertine.data.instances.formats`); NSP
-            needs pairs.
-        whole_word_mask: hide whole words; that is harder, so compare like with like.
+        settings: of the instances; lengths above the model's positions become as many. Segment
+            pairs are not made shorter, and masks are drawn anew with 80/10/10. Whole words are
+            harder, so compare like with like; leave the seed as it is to compare with other
+            evaluations. Of `batch_size` sequences `max_tokens` are computed at a time.
         tokens: real tokens to see, at least.
-        batch_size: sequences made at a time; they are computed `max_tokens` at a time.
-        max_seq_length: tokens in an instance; more than the model's positions become as many.
-        masked_lm_prob: share of tokens to guess.
-        max_predictions_per_seq: the most of them in a sequence; None for no limit.
-        seed: of the instances and masks; leave it as it is to compare with other evaluations.
 
     The others, and what is returned, are described at :func:`score_batches`.
 
@@ -182,22 +174,24 @@ def evaluate_pretraining(
             "the model has no masked-LM head; evaluate a pre-trained model on a token store "
             "(fine-tuning drops that head)"
         )
-    data = PretrainingData(
-        store,
-        tokenizer,
-        batch_size=batch_size,
-        max_seq_length=min(max_seq_length, model.config.longest_input),
-        masked_lm_prob=masked_lm_prob,
-        max_predictions_per_seq=max_predictions_per_seq,
+    settings = settings or InstanceSettings()
+    settings = InstanceSettings(
+        input_format=settings.input_format,
+        whole_word_mask=settings.whole_word_mask,
+        max_seq_length=min(settings.max_seq_length, model.config.longest_input),
+        masked_lm_prob=settings.masked_lm_prob,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
         short_seq_prob=0.0,
-        seed=seed,
-        input_format=input_format,
-        whole_word_mask=whole_word_mask,
     )
+    data = PretrainingData(store, tokenizer, settings)
     # A text of a few sequences is seen once, not as often as it goes into a batch.
-    data.batch_size = min(batch_size, data.instances_per_epoch)
+    data.batch_size = min(settings.batch_size, data.instances_per_epoch)
     if objective is None:
-        objective = named("mlm-nsp" if "nsp" in model.heads else "mlm", input_format=input_format)
+        objective = named(
+            "mlm-nsp" if "nsp" in model.heads else "mlm", input_format=settings.input_format
+        )
     return score_batches(
         model,
         objective,
@@ -297,22 +291,22 @@ def evaluate_store(
             opened,
             dtype=resolve_precision(precision, where),
             on_batch=lambda tokens: bar.advance(job, tokens),
-            **making,
+            settings=making,
         )
-    words = ", whole words" if making["whole_word_mask"] else ""
-    instances = f"{making['input_format']} of at most {making['max_seq_length']} tokens{words}"
+    words = ", whole words" if making.whole_word_mask else ""
+    instances = f"{making.input_format} of at most {making.max_seq_length} tokens{words}"
     return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
 
 
-def _making(loaded: LoadedModel) -> dict[str, Any]:
-    """What :func:`evaluate_pretraining` is told of the instances for a model."""
-    making: dict[str, Any] = {
-        "input_format": "segment-pair" if "nsp" in loaded.model.heads else "full-sentences",
-        "whole_word_mask": False,
-        "max_seq_length": 128,
-        "masked_lm_prob": 0.15,
-    }
+def _making(loaded: LoadedModel) -> InstanceSettings:
+    """How instances are made for a model: as in its own pre-training, where that is known."""
+    nsp = "nsp" in loaded.model.heads
+    usual = InstanceSettings(input_format="segment-pair" if nsp else "full-sentences")
     facts = {} if loaded.task is None else loaded.task.training
-    making |= {name: facts[name] for name in making if type(facts.get(name)) is type(making[name])}
-    making["max_seq_length"] = min(making["max_seq_length"], loaded.config.longest_input)
-    return making
+    known = {
+        name: facts[name]
+        for name in ("input_format", "whole_word_mask", "max_seq_length", "masked_lm_prob")
+        if type(facts.get(name)) is type(getattr(usual, name))
+    }
+    longest = min(known.get("max_seq_length", usual.max_seq_length), loaded.config.longest_input)
+    return dataclasses.replace(usual, **{**known, "max_seq_length": longest})

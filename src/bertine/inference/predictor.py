@@ -38,8 +38,10 @@ from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
-from bertine.names import AnswerPrecision, ExplanationMethod, LabelledFormat, TagScheme
+from bertine.names import AnswerPrecision, ExplanationMethod
+from bertine.options.answering import EvaluateOptions
 from bertine.options.types import check_types
+from bertine.options.verbs import takes_options
 from bertine.records.examples import Example, Examples
 from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.tables.given import TableLike, as_data, as_table, is_frame
@@ -50,6 +52,7 @@ from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.majority import MAJORITY
+from bertine.tasks.options import TableOptions
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.tagging.task import Tagging
@@ -407,24 +410,13 @@ class Predictor(Shown):
         return self.task.decode(outputs, features), features
 
 
-@check_types
+@takes_options()
 def evaluate(
     model: Predictor | Path | str,
     data: Path | str | TableLike,
     *,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    format: LabelledFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    tag_scheme: TagScheme | None = None,
-    worst: int = 0,
-    baselines: bool = False,
     show_progress: bool = True,
+    options: EvaluateOptions,
 ) -> Report:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
@@ -434,24 +426,8 @@ def evaluate(
     Args:
         model: a model directory, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"`` (as the model was trained, bf16 or fp32), ``"fp32"``, ``"bf16"`` or,
-            on a CPU, ``"int8"``; a loaded model keeps its own, and its device.
-        text_columns: where the texts are; None: where they were in training.
-        label_column: where the labels are; None: where they were in training.
-        format: csv, tsv or jsonl; None: detected from its name and first line.
-        quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8, NUL bytes and rows without a label, in place of mending,
-            leaving out and counting them.
-        word_column, tag_column: of column files, for a tagger: numbers from 1 on; None: as in
-            training.
-        tag_scheme: IOB1, IOB2, IOBES or plain; None: detected.
-        worst: how many of the examples with the highest loss the report lists in its ``worst``,
-            with file and line. Wrong labels are often among them; of the training file only while
-            the model has not learned it by heart, wrong labels included.
-        baselines: also fit the baselines of the task on the training examples, if they are still
-            there and unchanged, and put their scores on these examples among the notes.
         show_progress: on stderr.
+        options: what the other arguments say; a loaded model keeps its device and precision.
 
     Returns:
         The scores. Its notes begin by saying so if the model was trained on these examples.
@@ -460,21 +436,18 @@ def evaluate(
         BertineError: no such model or data, a missing column, a label that the model does not
             know; `worst` is below 0; `worst` or `baselines` is given for a token store.
     """
-    reading = Reading(
-        text_columns=text_columns,
-        label_column=label_column,
-        format=format,
-        quotes=quotes,
-        strict=strict,
-        word_column=word_column,
-        tag_column=tag_column,
-        tag_scheme=tag_scheme,
+    reading = Reading.of(
+        options,
+        glue_task=None,
+        document_context=False,
+        split_seed=None,
+        options=TableOptions(),
+        limits=None,
     )
-    if worst < 0:
-        raise BertineError(f"worst is {worst}, but must be 0 or more")
+    device, precision, worst = options.device, options.precision, options.worst
     data = as_data(data)
     if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
-        for name, wanted in (("worst", worst), ("baselines", baselines)):
+        for name, wanted in (("worst", worst), ("baselines", options.baselines)):
             if wanted:
                 raise BertineError(
                     f"{data}: is a token store, which has no labels; leave out {name}"
@@ -492,7 +465,7 @@ def evaluate(
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
     if seen := seen_note(predictor.training, next(iter(sets.values()))):
         report.notes.insert(0, seen)
-    if baselines:
+    if options.baselines:
         report.notes.extend(_baseline_notes(predictor, sets, report))
     return report
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from bertine.errors import BertineError
+from bertine.options.reading import OwnTable
 
 #: The tasks that each option is for.
 _FOR = {
@@ -20,31 +19,16 @@ _FOR = {
 }
 
 
-@dataclass(frozen=True)
-class TableOptions:
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(OwnTable):
     """Options of some tasks; see :func:`bertine.finetune`.
 
     Raises:
         BertineError: a value is not known or out of range.
     """
 
-    choice_columns: Sequence[str] | str | None = None
-    label_columns: Sequence[str] | str | None = None
-    label_separator: str | None = None
-    threshold: float = 0.5
-    class_weights: str | None = None
-    focal_gamma: float = 0.0
-    long_text: str = "head"
-
     def __post_init__(self) -> None:
-        if self.class_weights not in (None, "balanced"):
-            raise BertineError(
-                f"class_weights is {self.class_weights!r}, but must be 'balanced' or left out"
-            )
-        if not 0.0 <= self.focal_gamma < math.inf:
-            raise BertineError(f"focal_gamma is {self.focal_gamma:g}, but must be 0 or more")
-        if not 0.0 < self.threshold < 1.0:
-            raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
+        super().__post_init__()
         if self.label_separator is not None and not self.label_separator:
             raise BertineError("label_separator is empty; give the character between labels")
 

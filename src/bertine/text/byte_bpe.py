@@ -87,7 +87,7 @@ class ByteBpe(Kind):
     begin with a space. So a mark belongs to the word before it ("cat," is one word, and "don't"),
     and so does a word in quotes to the mark before it. The first word of a text has no space
     before it either: fairseq takes it with the ``<s>``, here it is a word by itself
-    (:mod:`bertine.data.instances.masking`).
+    (:mod:`bertine.data.corruption.masked`).
     """
 
     name: ClassVar[TokenizerKind] = "byte-bpe"

@@ -1,26 +1,20 @@
-"""Arguments that several verbs have in common, stated once.
-
-The arguments of ``finetune`` stand in its signature. ``lr_find`` and ``search`` take them over from
-there, and what holds some of them, such as how data are read, is made of them by their names.
-"""
+"""What several verbs do with their arguments."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.reading import SpanReading
 from bertine.options.types import check_types, resolved_signature
 from bertine.tasks.options import TableOptions
 from bertine.tasks.spans.task import SpanLimits
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
-Kind = TypeVar("Kind")
 
 
 def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[[Verb], Verb]:
@@ -52,46 +46,16 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
     return wrap
 
 
-def made(kind: type[Kind], given: Mapping[str, Any], **others: Any) -> Kind:
-    """A dataclass of the arguments in `given` that have the names of its attributes, and of
-    `others`, which go before those."""
-    return kind(**{**_named(kind, given), **others})
-
-
-def reading_of(given: Mapping[str, Any]) -> Reading:
-    """How data are read, from the arguments of a verb by their names.
+def reading_of(options: FinetuneOptions) -> Reading:
+    """How data are read, from the options of a verb.
 
     Raises:
         BertineError: an option of tables is not known or out of range.
     """
-    options = made(TableOptions, given)
-    limits = SpanLimits.given(**_named(SpanLimits, given))
-    return made(Reading, given, options=options, limits=limits)
+    limits = SpanLimits.given(**SpanReading.of(options).values())
+    return Reading.of(options, options=TableOptions.of(options), limits=limits)
 
 
 def names_one_task(task: str, glue_task: str | None) -> bool:
     """Whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
     return task != "glue" if glue_task is None else glue_task.lower() != "all"
-
-
-def check_numbers(
-    given: object, *, at_least_1: Sequence[str] = (), at_least_0: Sequence[str] = ()
-) -> None:
-    """Refuse attributes of `given` that are below 1, or below 0 or not finite; None may be any.
-
-    Raises:
-        BertineError: one is.
-    """
-    for name in at_least_1:
-        value = getattr(given, name)
-        if value is not None and value < 1:
-            raise BertineError(f"{name} is {value}, but must be at least 1")
-    for name in at_least_0:
-        value = getattr(given, name)
-        if value is not None and not 0 <= value < math.inf:
-            finite = "" if math.isfinite(value) else " and finite"
-            raise BertineError(f"{name} is {value:g}, but must be 0 or more{finite}")
-
-
-def _named(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: given[each.name] for each in fields(kind) if each.name in given}

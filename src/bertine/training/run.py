@@ -23,7 +23,10 @@ import torch
 from bertine.errors import BertineError
 from bertine.files import lock_folder, os_errors, write_json
 from bertine.modeldir import TASK
+from bertine.options.fields import free_in, own_of_processes
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
+from bertine.options.pretraining import PretrainOptions
 from bertine.runs.files import read_begun
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn
@@ -40,19 +43,14 @@ _PATIENCE = 5.0
 #: Characters of a setting in a message.
 _SHOWN = 120
 
+_TRAINING = (FinetuneOptions, PretrainOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
-_FREE = frozenset(
-    {
-        *("log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "workers"),
-        *("save_best", "evaluate_every", "held_out_tokens"),
-        *("data_path", "model_path"),
-        "split_seed",  # unless the examples are others: see `_free`
-    }
-)
+#: (``split_seed`` unless the examples are others: see `_free`.)
+_FREE = free_in("run", _TRAINING) | {"held_out_tokens", "data_path", "model_path"}
 
 #: Settings that may differ from process to process. The others decide what is computed, or when
 #: the processes meet: one that evaluates more often than the others would be waited for.
-_OWN = frozenset({"data_path", "model_path", "keep_checkpoints", "tensorboard", "workers"})
+_OWN = own_of_processes(_TRAINING) | {"data_path", "model_path"}
 
 
 @dataclass(frozen=True)

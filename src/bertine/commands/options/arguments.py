@@ -166,6 +166,11 @@ class Parser(argparse.ArgumentParser):
         self.left_out: frozenset[str] = frozenset()
         self._alternatives: list[dict[argparse.Action, Any]] = []
 
+    def part(self, title: str) -> argparse._ArgumentGroup:
+        """The part of the help under `title`; begun where there is none yet."""
+        known = (group for group in self._action_groups if group.title == title)
+        return next(known, None) or self.add_argument_group(title)
+
     def alternatives(self, *actions: argparse.Action) -> None:
         """Declare options that say the same thing in different ways. Where a configuration file
         gives one of them, the command line, or a later file, may give another instead."""
@@ -222,30 +227,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[str]:
-    """Declare the arguments of `other` in `parser` too, in their groups, but for the options
-    `without`: a command that prepares another one takes the same arguments.
+    """Declare the arguments of `other` in `parser` too, in their groups, but for those named in
+    `without` and those that `parser` has: a command that prepares another one takes the same
+    arguments.
 
     Returns:
-        The names of the arguments that are left out.
-
-    Raises:
-        ValueError: `other` has no option that `without` names.
+        The names of the arguments of `other` that are left out, its own of that name or none.
     """
-    left_out = set(without)
-    names: set[str] = set()
-    taken: set[str] = set()
+    mine = {action.dest for action in parser.options()}
+    left_out = {*without, *mine}
     for group in other._action_groups:
-        offered = [a for a in group._group_actions if a.dest not in ("help", "config")]
-        actions = [a for a in offered if left_out.isdisjoint(a.option_strings)]
-        taken |= {action.dest for action in actions}
-        names |= {action.dest for action in offered}
-        mine = next((g for g in parser._action_groups if g.title == group.title), None)
-        if mine is None and actions:
-            mine = parser.add_argument_group(group.title, group.description)
-        for action in actions:
-            assert mine is not None
-            mine._add_action(action)
+        for action in group._group_actions:
+            # What stands for one value of an option, such as --all, is for `other` alone.
+            if action.const is None and action.dest not in {"help", "config", *left_out}:
+                parser.part(str(group.title))._add_action(action)
     parser._alternatives += other._alternatives
-    if unknown := left_out - set(other._option_string_actions):
-        raise ValueError(f"not borrowed, but not there either: {', '.join(sorted(unknown))}")
-    return frozenset(names - taken)
+    return frozenset(action.dest for action in other.options()) & left_out

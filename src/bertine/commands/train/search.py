@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.commands.options.arguments import Parser, Switch, borrow, real, whole
+from bertine.commands.options.arguments import Parser, borrow
 from bertine.commands.options.command import Command
+from bertine.commands.options.group import add_options
 from bertine.commands.train.finetune import FINETUNE
-
-#: What a search has in the plural, decides itself, or means otherwise.
-_OWN = (
-    *("--out", "--all", "--batch-size", "--learning-rate", "--epochs", "--paper", "--seed"),
-    *("--shard", "--resume", "--split-seed", "--baselines", "--frozen"),
-)
 
 
 def _add_arguments(parser: Parser) -> None:
+    from bertine.options.fields import names_of
+    from bertine.options.finetuning import FinetuneOptions
+    from bertine.options.search import SearchOptions
+
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -24,79 +23,10 @@ def _add_arguments(parser: Parser) -> None:
         required=True,
         help="folder of the runs, the table and the chosen model",
     )
-    grid = parser.add_argument_group("grid")
-    grid.add_argument(
-        "--batch-sizes",
-        metavar="N",
-        nargs="+",
-        type=whole(1),
-        help="examples in an update (not given: as finetune by itself)",
-    )
-    grid.add_argument(
-        "--learning-rates",
-        metavar="X",
-        nargs="+",
-        type=real(),
-        help="highest values of the rate (not given: half, once and twice that of finetune by "
-        "itself)",
-    )
-    grid.add_argument(
-        "--epochs",
-        metavar="N",
-        nargs="+",
-        type=whole(1),
-        help="passes (not given: as finetune by itself)",
-    )
-    grid.add_argument(
-        "--seeds",
-        metavar="N",
-        nargs="+",
-        type=whole(),
-        help="of the runs of each setting (not given: the first from 0 on)",
-    )
-    grid.add_argument(
-        "--restarts",
-        metavar="N",
-        type=whole(1),
-        help="how many seeds, where --seeds is not given (not given: 3)",
-    )
-    grid.add_argument(
-        "--split-seed",
-        metavar="N",
-        type=whole(),
-        help="by which validation examples are held out where the data has none, the same for all "
-        "runs (not given: 0)",
-    )
-    grid.add_argument(
-        "--paper-grid",
-        action=Switch,
-        help="for the lists that are not given, use the paper's: batches of 16 and 32, rates of "
-        "5e-5, 4e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs",
-    )
-    work = parser.add_argument_group("search")
-    work.add_argument(
-        "--processes",
-        metavar="N",
-        type=whole(1),
-        help="runs at a time, in processes that share the cores (not given: one after the other)",
-    )
-    work.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        nargs="?",
-        const="auto",
-        help="let a Ray cluster do the runs (not followed by an address: auto), or 'local'; needs "
-        "the package ray, and model, data and output where all its machines see them",
-    )
-    work.add_argument(
-        "--keep-models", action=Switch, help="keep the weights of all runs, not of the best alone"
-    )
-    work.add_argument(
-        "--resume",
-        action=Switch,
-        help="go on with the search in the output folder; runs that are done are not done again",
-    )
-    borrow(parser, FINETUNE.parser(), without=_OWN)
+    add_options(parser, SearchOptions)
+    ray = next(action for action in parser.options() if action.dest == "ray")
+    ray.nargs, ray.const = "?", "auto"
+    borrow(parser, FINETUNE.parser(), names_of(FinetuneOptions, not_in="search"))
 
 
 def _run(values: dict[str, Any]) -> int:

@@ -27,7 +27,6 @@ from bertine.data.batch import Batch
 from bertine.data.corruption.base import Draws, SequenceSettings
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
-from bertine.errors import BertineError
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -84,29 +83,6 @@ class InstanceDraws:
         return uniform, picked.astype(np.int64)
 
 
-def check_masking(
-    masked_lm_prob: float,
-    max_predictions_per_seq: int | None,
-    mask_split: Sequence[float],
-) -> None:
-    """Refuse rates that mean nothing.
-
-    Raises:
-        BertineError: a share is outside its range, or the split does not add up to 1.
-    """
-    if not 0.0 < masked_lm_prob < 1.0:
-        raise BertineError(f"masked_lm_prob is {masked_lm_prob}, but must be between 0 and 1")
-    if max_predictions_per_seq is not None and max_predictions_per_seq < 1:
-        raise BertineError(
-            f"max_predictions_per_seq is {max_predictions_per_seq}, but must be at least 1"
-        )
-    if len(mask_split) != 3 or min(mask_split) < 0 or abs(sum(mask_split) - 1) > 1e-6:
-        raise BertineError(
-            f"mask_split is {mask_split}, but must be three shares (masked, random, kept) that "
-            "add up to 1"
-        )
-
-
 class Masked:
     """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
 
@@ -123,14 +99,9 @@ class Masked:
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
-        if settings.masking not in MASKINGS:
-            raise BertineError(
-                f"masking is {settings.masking!r}, but must be one of {', '.join(MASKINGS)}"
-            )
         self.masked_lm_prob = settings.masked_lm_prob
         self.max_predictions_per_seq = settings.max_predictions_per_seq
         self.mask_split = tuple(settings.mask_split)
-        check_masking(self.masked_lm_prob, self.max_predictions_per_seq, self.mask_split)
         self.max_seq_length = settings.max_seq_length
         self.whole_words = settings.whole_word_mask
         self.static = settings.masking == "static"

@@ -13,6 +13,7 @@ from bertine.data.inspection.page import ShownInstance, write_page
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
+from bertine.options.instances import InstanceSettings
 from bertine.terminal.console import human_bytes
 from bertine.text.tokenizer import Tokenizer
 
@@ -25,11 +26,7 @@ def inspect_store(
     path: Path | str,
     *,
     num_instances: int = 3,
-    seed: int = 0,
-    max_seq_length: int = 128,
-    input_format: str = "segment-pair",
-    whole_word_mask: bool = False,
-    masking: str = "dynamic",
+    settings: InstanceSettings | None = None,
     html: Path | str | None = None,
 ) -> list[str]:
     """Lines that show a store's facts, its lengths and frequent tokens, and some instances.
@@ -41,10 +38,7 @@ def inspect_store(
     Args:
         path: the store's folder.
         num_instances: pre-training instances shown.
-        seed: of the instances: those of a run with this seed and the default rates.
-        max_seq_length: tokens of an instance.
-        input_format, whole_word_mask, masking: see
-            :class:`~bertine.data.instances.pretraining.PretrainingData`.
+        settings: of the instances; those of a run of ``pretrain`` with the same ones.
         html: a file to write the same to as a page, in one piece.
 
     Raises:
@@ -56,24 +50,13 @@ def inspect_store(
     store.check_tokenizer(tokenizer)
     lines = [*_facts(store), *_lengths(store), _frequent(store, tokenizer)]
     shown: list[ShownInstance] = []
-    if input_format in PAIR_FORMATS and store.num_documents < 2:
+    settings = settings or InstanceSettings()
+    if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         remark = "no instances: next-sentence prediction needs at least two documents"
     else:
-        shown, remark = _instances(
-            PretrainingData(
-                store,
-                tokenizer,
-                # With the batch size of `pretrain`: a batch's masks are drawn together.
-                max_seq_length=max_seq_length,
-                max_predictions_per_seq=None,
-                seed=seed,
-                input_format=input_format,
-                whole_word_mask=whole_word_mask,
-                masking=masking,
-            ),
-            tokenizer,
-            num_instances,
-        )
+        # With the batch size of `pretrain`: a batch's masks are drawn together.
+        data = PretrainingData(store, tokenizer, settings)
+        shown, remark = _instances(data, tokenizer, num_instances)
     if html is not None:
         write_page(html, str(store.path), [*lines, remark], shown, tokenizer.mask_text)
     lines.append(remark)
@@ -100,10 +83,10 @@ def _instances(
             )
             name = f"instance {len(shown)}"
             shown.append(ShownInstance(name, heading(instance, data.format), list(segments)))
-    words = "whole words" if data.whole_word_mask else "single tokens"
+    words = "whole words" if data.settings.whole_word_mask else "single tokens"
     return shown, (
-        f"instances      {data.input_format} of at most {data.max_seq_length} tokens, "
-        f"{data.instances_per_epoch:,} an epoch; {data.masking} masking of {words}"
+        f"instances      {data.settings.input_format} of at most {data.max_seq_length} tokens, "
+        f"{data.instances_per_epoch:,} an epoch; {data.settings.masking} masking of {words}"
     )
 
 

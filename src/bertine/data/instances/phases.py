@@ -6,6 +6,7 @@ last tenth, to learn the positions that only those have (Devlin et al. 2018, app
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.errors import BertineError
+from bertine.options.instances import InstanceSettings
 
 #: Sequences that are made to tell how many tokens a batch has: lengths of sentence pairs scatter
 #: by a half, their mean over so many by 2%.
@@ -103,3 +105,13 @@ def predictions(masked_lm_prob: float, max_seq_length: int) -> int:
     """The most predictions in a sequence that the paper's recipe gives for a length: 20 for 128
     and 77 for 512 (google-research/bert, README)."""
     return math.ceil(masked_lm_prob * max_seq_length)
+
+
+def at_length(settings: InstanceSettings, max_seq_length: int) -> InstanceSettings:
+    """`settings` for a phase of this length, with as many predictions as its full sequence has."""
+    limit = settings.max_predictions_per_seq
+    if limit is None:
+        limit = predictions(settings.masked_lm_prob, max_seq_length)
+    return dataclasses.replace(
+        settings, max_seq_length=max_seq_length, max_predictions_per_seq=limit
+    )

@@ -19,13 +19,11 @@ from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instance
 from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
-
-#: What applies to segment pairs and to static masking alone, where nobody says otherwise.
-_SHORT_SEQ_PROB, _DUPE_FACTOR = 0.1, 10
 
 
 class PretrainingData:
@@ -45,18 +43,7 @@ class PretrainingData:
     Args:
         store: made by `tokenizer`; for a format of pairs with at least two documents.
         tokenizer: says which ids are special.
-        batch_size: B, sequences a batch.
-        max_seq_length: most tokens of a sequence with its special tokens; at least 8.
-        seed: random seed.
-        masked_lm_prob: share of tokens chosen for prediction.
-        max_predictions_per_seq: the most of them in a sequence; None for no limit.
-        mask_split: shares of the chosen that become the mask, become a random token, stay.
-        short_seq_prob: share of segment pairs made shorter at random; other formats have none.
-        input_format: what a sequence is made of, one of
-        `bertine.data.instances.formats.INPUT_FORMATS`.
-        whole_word_mask: choose whole words, see :mod:`bertine.data.corruption.masked`.
-        masking: "dynamic" or "static".
-        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        settings: how the batches are made; here None of `max_predictions_per_seq` is no limit.
         corruption: makes what is done to the instances, such as an objective's method of this
             name.
 
@@ -75,59 +62,40 @@ class PretrainingData:
         self,
         store: TokenStore,
         tokenizer: Tokenizer,
+        settings: InstanceSettings | None = None,
         *,
-        batch_size: int = 32,
-        max_seq_length: int = 128,
-        seed: int = 0,
-        masked_lm_prob: float = 0.15,
-        max_predictions_per_seq: int | None = 20,
-        mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
-        short_seq_prob: float = _SHORT_SEQ_PROB,
-        input_format: str = "segment-pair",
-        whole_word_mask: bool = False,
-        masking: str = "dynamic",
-        dupe_factor: int = _DUPE_FACTOR,
         corruption: MakeCorruption = Masked,
     ) -> None:
-        if batch_size < 1:
-            raise BertineError(f"batch_size is {batch_size}, but must be at least 1")
-        if dupe_factor < 1:
-            raise BertineError(f"dupe_factor is {dupe_factor}, but must be at least 1")
+        self.settings = settings = settings or InstanceSettings()
         store.check_tokenizer(tokenizer)
         self.store = store
         self.segments = make_instances(
-            input_format,
+            settings.input_format,
             store,
             tokenizer.template,
-            max_seq_length=max_seq_length,
-            short_seq_prob=short_seq_prob,
-            seed=seed,
+            max_seq_length=settings.max_seq_length,
+            short_seq_prob=settings.short_seq_prob,
+            seed=settings.seed,
         )
-        self.input_format = input_format
-        self.format = FORMATS[input_format]
-        self.short_seq_prob = short_seq_prob if input_format == "segment-pair" else None
-        self.masking = masking
-        self.dupe_factor = dupe_factor if masking == "static" else None
+        self.format = FORMATS[settings.input_format]
+        self.dupe_factor = settings.dupe_factor if settings.masking == "static" else None
         self._idle: list[str] = []  # what was given and does nothing
-        if self.short_seq_prob is None and short_seq_prob != _SHORT_SEQ_PROB:
+        usual = InstanceSettings()
+        form, short = settings.input_format, settings.short_seq_prob
+        if form != "segment-pair" and short != usual.short_seq_prob:
             self._idle.append(
-                f"short_seq_prob {short_seq_prob:g} does nothing: only segment pairs are made "
-                f"shorter at random, and the format is {input_format}"
+                f"short_seq_prob {short:g} does nothing: only segment pairs are made shorter at "
+                f"random, and the format is {form}"
             )
-        if self.dupe_factor is None and dupe_factor != _DUPE_FACTOR:
+        if self.dupe_factor is None and settings.dupe_factor != usual.dupe_factor:
             self._idle.append(
-                f"dupe_factor {dupe_factor} does nothing: dynamic masking masks anew at every "
-                f"step; {option('masking', 'static')} has copies"
+                f"dupe_factor {settings.dupe_factor} does nothing: dynamic masking masks anew at "
+                f"every step; {option('masking', 'static')} has copies"
             )
-        self.whole_word_mask = whole_word_mask
-        self.batch_size = batch_size
-        self.max_seq_length = max_seq_length
-        self.seed = seed
-        self.masked_lm_prob = masked_lm_prob
-        self.max_predictions_per_seq = max_predictions_per_seq
-        self.mask_split = mask_split
-        self.frame = sequence_frame(input_format, tokenizer.template)
-        self.corruption: Corruption = corruption(tokenizer, self)
+        self.batch_size = settings.batch_size
+        self.max_seq_length = settings.max_seq_length
+        self.frame = sequence_frame(settings.input_format, tokenizer.template)
+        self.corruption: Corruption = corruption(tokenizer, settings)
 
     @property
     def instances_per_epoch(self) -> int:
@@ -164,7 +132,7 @@ class PretrainingData:
 
     def draws(self, step: int) -> Draws:
         """Return the random numbers that batch `step` is made with."""
-        return Draws(self.seed, step, tuple(self.numbers(step)))
+        return Draws(self.settings.seed, step, tuple(self.numbers(step)))
 
     def batch(self, step: int) -> Batch:
         """Make batch number `step`, from 0 without end: instances ``step * B`` to
@@ -205,17 +173,7 @@ class PretrainingData:
             "num_sentences": self.store.num_sentences,
             "num_tokens": self.store.num_tokens,
             "unigram_entropy": self.store.unigram_entropy,
-            "batch_size": self.batch_size,
-            "max_seq_length": self.max_seq_length,
-            "seed": self.seed,
-            "masked_lm_prob": self.masked_lm_prob,
-            "max_predictions_per_seq": self.max_predictions_per_seq,
-            "mask_split": list(self.mask_split),
-            "short_seq_prob": self.short_seq_prob,
-            "input_format": self.input_format,
-            "whole_word_mask": self.whole_word_mask,
-            "masking": self.masking,
-            "dupe_factor": self.dupe_factor,
+            **self.settings.to_dict(),
             "instances_per_epoch": self.instances_per_epoch,
             "steps_per_epoch": self.steps_per_epoch,
         }

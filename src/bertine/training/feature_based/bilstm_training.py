@@ -13,45 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.data.batching import grouped_by_length
-from bertine.errors import BertineError
 from bertine.inference.word_states import WordStates
 from bertine.models.bilstm import BiLstmTagger
 from bertine.models.precision import autocast
 from bertine.models.seeding import torch_seed
+from bertine.options.feature_based import BilstmRecipe
 from bertine.records.sentences import Sentences
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.task import Tagging, Tags
 from bertine.terminal.console import progress
-from bertine.training.arguments import check_numbers
 from bertine.training.feature_based.table import ROWS
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a BiLSTM is built and trained; see
-    :func:`bertine.feature_based`.
-
-    Raises:
-        BertineError: a value is out of range.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    lstm_size: int
-    lstm_layers: int
-    dropout: float
-    max_grad_norm: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            at_least_1=("epochs", "batch_size", "lstm_size", "lstm_layers"),
-            at_least_0=("learning_rate", "max_grad_norm"),
-        )
-        if not 0.0 <= self.dropout <= 1.0:
-            raise BertineError(f"dropout is {self.dropout:g}, but must be from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -71,7 +42,7 @@ def train_row(
     layers: list[int],
     sets: dict[str, Part],
     task: Tagging,
-    recipe: Recipe,
+    recipe: BilstmRecipe,
     hidden_size: int,
     device: torch.device,
     dtype: torch.dtype,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from bertine.cores.launch import launched
 from bertine.datasets.labelled import read_labelled
+from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
 from bertine.inference.predictor import evaluate
@@ -25,16 +25,16 @@ from bertine.inference.word_states import word_states
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
-from bertine.names import Precision, TaggedFormat, TagScheme
+from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.verbs import takes_options
 from bertine.records.conll import Columns, find_tagged, read_sentences
 from bertine.records.sentences import Sentences
 from bertine.tables.given import GivenTable
+from bertine.tasks.options import TableOptions
 from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import human_time, say, warn
-from bertine.training.arguments import reading_of
-from bertine.training.feature_based.bilstm_training import Part, Recipe, train_row
+from bertine.training.feature_based.bilstm_training import Part, train_row
 from bertine.training.feature_based.table import (
     FINE_TUNING,
     ROWS,
@@ -48,40 +48,18 @@ from bertine.training.run import refuse_changes
 
 #: Arguments that fine-tuning is given as they are.
 _OF_FINETUNE = (
-    *("data", "text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
+    *("text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
     *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed"),
 )
 
 
-@check_types
+@takes_options()
 def feature_based(
     model: Path | str,
     *,
     data: Path | str,
     out: Path | str,
-    rows: Sequence[str] | None = None,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    format: TaggedFormat | None = None,
-    strict: bool = False,
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    tag_scheme: TagScheme | None = None,
-    document_context: bool = False,
-    max_length: int = 128,
-    epochs: int = 10,
-    batch_size: int = 32,
-    learning_rate: float = 1e-3,
-    lstm_size: int = 768,
-    lstm_layers: int = 2,
-    dropout: float = 0.5,
-    max_grad_norm: float = 5.0,
-    finetune_epochs: int = 3,
-    finetune_learning_rate: float = 5e-5,
-    device: str | None = None,
-    precision: Precision = "auto",
-    seed: int = 0,
-    resume: bool = False,
+    options: FeatureBasedOptions,
 ) -> FeatureBasedReport:
     """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
     5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
@@ -92,36 +70,29 @@ def feature_based(
         model: the model directory of the encoder.
         data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
-        rows: which rows: ``fine-tuning`` and names of :data:`ROWS`; None: all.
-        text_columns, label_column, format, strict: as for
-            :func:`~bertine.finetune`.
-        word_column, tag_column, tag_scheme, document_context, max_length: as there, too.
-        epochs: of the BiLSTM, over the training sentences.
-        batch_size: sentences in an update, of fine-tuning too.
-        learning_rate: of the BiLSTM, its highest value (the first).
-        lstm_size: units of each direction.
-        lstm_layers: of the BiLSTM.
-        dropout: on what goes into each layer of it and comes out of the last.
-        max_grad_norm: its gradients are scaled down to this global norm; 0 does not clip.
-        finetune_epochs, finetune_learning_rate: of the row of fine-tuning.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: of the computation; ``auto`` is bf16 where the machine has it.
-        seed: random seed.
-        resume: keep the rows that `out` has already, if they were made with the same settings.
+        options: what the other arguments say.
 
     Raises:
         BertineError: an unknown row; what reading the data or the model raises; `out` holds
             results already, or with `resume` those of other settings.
     """
-    given = dict(locals())  # every argument, before there are other names
+    resume, precision, seed = options.resume, options.precision, options.seed
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
-    wanted = chosen_rows(rows)
+    wanted = chosen_rows(options.rows)
     folder = Path(out)
-    where = resolve_device(device)
+    where = resolve_device(options.device)
     config = load_config(model)
-    max_length = fitting(max_length, model, config)
-    labelled = read_labelled(Tagging.name, data, seed=seed, reading=reading_of(given))
+    max_length = fitting(options.max_length, model, config)
+    reading = Reading.of(
+        options,
+        glue_task=None,
+        quotes=None,
+        split_seed=None,
+        options=TableOptions(),
+        limits=None,
+    )
+    labelled = read_labelled(Tagging.name, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
     assert isinstance(train, Sentences)
     assert isinstance(validation, Sentences)
@@ -133,20 +104,18 @@ def feature_based(
         sets["test"] = read_sentences(
             test_file,
             Columns.trained_with(train.text_columns, train.label_column),
-            scheme=tag_scheme if task.has_entities else "plain",
-            format=format,
-            strict=strict,
+            scheme=options.tag_scheme if task.has_entities else "plain",
+            format=options.format,
+            strict=options.strict,
         )
     # An unknown tag of the test file is told now, and not after hours.
     tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
-    recipe = Recipe(
-        epochs, batch_size, learning_rate, lstm_size, lstm_layers, dropout, max_grad_norm, seed
-    )
+    recipe = BilstmRecipe.of(options)
     loaded = load_model(model, heads=task.heads(config), seed=seed)
     settings = {
-        "recipe": vars(recipe),
+        "recipe": recipe.values(),
         "task": _without_training(task),
-        "finetune": [finetune_epochs, finetune_learning_rate],
+        "finetune": [options.finetune_epochs, options.finetune_learning_rate],
         "precision": precision_name(precision, where),
         "weights": weights_fingerprint(loaded.model.backbone),
         "sentences": {name: each.fingerprint() for name, each in sets.items()},
@@ -187,10 +156,11 @@ def feature_based(
                     test_file,
                     resume=resume,
                     arguments={
-                        **{name: given[name] for name in _OF_FINETUNE},
+                        "data": data,
+                        **{name: getattr(options, name) for name in _OF_FINETUNE},
                         "max_length": max_length,
-                        "epochs": finetune_epochs,
-                        "learning_rate": finetune_learning_rate,
+                        "epochs": options.finetune_epochs,
+                        "learning_rate": options.finetune_learning_rate,
                         "save_best": False,  # the paper's way
                     },
                 )

@@ -41,6 +41,7 @@ from bertine.models.heads import texts_apart
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.tasks.base import Features, Task, TaskDefaults
 from bertine.tasks.choice import MultipleChoice
@@ -51,8 +52,7 @@ from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel, SetFeatures
 from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import human_time, say
-from bertine.training.finetuning.plan import Wishes
-from bertine.training.finetuning.setup import Prepared, Start
+from bertine.training.finetuning.setup import Prepared
 
 #: Penalties that are tried.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -63,16 +63,8 @@ _SMALL = 2.0**-13
 _MOST_WORDS = 200_000
 
 
-def check_frozen(
-    task: Task[Any],
-    start: Start,
-    wishes: Wishes,
-    *,
-    focal_gamma: float = 0.0,
-    shard: bool = False,
-) -> None:
-    """Refuse what does not go with fitting the head alone; the arguments are those of
-    :func:`bertine.finetune`.
+def check_frozen(task: Task[Any], options: FinetuneOptions) -> None:
+    """Refuse what does not go with fitting the head alone.
 
     Raises:
         BertineError: the task's head finds nothing in states that were not trained for it; an
@@ -86,15 +78,11 @@ def check_frozen(
             f"out ({option('freeze_layers')} leaves some layers as they are)"
         )
     given = {
-        "focal_gamma": focal_gamma,
-        "epochs": wishes.epochs,
-        "batch_size": wishes.batch_size,
-        "learning_rate": wishes.learning_rate,
-        "paper": wishes.paper,
-        "patience": wishes.patience,
-        "shard": shard,
-        "freeze_layers": start.freeze_layers,
-        "freeze_embeddings": start.freeze_embeddings,
+        name: getattr(options, name)
+        for name in (
+            *("focal_gamma", "epochs", "batch_size", "learning_rate", "paper", "patience"),
+            *("shard", "freeze_layers", "freeze_embeddings"),
+        )
     }
     for name, value in given.items():
         if value:
@@ -102,7 +90,7 @@ def check_frozen(
                 f"{name} (--{name.replace('_', '-')}) is of training, but frozen fits the head "
                 "alone, at once; leave one of the two out"
             )
-    if start.fresh_weights:
+    if options.fresh_weights:
         raise BertineError(
             f"{option('fresh_weights', True)} leaves an encoder that knows nothing, of which "
             "frozen trains no layer; leave one of the two out"

@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.models.config import Config
-from bertine.training.arguments import check_numbers
+from bertine.options.finetuning import Recipe
+from bertine.options.optimization import Patience, Rate
+from bertine.options.run import Saving
 
 #: The paper's protocol.
 PAPER_BATCH_SIZE, PAPER_EPOCHS, PAPER_RATE = 32, 3, 5e-5
@@ -55,24 +57,10 @@ class TrainingPlan:
     paper: bool = False
 
 
-@dataclass(frozen=True)
-class Wishes:
+@dataclass(frozen=True, kw_only=True)
+class Wishes(Recipe, Rate, Saving, Patience):
     """What the user says of a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
-
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    save_best: bool | None = None
-    patience: int | None = None
-    paper: bool = False
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            at_least_1=("epochs", "batch_size", "patience"),
-            at_least_0=("learning_rate",),
-        )
 
     def plan(self, config: Config, num_examples: int) -> TrainingPlan:
         """The plan for a model with the sizes of `config` and `num_examples` training examples."""

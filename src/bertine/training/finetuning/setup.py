@@ -23,7 +23,9 @@ from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
+from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
+from bertine.options.optimization import Dropout
 from bertine.records.examples import Examples
 from bertine.reports.scores import exact_rate
 from bertine.tables.given import Data
@@ -34,17 +36,12 @@ from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
 
-@dataclass(frozen=True)
-class Start:
+@dataclass(frozen=True, kw_only=True)
+class Start(FreshWeights, Dropout, Layers):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""
 
     model: Path | str
-    fresh_weights: bool = False
-    dropout: float | None = None
-    freeze_layers: int = 0
-    freeze_embeddings: bool = False
-    frozen: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 from bertine.cores.neighbours import OtherPrograms
@@ -24,8 +24,10 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
 from bertine.objectives.base import Objective
-from bertine.options.names import option
-from bertine.training.arguments import check_numbers
+from bertine.options.fields import option
+from bertine.options.names import option as named_option
+from bertine.options.optimization import Patience, Updates
+from bertine.options.run import RunFiles, Seed
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Best, Choice, restored
 from bertine.training.loop.ceiling import Gauge
@@ -42,88 +44,32 @@ from bertine.training.loop.tracking import NoTracker, Tracker, require_tensorboa
 from bertine.training.run import Run
 
 
-@dataclass(frozen=True)
-class FitConfig:
-    """How to minimize. Rates are those of AdamW with decoupled decay.
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(Updates, Patience, Seed, RunFiles):
+    """How to minimize, all values resolved.
 
-    Attributes:
-        steps: updates of the weights.
-        learning_rate: its highest value.
-        warmup_steps: of the steps, with a rising rate.
-        schedule: of the rate, by its name in :mod:`bertine.training.loop.schedule`.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1, adam_beta2: of AdamW, from 0 to below 1.
-        adam_epsilon: 1e-6 as in the paper's code.
-        bias_correction: of Adam; the paper's code has none.
-        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: a step's batch is computed in parts of at most this many
-            tokens, sequences of like length together; None: by the device. The result is that
-            of the whole batch, whatever the parts, but for what dropout draws.
-        precision: ``"auto"`` (bf16 where the machine has it), ``"bf16"`` or ``"fp32"``.
-        seed: of dropout.
-        log_every: steps between lines of the log.
-        checkpoint_every: steps; None writes none but that of the best evaluation.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
-        tensorboard: write TensorBoard files beside the log.
-        budget_seconds: of wall time, evaluations and checkpoints counted, and what a run used
-            before it was resumed. The schedule of `steps` is divided among the steps that there is
-            time for (:mod:`bertine.training.loop.progress`). Such a run sees the same batches each
-            time, but not at the same rates. None: no limit.
-        workers: processes that make the coming batches; 0: each is made when its step begins.
-            The result is the same.
-        layer_decay: share of the rate that each layer has of the one above it; see
-            :func:`bertine.training.loop.optim.parameter_groups`.
-        patience: evaluations in a row that are not better than the best, by `choose` of
-            :func:`fit`, after which a run ends before its last step; None: it does not.
-        compile: the parts of the model, on a GPU (:mod:`bertine.models.compiled`); None: no.
+    The rate has a shape, that of `schedule`, over `steps`; with `budget_seconds`, of wall time,
+    evaluations and checkpoints counted, and what a run used before it was resumed, it is divided
+    among the steps that there is time for (:mod:`bertine.training.loop.progress`). Such a run sees
+    the same batches each time, but not at the same rates. The seed is that of dropout; `patience`
+    counts evaluations, by `choose` of :func:`fit`; where `checkpoint_every` is None, only the best
+    evaluation has a checkpoint; `compile` is None where nothing is compiled
+    (:mod:`bertine.models.compiled`).
 
     Raises:
         BertineError: a value is out of range or not known.
     """
 
-    steps: int
-    learning_rate: float
-    warmup_steps: int = 0
-    schedule: str = "linear"
-    weight_decay: float = 0.01
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-6
-    bias_correction: bool = True
-    max_grad_norm: float = 1.0
-    max_tokens_per_micro_batch: int | None = None
+    steps: int = option(MISSING, "updates of the weights", least=1)
+    learning_rate: float = option(MISSING, "its highest value", least=0)
+    warmup_steps: int = option(0, "of the steps, with a rising rate", least=0)
     precision: Precision = "auto"
-    seed: int = 0
-    log_every: int = 10
-    checkpoint_every: int | None = None
-    keep_checkpoints: int = 2
-    tensorboard: bool = False
-    budget_seconds: float | None = None
-    workers: int = 0
+    budget_seconds: float | None = option(None, "of wall time; None: no limit", above=0)
+    workers: int = option(0, "processes that make the coming batches", least=0)
     compile: bool | None = None
-    layer_decay: float = 1.0
-    patience: int | None = None
 
     def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            at_least_1=(
-                *("steps", "log_every", "checkpoint_every", "keep_checkpoints"),
-                *("max_tokens_per_micro_batch", "patience"),
-            ),
-            at_least_0=(
-                *("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"),
-                *("max_grad_norm", "workers"),
-            ),
-        )
-        if self.budget_seconds is not None and not self.budget_seconds > 0:
-            raise BertineError(f"budget_seconds is {self.budget_seconds:g}, but must be above 0")
-        for name in ("adam_beta1", "adam_beta2"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise BertineError(f"{name} is {getattr(self, name):g}, but must be in [0, 1)")
-        schedule(self.schedule)
-        if not 0.0 < self.layer_decay <= 1.0:
-            raise BertineError(f"layer_decay is {self.layer_decay:g}, but must be in (0, 1]")
+        super().__post_init__()
         resolve_precision(self.precision)
         if self.tensorboard:
             require_tensorboard()
@@ -325,7 +271,7 @@ class _Fitting:
                 self._save()
             if stop:
                 if every:
-                    again = option("resume", True)
+                    again = named_option("resume", True)
                     display.note(f"stopped after step {self.done}; go on with {again}")
                 raise KeyboardInterrupt
         timed = config.budget_seconds is not None

@@ -26,12 +26,15 @@ from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.names import TaskName
+from bertine.options.fields import names_of
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
+from bertine.options.search import RateTest
+from bertine.options.verbs import takes_options
 from bertine.reports.rate_page import rate_text
 from bertine.tables.given import TableLike, as_data
-from bertine.training.arguments import made, names_one_task, reading_of, with_options_of
+from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.distributed.world import World
-from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.setup import Prepared, Start, prepare
 from bertine.training.loop.display import Display
@@ -44,26 +47,17 @@ from bertine.training.rate.report import LrFindReport, next_command
 
 #: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
 #: writes no model, and the rate is what is sought.
-_NOT_ASKED = frozenset(
-    {
-        *("epochs", "learning_rate", "paper", "warmup_ratio", "schedule", "patience", "shard"),
-        *("checkpoint_every", "keep_checkpoints", "save_best", "log_every", "tensorboard"),
-        *("resume", "threshold", "max_answer_length", "baselines", "frozen"),
-    }
-)
+_NOT_ASKED = names_of(FinetuneOptions, not_in="lr-find")
 
 
-@with_options_of(finetune, but=_NOT_ASKED)
+@takes_options(FinetuneOptions, but=_NOT_ASKED)
 def lr_find(
     task: TaskName,
     *,
     model: Path | str,
     data: Path | str | Labelled | TableLike,
     out: Path | str,
-    min_rate: float = 1e-7,
-    max_rate: float = 1e-2,
-    steps: int = 100,
-    warmup_steps: int = 10,
+    test: RateTest,
     **options: Any,
 ) -> LrFindReport:
     """Try rising learning rates on labelled examples, and read off between which to fine-tune.
@@ -75,13 +69,9 @@ def lr_find(
     Args:
         out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
             (``.html``); earlier ones are replaced.
-        min_rate: of the first step.
-        max_rate: of the last one, reached exponentially.
-        steps: with a rising rate.
-        warmup_steps: before them, at `min_rate`, in which Adam's moments fill.
-        task, model, data, options: as for :func:`~bertine.finetune`, all of its
-            arguments that matter within an epoch; layers' shares of the rate, frozen parts,
-            batches and order of the examples are the same as there.
+        test: the rates that are tried.
+        task, model, data: as for :func:`~bertine.finetune`.
+        options: as there, all that matter within an epoch.
 
     Raises:
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
@@ -89,8 +79,11 @@ def lr_find(
     """
     if not isinstance(data, Labelled):
         data = as_data(data)
-    given = dict(locals())
-    given |= given.pop("options")
+    given = {"task": task, "model": model, "data": data, "out": out}
+    given |= {**test.values(), **options}
+    said = FinetuneOptions(**options)
+    min_rate, max_rate = test.min_rate, test.max_rate
+    steps, warmup_steps = test.steps, test.warmup_steps
     if launched():
         raise BertineError("lr-find is one process; start it without torchrun")
     if not 0.0 < min_rate < max_rate < math.inf:
@@ -98,32 +91,31 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher and finite"
         )
-    if not names_one_task(task, given["glue_task"]):
+    if not names_one_task(task, said.glue_task):
         raise BertineError(
             "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
         )
-    for name, least in (("steps", 20), ("warmup_steps", 0)):
-        if given[name] < least:
-            raise BertineError(f"{name} is {given[name]}, but must be at least {least}")
-    where = resolve_device(given["device"])
-    config = made(
-        FitConfig,
-        given,
+    where = resolve_device(said.device)
+    config = FitConfig.of(
+        said,
         steps=warmup_steps + steps,
         learning_rate=max_rate,
-        precision=precision_name(given["precision"], where),
+        warmup_steps=0,
+        precision=precision_name(said.precision, where),
+        budget_seconds=None,
+        compile=None,
     )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
-    start = made(Start, given)
+    start = Start.of(said, model=model)
     prepared = prepare(
         task,
         data,
         start=start,
-        reading=reading_of(given),
-        wishes=made(Wishes, given),
-        max_length=given["max_length"],
+        reading=reading_of(said),
+        wishes=Wishes.of(said),
+        max_length=said.max_length,
         seed=config.seed,
         where=where,
         judged=False,

@@ -7,11 +7,10 @@ and numbers of epochs, random restarts where runs are unstable, the choice by th
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,16 @@ from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.modeldir import load_config
 from bertine.names import TaskName
+from bertine.options.fields import free_in, names_of
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
+from bertine.options.search import SearchOptions
+from bertine.options.verbs import takes_options
 from bertine.records.given_writer import write_given
 from bertine.reports.search_page import write_search_page
 from bertine.tables.given import TableLike, as_data
 from bertine.terminal.console import human_time, progress, say, warn
-from bertine.training.arguments import names_one_task, reading_of, with_options_of
-from bertine.training.finetuning.finetune import finetune
+from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.search.folder import SearchFolder, needed_weights
 from bertine.training.search.grid import PAPER_GRID, Grid, Trial, grid_around
@@ -36,36 +38,21 @@ from bertine.training.search.runners import Told, run_here, run_processes, run_r
 from bertine.training.search.table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
-_OWN = frozenset(
-    {
-        *("batch_size", "learning_rate", "epochs", "paper", "seed", "resume", "shard"),
-        "baselines",
-        "frozen",
-    }
-)
+_OWN = names_of(FinetuneOptions, not_in="search")
 #: Those that may differ when a search is gone on with: they do not change what is computed.
-_FREE = frozenset({"log_every", "checkpoint_every", "keep_checkpoints", "tensorboard", "device"})
+_FREE = free_in("search", [FinetuneOptions])
 #: By which validation examples are held out, where it is not said: the same in all runs.
 _SPLIT_SEED = 0
 
 
-@with_options_of(finetune, but=_OWN)
+@takes_options(FinetuneOptions, but=_OWN)
 def search(
     task: TaskName,
     *,
     model: Path | str,
     data: Path | str | TableLike,
     out: Path | str,
-    batch_sizes: Sequence[int] | int | None = None,
-    learning_rates: Sequence[float] | float | None = None,
-    epochs: Sequence[int] | int | None = None,
-    seeds: Sequence[int] | int | None = None,
-    restarts: int | None = None,
-    paper_grid: bool = False,
-    processes: int | None = None,
-    ray: str | None = None,
-    keep_models: bool = False,
-    resume: bool = False,
+    grid: SearchOptions,
     **options: Any,
 ) -> SearchResult:
     """Fine-tune with every combination of batch size, learning rate and epochs, several times each,
@@ -79,25 +66,8 @@ def search(
     Args:
         task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
         out: the folder of the search; the model directory is ``out/model``.
-        batch_sizes: None: that of `finetune` by itself, or in the paper's grid 16 and 32.
-        learning_rates: None: half, once and twice that of `finetune` by itself, or in the paper's
-            grid 5e-5, 4e-5, 3e-5 and 2e-5.
-        epochs: None: those of `finetune` by itself, or in the paper's grid 2, 3 and 4.
-        seeds: of the runs of each setting: order, dropout and new weights come from them; None:
-            the first numbers from 0 on. Validation examples that are held out, because the data
-            has none, are the same in all runs.
-        restarts: how many seeds, where `seeds` is None; None: 3.
-        paper_grid: use the paper's values for the lists that are not given (24 settings in all),
-            and the weights of the last epoch unless `save_best` says otherwise.
-        processes: runs done at a time, in processes that share the cores (and take turns with the
-            GPUs); None: one after the other in this process, over Ray one a machine or GPU.
-        ray: the address of a Ray cluster that does the runs, or ``local``. All its machines must
-            see `model`, `data` and `out` under the same paths.
-        keep_models: keep the weights of all runs, not of the best alone.
-        resume: go on with the search in `out`: runs that are done are not done again, one that was
-            stopped goes on, one that failed is tried again. The grid may be another: runs that
-            were done stay in the table.
-        options: every other argument of `finetune`; the same for all runs, `split_seed` too.
+        grid: the settings, and who does the runs.
+        options: as for `finetune`, the same for all runs.
 
     Returns:
         The table and the choice. A run that failed is named in `failed`, with the reason; the
@@ -115,34 +85,33 @@ def search(
             "a search reads the examples again for each of its runs; give it a path or a table"
         )
     found = as_data(data)
-    if processes is not None and processes < 1:
-        raise BertineError(f"processes is {processes}, but must be at least 1")
+    options["split_seed"] = grid.split_seed
+    processes, ray, paper_grid = grid.processes, grid.ray, grid.paper_grid
     if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
-    lists = (batch_sizes, learning_rates, epochs)
+    lists = (grid.batch_sizes, grid.learning_rates, grid.epochs)
     if paper_grid or all(values is not None for values in lists):
         otherwise = PAPER_GRID
     else:
         labelled = read_labelled(
-            task, found, seed=_SPLIT_SEED, reading=reading_of({**options, "data": found})
+            task, found, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
         )
         wishes = Wishes(patience=options["patience"])
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
-    grid = Grid.given(*lists, seeds, restarts, otherwise)
+    wanted = Grid.given(*lists, grid.seeds, grid.restarts, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
-    usual = inspect.signature(finetune).parameters
-    changed = {key: value for key, value in options.items() if value != usual[key].default}
+    changed = FinetuneOptions(**options).changed()
     if paper_grid and options["save_best"] is None and options["patience"] is None:
         changed["save_best"] = False  # the paper takes the weights of the last epoch
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
-    with SearchFolder.open(Path(out), settings, resume) as folder:
+    with SearchFolder.open(Path(out), settings, grid.resume) as folder:
         if not isinstance(found, str | Path):
             # Each run reads them again, perhaps in another process.
             found = write_given(found, folder.path / "data")
         arguments = {"task": task, "model": place(locate(model)), "data": place(found), **changed}
-        under_way = _Search(folder, grid, arguments, place, keep_models)
+        under_way = _Search(folder, wanted, arguments, place, grid.keep_models)
 
         def do(jobs: list[Trial], told: Told) -> None:
             listed = [under_way.job(trial) for trial in jobs]

@@ -1,0 +1,105 @@
+"""Options of scoring, answering, explaining, embedding and exporting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
+from bertine.options.fields import like, option
+from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
+from bertine.options.reading import Columns, Mending, TableReading, TaggedColumns
+from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors
+
+_AS_TRAINED = "as in training"
+_TOLD = "told by the name of the file and its first line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownTexts(Mending):
+    """How texts are read for a model that knows its columns."""
+
+    text_columns: Sequence[str] | str | None = like(
+        Columns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownExamples(TaggedColumns, KnownTexts):
+    """How labelled examples are read for a model that knows its columns."""
+
+    label_column: str | None = like(Columns, "label_column", otherwise=_AS_TRAINED, title="columns")
+    word_column: int | None = like(
+        TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+    tag_column: int | None = like(
+        TaggedColumns, "tag_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(KnownExamples, ScoringMachine):
+    """All options of ``evaluate``."""
+
+    format: LabelledFormat | None = like(TableReading, "format", title="reading")
+    worst: int = option(
+        0,
+        "also list so many examples with the highest loss, with file and line; wrong labels are "
+        "often among them, in a training file only while the model has not learned them by heart",
+        title="",
+        least=0,
+    )
+    baselines: bool = option(
+        False,
+        "also score the task's baselines on these examples, fitted on the training file if it is "
+        "still there and unchanged",
+        title="",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(KnownTexts, AnsweringMachine):
+    """Options of ``predict`` that say how it reads and where it computes."""
+
+    format: TextFormat | None = like(TableReading, "format", title="reading")
+    word_column: int | None = like(
+        TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(KnownTexts, AnsweringMachine):
+    """Options of ``explain`` that say how it reads and where it computes."""
+
+    format: PlainFormat | None = option(None, "of the input", otherwise=_TOLD, title="reading")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTexts(Mending):
+    """How a table of single texts is read."""
+
+    title = "reading"
+
+    text_column: str | None = option(
+        None, "the text", otherwise="text, sentence, or the only column"
+    )
+    format: PlainFormat | None = option(None, "of the input", otherwise=_TOLD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(AnyVectors, Normalizing, Prompt, PlainTexts, VectorMachine):
+    """All options of ``embed``."""
+
+    dtype: VectorType = option("fp32", "of the numbers in the file", title="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
+    """Options of ``similar`` that say how it reads and what it compares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(KnownExamples, TextVectors, Normalizing):
+    """Options of ``export`` that say how it reads and what a vector is."""
+
+    data_format: LabelledFormat | None = like(TableReading, "format", title="reading")

@@ -1,0 +1,62 @@
+"""Options of tagging with a frozen encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertine.names import TaggedFormat
+from bertine.options.fields import like, option
+from bertine.options.machine import Machine
+from bertine.options.reading import Columns, DocumentContext, Mending, TaggedColumns
+from bertine.options.run import Resuming, Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class BilstmRecipe(Seed):
+    """How a BiLSTM is built and trained."""
+
+    title = "recipe"
+
+    epochs: int = option(10, "of the BiLSTM, over the training sentences", least=1)
+    batch_size: int = option(32, "sentences in an update, of fine-tuning too", least=1)
+    learning_rate: float = option(1e-3, "of the BiLSTM, at first, which is its highest", least=0)
+    lstm_size: int = option(768, "units of each direction", least=1)
+    lstm_layers: int = option(2, "of the BiLSTM", least=1)
+    dropout: float = option(0.5, "around each layer of the BiLSTM", least=0, most=1)
+    max_grad_norm: float = option(
+        5.0, "its gradients are scaled down to this norm; 0 does not clip", least=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming):
+    """All options of ``feature_based``."""
+
+    rows: Sequence[str] | None = option(
+        None,
+        "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
+        "sum-all",
+        otherwise="all",
+    )
+    format: TaggedFormat | None = option(
+        None,
+        "of the files",
+        otherwise="told by the name of the file and its first line",
+        title="reading",
+    )
+    strict: bool = like(
+        Mending,
+        "strict",
+        help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
+        title="reading",
+    )
+    max_length: int = option(128, "tokens of an input", least=3, title="tagging")
+    finetune_epochs: int = option(3, "of fine-tuning", least=1, title="recipe")
+    finetune_learning_rate: float = option(5e-5, "of fine-tuning", least=0, title="recipe")
+    resume: bool = like(
+        Resuming,
+        "resume",
+        help="keep the rows that the output folder has already",
+        more="If they were made with the same settings.",
+    )

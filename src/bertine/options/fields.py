@@ -1,0 +1,291 @@
+"""Options of verbs, each said once: as a field of a dataclass, made by :func:`option`.
+
+From the field come the keyword argument of the verb with its type and default, its entry in the
+verb's documentation, the argument of the command with its help, the checks of type and range, the
+key of configuration files, and whether it may change when a run is resumed. A group of options is
+a dataclass that inherits from :class:`OptionGroup`; what a verb takes is a class that inherits
+from several groups, so that what wants one group takes the whole.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from bertine.errors import BertineError
+
+_KEY = "option"
+#: Where an option may change when one goes on: in the folder of a run, in that of a search.
+Free = Literal["run", "search"]
+
+
+#: What is said of a name that an option does not take.
+MUST_BE = "{name} is {value!r}, but must be {must}"
+NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
+
+
+class Option(NamedTuple):
+    """What is said of an option beside its name, its type and its default.
+
+    Attributes:
+        help: what it is, for ``--help`` and the documentation; other options stand in single
+            backticks under their names.
+        otherwise: what is done where it is None.
+        more: what the documentation says beyond that.
+        metavar: what stands for its value in ``--help``; None: by its type.
+        flags: its options on the command line, without their two dashes; none: its name.
+        values: how many values a list must have.
+        least, most: bounds of a number that may be reached.
+        above, below: bounds that may not.
+        free: whether it may change when one goes on: with a run and a search, or with one of them.
+        each_process: whether the processes of a run may have different values.
+        recorded: whether a run's settings name it where it is not the default.
+        not_in: the commands that take over the options of this group, but not this one.
+        title: of its part of ``--help``; None: that of the group.
+        unknown: what is said of a name that it does not take.
+    """
+
+    help: str
+    otherwise: str = ""
+    more: str = ""
+    metavar: str | None = None
+    flags: tuple[str, ...] = ()
+    values: int | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    free: Free | bool = False
+    each_process: bool = False
+    recorded: bool = False
+    not_in: tuple[str, ...] = ()
+    title: str | None = None
+    unknown: str = MUST_BE
+
+
+class Declared(NamedTuple):
+    """An option with its name, its type and its default; ``MISSING``: it must be given."""
+
+    name: str
+    hint: Any
+    default: Any
+    option: Option
+    title: str
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have, None left out."""
+        hint = self.hint
+        inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        return tuple(each for each in inner if each is not type(None))
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The names that it takes; () where it takes others."""
+        return tuple(
+            name for each in self.kinds if get_origin(each) is Literal for name in get_args(each)
+        )
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in help."""
+        said = self.option
+        if said.metavar is not None:
+            return said.metavar
+        lists = [
+            get_args(each)[0] for each in self.kinds if get_origin(each) not in (None, Literal)
+        ]
+        kinds = (*self.kinds, *lists)
+        if float in kinds:
+            return "P" if 1 in (said.most, said.below) else "X"
+        return "N" if int in kinds else "NAME"
+
+    @property
+    def text(self) -> str:
+        """What its documentation says."""
+        words = self.option.help.rstrip(".")
+        if self.option.otherwise:
+            words += f"; None: {self.option.otherwise}"
+        return f"{words}. {self.option.more}".strip()
+
+
+def option(default: Any, help: str, **said: Any) -> Any:
+    """Declare an option: a field of an :class:`OptionGroup`.
+
+    Args:
+        default: its value where nobody gives one; ``MISSING``: it must be given.
+        help, said: as the attributes of :class:`Option`.
+    """
+    return field(default=default, metadata={_KEY: Option(help, **said)})
+
+
+def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
+    """Declare the option `name` of `group` again, with another ``default`` or other words."""
+    before = next(each for each in fields(group) if each.name == name)
+    default = changes.pop("default", before.default)
+    return field(default=default, metadata={_KEY: before.metadata[_KEY]._replace(**changes)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """Options that belong together; their ranges are checked when they are given.
+
+    Attributes:
+        title: of their part of ``--help``.
+        alternatives: those that say the same in different ways, so that one replaces another.
+
+    Raises:
+        BertineError: a value is out of range, or a name that is not known.
+    """
+
+    title: ClassVar[str] = ""
+    alternatives: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for each in declared(type(self)):
+            check_value(each, getattr(self, each.name))
+
+    @classmethod
+    def of(cls, *sources: object, **others: Any) -> Self:
+        """Take every option from the first of `sources` that has it; `others` go before them.
+
+        Raises:
+            TypeError: one is in none of them: nothing becomes the default by being forgotten.
+        """
+        for each in fields(cls):
+            if each.name not in others:
+                source = next((one for one in sources if hasattr(one, each.name)), None)
+                if source is None:
+                    raise TypeError(f"{cls.__name__} needs {each.name}")
+                others[each.name] = getattr(source, each.name)
+        return cls(**others)
+
+    def values(self) -> dict[str, Any]:
+        """Their values by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def changed(self) -> dict[str, Any]:
+        """The values that are not the defaults."""
+        return {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if getattr(self, each.name) != each.default
+        }
+
+    def recorded(self) -> dict[str, Any]:
+        """The values that the settings of a run name where they are not the defaults."""
+        names = {each.name for each in declared(type(self)) if each.option.recorded}
+        return {name: value for name, value in self.changed().items() if name in names}
+
+
+def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
+    """The options of `group`: its own, then those of its bases in the order they are named in."""
+    known: Any = group  # mypy takes a class of dataclasses for one without a hash
+    return _declared(known)
+
+
+@cache
+def _declared(group: Any) -> tuple[Declared, ...]:
+    hints = get_type_hints(group)
+    known: dict[str, Field[Any]] = {each.name: each for each in fields(group)}
+    own, *bases = group.__mro__
+    # A declaration with other words stays where the option first stands.
+    titles: dict[str, str] = {}
+    for base in (*bases, own):
+        for name in vars(base).get("__annotations__", {}):
+            if name in known and _KEY in known[name].metadata:
+                titles.setdefault(name, vars(base).get("title", ""))
+    found = []
+    for name, title in titles.items():
+        said: Option = known[name].metadata[_KEY]
+        title = title if said.title is None else said.title
+        found.append(Declared(name, hints[name], known[name].default, said, title))
+    return tuple(found)
+
+
+def alternatives_of(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
+    """The options of `group` that replace each other."""
+    for base in group.__mro__:
+        if names := vars(base).get("alternatives"):
+            yield names
+
+
+def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:
+    """The options of `group` that the command `not_in` does not take over."""
+    return frozenset(each.name for each in declared(group) if not_in in each.option.not_in)
+
+
+def check_value(each: Declared, value: Any) -> None:
+    """Refuse a value that is out of range or a name that is not known; None may be any.
+
+    Raises:
+        BertineError: it is.
+    """
+    name, said = each.name, each.option
+    if isinstance(value, str) and each.choices and value not in each.choices:
+        known = ", ".join(each.choices)
+        must = f"one of {known}" if each.choices[1:] else f"{each.choices[0]!r} or left out"
+        raise BertineError(said.unknown.format(name=name, value=value, must=must, known=known))
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        return
+    number = float(value)
+    low = (said.least is None or number >= said.least) and (
+        said.above is None or number > said.above
+    )
+    high = (said.most is None or number <= said.most) and (
+        said.below is None or number < said.below
+    )
+    bounded = not (said.least is said.above is said.most is said.below is None)
+    if not (low and high) or (bounded and not math.isfinite(number)):
+        raise BertineError(f"{name} is {value:g}, but must be {_range(said, number)}")
+
+
+def _range(said: Option, value: float) -> str:
+    if said.most is None and said.below is None:
+        finite = "" if math.isfinite(value) else " and finite"
+        if said.above is not None:
+            return f"above {said.above:g}{finite}"
+        return f"{said.least:g} or more{finite}" if said.least == 0 else f"at least {said.least:g}"
+    if said.above is not None and said.below is not None:
+        return f"between {said.above:g} and {said.below:g}"
+    if said.least is not None and said.most is not None:
+        return f"from {said.least:g} to {said.most:g}"
+    low = f"({said.above:g}" if said.above is not None else f"[{said.least:g}"
+    return f"in {low}, " + (f"{said.below:g})" if said.below is not None else f"{said.most:g}]")
+
+
+def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
+    """The options of `groups` that may change when a run or a search is gone on with."""
+    return frozenset(
+        each.name
+        for group in groups
+        for each in declared(group)
+        if each.option.free in (True, where)
+    )
+
+
+def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
+    """The options of `groups` that may differ from process to process of a run."""
+    return frozenset(
+        each.name for group in groups for each in declared(group) if each.option.each_process
+    )
+
+
+def as_flags(text: str, flags: Mapping[str, str]) -> str:
+    """Text of an option as ``--help`` writes it: names of other options become their `flags`."""
+    return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[1]), text)

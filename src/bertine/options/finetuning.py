@@ -1,0 +1,163 @@
+"""Options of fine-tuning; finding a rate and searching take them over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertine.options.fields import OptionGroup, like, option
+from bertine.options.machine import Machine, Sharding
+from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
+from bertine.options.reading import (
+    Columns,
+    DocumentContext,
+    GlueTask,
+    OwnTable,
+    SpanReading,
+    SplitSeed,
+    TableReading,
+    TaggedColumns,
+)
+from bertine.options.run import Loading, Resuming, RunFiles, Saving, Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshWeights(OptionGroup):
+    """Whether training begins with the model's weights."""
+
+    fresh_weights: bool = option(
+        False,
+        "take only the architecture and the vocabulary of the model, and begin with random "
+        "weights: what a model reaches without pre-training",
+        recorded=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(OptionGroup):
+    """Length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
+
+    title = "recipe"
+
+    epochs: int | None = option(
+        None,
+        "passes over the training examples",
+        otherwise="from 3 with many examples to 25 with few",
+        least=1,
+        not_in=("search", "lr-find"),
+    )
+    batch_size: int | None = option(
+        None,
+        "examples in an update",
+        otherwise="16, or 32 with more than 4,000 examples",
+        least=1,
+        not_in=("search",),
+    )
+    paper: bool = option(
+        False,
+        "train as the paper does where nothing else is said: 3 epochs, batches of 32, a learning "
+        "rate of 5e-5, the weights of the last epoch",
+        not_in=("search", "lr-find"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputLength(OptionGroup):
+    """How much of a text is read."""
+
+    title = "recipe"
+
+    max_length: int | None = option(
+        None,
+        "tokens of an example; longer ones are cut, and counted",
+        otherwise="128, spans 384",
+        more="Contexts of spans are not cut, but read in windows.",
+        least=3,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers(OptionGroup):
+    """Which layers are trained."""
+
+    title = "schedule and layers"
+
+    freeze_layers: int = option(
+        0, "so many of the lowest layers are not trained", least=0, recorded=True
+    )
+    frozen: bool | None = option(
+        None,
+        "train no layer: fit the head alone, in seconds, on the vectors that the model gives "
+        "already",
+        otherwise="all weights are trained, but the head alone is saved where it is better",
+        more="Of pairs the head is fitted on the vectors of both texts "
+        "(:mod:`bertine.training.finetuning.frozen_head`). It can be better than training all "
+        "weights where there are few labels. What is about training (`epochs`, `learning_rate` "
+        "and the like) is refused beside it. None compares on the validation examples "
+        "(:mod:`bertine.training.finetuning.head_alone`; not without `baselines`, not with "
+        "`paper` or `focal_gamma`, not in several processes). False: the trained model is saved, "
+        "whatever it is worth.",
+        recorded=True,
+        not_in=("search", "lr-find"),
+    )
+    freeze_embeddings: bool = option(False, "do not train the embeddings", recorded=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging(OptionGroup):
+    """What the score is put beside."""
+
+    title = "score"
+
+    baselines: bool = option(
+        True,
+        "put the scores of cheap baselines beside the model's: the most frequent label, linear "
+        "models on tf-idf and on the vectors of the model before training (some seconds)",
+        more="On the validation examples; of all of GLUE none.",
+        not_in=("search", "lr-find"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneLoading(Loading):
+    """Who makes the batches of fine-tuning, and whether the model is compiled."""
+
+    title = "run"
+
+    workers: int = like(Loading, "workers", default=0, otherwise="", more="")
+    compile: bool = like(
+        Loading,
+        "compile",
+        default=False,
+        more="With ``torch.compile``, for runs of many steps; a CPU does without.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(
+    FreshWeights,
+    GlueTask,
+    Columns,
+    TableReading,
+    OwnTable,
+    TaggedColumns,
+    DocumentContext,
+    Recipe,
+    InputLength,
+    SplitSeed,
+    SpanReading,
+    Rate,
+    WarmUp,
+    Updates,
+    Dropout,
+    Layers,
+    Patience,
+    Judging,
+    Machine,
+    Sharding,
+    Seed,
+    RunFiles,
+    Saving,
+    FinetuneLoading,
+    Resuming,
+):
+    """All options of ``finetune``."""

@@ -1,0 +1,113 @@
+"""Options of how pre-training sequences are made of a token store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.errors import BertineError
+from bertine.names import InputFormat, Masking
+from bertine.options.fields import OptionGroup, like, option
+from bertine.options.run import Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceForm(OptionGroup):
+    """What a sequence is, and which of its tokens may be hidden together."""
+
+    title = "instances (the paper's: --config paper)"
+
+    max_seq_length: int = option(
+        128, "tokens of a sequence with its special tokens, at the most", least=8
+    )
+    input_format: InputFormat = option(
+        "segment-pair",
+        "what a sequence is made of; the last two need objective mlm",
+        more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
+        "(:mod:`bertine.data.instances.formats`).",
+    )
+    whole_word_mask: bool = option(False, "choose whole words for prediction")
+    masking: Masking = option(
+        "dynamic",
+        "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
+        "again",
+        more="See :class:`~bertine.data.instances.pretraining.PretrainingData`.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSettings(InstanceForm, Seed):
+    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+
+    title = "instances (the paper's: --config paper)"
+
+    batch_size: int = option(32, "sequences in an update", least=1)
+    masked_lm_prob: float = option(0.15, "share of the tokens that are predicted", above=0, below=1)
+    max_predictions_per_seq: int | None = option(
+        None,
+        "at most so many of them in a sequence",
+        otherwise="as many as their share asks for in a full one",
+        least=1,
+    )
+    mask_split: Sequence[float] = option(
+        (0.8, 0.1, 0.1),
+        "of the predicted tokens, the shares that become [MASK], become a random token, stay",
+        values=3,
+        least=0,
+        most=1,
+    )
+    short_seq_prob: float = option(
+        0.1, "share of segment pairs that are made shorter at random", least=0, most=1
+    )
+    dupe_factor: int = option(
+        10, "with static masking, in how many ways; the paper's is ten", least=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        split = self.mask_split
+        if len(split) != 3:
+            raise BertineError(
+                f"mask_split is {list(split)}, but must be three shares: masked, random, kept"
+            )
+        if min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+            raise BertineError(
+                f"mask_split is {tuple(split)}, but must be three shares (masked, random, kept) "
+                "that add up to 1"
+            )
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Of the predicted tokens, those masked, replaced at random, kept."""
+        masked, random, kept = self.mask_split
+        return (masked, random, kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, for the settings of a run; what does nothing is None."""
+        found = self.values() | {"mask_split": list(self.mask_split)}
+        if self.input_format != "segment-pair":
+            found["short_seq_prob"] = None
+        if self.masking != "static":
+            found["dupe_factor"] = None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionOptions(InstanceForm):
+    """Which instances of a store are shown."""
+
+    title = "of a store"
+
+    num_instances: int = option(3, "instances to show", least=0)
+    seed: int = like(
+        Seed,
+        "seed",
+        help="of the instances",
+        more="The same as in ``pretrain`` shows its first ones.",
+        title="of a store",
+    )
+    html: Path | str | None = option(
+        None, "write the same to a page for the browser", metavar="FILE"
+    )

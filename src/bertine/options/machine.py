@@ -1,0 +1,85 @@
+"""Options of where, and in what numbers, to compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertine.names import AnswerPrecision, Precision
+from bertine.options.fields import NOT_KNOWN, OptionGroup, like, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device(OptionGroup):
+    """Where to compute."""
+
+    title = "run"
+
+    device: str | None = option(
+        None, "cpu, cuda or cuda:1", otherwise="the GPU if there is one", free="search"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Device):
+    """Where, and in what numbers, to train."""
+
+    title = "run"
+
+    precision: Precision = option(
+        "auto",
+        "number format to compute in; auto is bf16 where the machine has it",
+        unknown=NOT_KNOWN,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweringMachine(Device):
+    """Where, and in what numbers, to answer."""
+
+    precision: AnswerPrecision = option(
+        "auto",
+        "number format to compute in; auto is the fastest whose outputs a check finds close to "
+        "those in fp32",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringMachine(Device):
+    """Where, and in what numbers, to score."""
+
+    precision: AnswerPrecision = option(
+        "auto",
+        "number format to compute in; auto is the one the model was trained in (bf16 or fp32)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMachine(Device):
+    """Where to answer, in the numbers of training."""
+
+    precision: Precision = like(ScoringMachine, "precision")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorMachine(Device):
+    """Where, and in what numbers, to compute vectors."""
+
+    precision: AnswerPrecision = option(
+        "auto",
+        "of the computation; auto is bf16 where the machine has it; int8, on CPUs, is faster and "
+        "turns vectors a little",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding(OptionGroup):
+    """How several processes divide the model."""
+
+    title = "run"
+
+    shard: bool = option(
+        False,
+        "under torchrun: divide weights, gradients and moments among the processes (FSDP), in "
+        "place of keeping all in each",
+        not_in=("search", "lr-find"),
+    )

@@ -1,0 +1,116 @@
+"""Options of how the loss is minimized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bertine.names import ScheduleName
+from bertine.options.fields import NOT_KNOWN, OptionGroup, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate(OptionGroup):
+    """The learning rate."""
+
+    title = "optimizer"
+
+    learning_rate: float | None = option(
+        None,
+        "its highest value",
+        otherwise="by the width of the model",
+        least=0,
+        not_in=("search", "lr-find"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp(OptionGroup):
+    """For how long the learning rate rises."""
+
+    title = "optimizer"
+    alternatives: ClassVar[tuple[str, ...]] = ("warmup_steps", "warmup_ratio")
+
+    warmup_steps: int | None = option(
+        None,
+        "steps with a rising rate",
+        otherwise="by `warmup_ratio`",
+        least=0,
+        not_in=("lr-find",),
+    )
+    warmup_ratio: float | None = option(
+        None,
+        "share of the steps with a rising rate, where `warmup_steps` is not given",
+        otherwise="0.1, of one-cycle 0.3",
+        least=0,
+        most=1,
+        not_in=("lr-find",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Updates(OptionGroup):
+    """How the weights are updated: AdamW with decoupled decay."""
+
+    title = "optimizer"
+
+    weight_decay: float = option(0.01, "of AdamW; none on biases and norms", least=0)
+    adam_beta1: float = option(
+        0.9, "of AdamW: how long its first moment remembers", least=0, below=1
+    )
+    adam_beta2: float = option(
+        0.999, "of AdamW: how long its second moment remembers", least=0, below=1
+    )
+    adam_epsilon: float = option(1e-6, "of AdamW; as in the paper's code", least=0)
+    bias_correction: bool = option(True, "of AdamW; the paper's code has none")
+    max_grad_norm: float = option(
+        1.0, "gradients are scaled down to this global norm; 0 does not clip", least=0
+    )
+    max_tokens_per_micro_batch: int | None = option(
+        None,
+        "compute each update in parts of at most so many tokens: the same result in less memory",
+        otherwise="by the device",
+        least=1,
+    )
+    schedule: ScheduleName = option(
+        "linear",
+        "of the rate after the warm-up; one-cycle: momentum too",
+        more="See :mod:`bertine.training.loop.schedule`.",
+        not_in=("lr-find",),
+        title="schedule and layers",
+        unknown=NOT_KNOWN,
+    )
+    layer_decay: float = option(
+        1.0,
+        "the rate of each layer as a share of that of the one above",
+        above=0,
+        most=1,
+        title="schedule and layers",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout(OptionGroup):
+    """Dropout of the model."""
+
+    title = "optimizer"
+
+    dropout: float | None = option(
+        None, "on hidden states and attention", otherwise="the model's own rates", least=0, most=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience(OptionGroup):
+    """When to stop early."""
+
+    title = "schedule and layers"
+
+    patience: int | None = option(
+        None,
+        "stop when the task's score on the validation examples was not better for so many epochs, "
+        "and save the model of the best",
+        more="Unless `save_best` is False.",
+        least=1,
+        not_in=("lr-find",),
+    )

@@ -1,0 +1,136 @@
+"""Options of pre-training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from bertine.names import Initialization, ObjectiveName
+from bertine.options.fields import OptionGroup, like, option
+from bertine.options.instances import InstanceSettings
+from bertine.options.machine import Machine, Sharding
+from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
+from bertine.options.run import Loading, Resuming, RunFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length(OptionGroup):
+    """How long to train."""
+
+    title = "how long (one of them, or the most steps in the hours)"
+    alternatives: ClassVar[tuple[str, ...]] = ("steps", "tokens", "hours")
+
+    steps: int | None = option(None, "updates of the weights", least=1)
+    tokens: int | None = option(
+        None,
+        "tokens to see, such as 1e8",
+        more="Turned into steps by the mean length of a batch.",
+        least=1,
+    )
+    hours: float | None = option(
+        None,
+        "wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the most "
+        "in it",
+        more="Evaluations and checkpoints count. The speed is measured first, to plan with "
+        "(:mod:`bertine.training.loop.progress`).",
+        above=0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(OptionGroup):
+    """What is learnt, by which model, and what it is evaluated on."""
+
+    title = "what is learnt, on what"
+
+    objective: ObjectiveName = option(
+        "mlm-nsp", "masked tokens and next sentences, or masked tokens only"
+    )
+    initialization: Initialization = option(
+        "normal",
+        "of new weights: all random, or with heads that look at neighbours and at like tokens from "
+        "the first step on, which learns sooner",
+        more="See :mod:`bertine.models.mimetic`.",
+    )
+    initializer_range: float | None = option(
+        None,
+        "standard deviation of new weights",
+        otherwise="the model's, 0.02 for the presets",
+        more="Small models learn sooner with larger ones.",
+        above=0,
+        below=1,
+    )
+    held_out: Path | str | None = option(
+        None,
+        "store of other text, made with the same tokenizer, to evaluate on along the way",
+        metavar="STORE",
+    )
+    evaluate_every: int | None = option(
+        None,
+        "steps between evaluations",
+        otherwise="20 in a run",
+        more="And between guesses at the same hidden words (``samples.jsonl``).",
+        least=1,
+        free="run",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondPhase(OptionGroup):
+    """A second phase of longer sequences."""
+
+    title = InstanceSettings.title
+
+    long_seq_length: int | None = option(
+        None,
+        "tokens in a sequence of a second phase, as in the paper",
+        otherwise="one phase",
+        more="The last `long_share` of the steps have sequences of this length. One schedule runs "
+        "over both.",
+        least=8,
+    )
+    long_share: float = option(0.1, "of the steps, for the second phase", above=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions(
+    Length,
+    Learning,
+    InstanceSettings,
+    SecondPhase,
+    Rate,
+    WarmUp,
+    Updates,
+    Dropout,
+    Patience,
+    Machine,
+    Sharding,
+    RunFiles,
+    Loading,
+    Resuming,
+):
+    """All options of ``pretrain``."""
+
+    learning_rate: float = like(Rate, "learning_rate", default=1e-4, otherwise="")
+    warmup_ratio: float = like(WarmUp, "warmup_ratio", default=0.01, otherwise="")
+    patience: int | None = like(
+        Patience,
+        "patience",
+        help="stop when the MLM loss on `held_out` was not better for so many evaluations",
+        more="The model directory has the last weights, or with `save_best` the best ones.",
+    )
+    checkpoint_every: int | None = like(
+        RunFiles,
+        "checkpoint_every",
+        default=1000,
+        otherwise="none but that of the best evaluation",
+        more="",
+    )
+    save_best: bool = option(
+        False,
+        "write the model of the best evaluation on `held_out`, not of the last step",
+        more="The best has the lowest MLM loss. Its checkpoint is kept in any case.",
+        title="run",
+        free="run",
+    )

@@ -1,0 +1,181 @@
+"""Options of how labelled data and tables of texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertine.names import ClassWeights, LabelledFormat, LongText, TagScheme
+from bertine.options.fields import OptionGroup, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask(OptionGroup):
+    """Which task of GLUE."""
+
+    title = "GLUE"
+
+    glue_task: str | None = option(
+        None,
+        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
+        more='Or ``"all"``: one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each '
+        "task that `data` has, and the table of scores. With `resume` those that are finished are "
+        "not run again.",
+        flags=("glue-task", "task"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(OptionGroup):
+    """Where the texts and the labels of a table are."""
+
+    title = "columns"
+
+    text_columns: Sequence[str] | str | None = option(
+        None,
+        "the text, or the two texts of a pair",
+        otherwise="the usual names",
+        more="Of multiple choice what stands before the choices, the second of two beginning each "
+        "of them.",
+        flags=("text-column", "text-columns"),
+    )
+    label_column: str | None = option(None, "the label", otherwise="the usual names")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mending(OptionGroup):
+    """What is done with quotes, and with what is damaged."""
+
+    title = "reading"
+
+    quotes: bool | None = option(
+        None, 'whether " quotes cells', otherwise="as is usual for the format"
+    )
+    strict: bool = option(
+        False,
+        "refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) instead "
+        "of mending, or leaving out, and counting them",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReading(Mending):
+    """How a table with labels is read."""
+
+    title = "reading"
+
+    format: LabelledFormat | None = option(
+        None,
+        "of the table; columns are column files of words",
+        otherwise="told by the name of the file and its first lines",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedColumns(OptionGroup):
+    """Where words and tags are in a column file, and what the tags mean."""
+
+    title = "tagging"
+
+    word_column: int | None = option(
+        None, "number of the column of the words in a column file", otherwise="the first", least=1
+    )
+    tag_column: int | None = option(
+        None, "number of the column of the tags", otherwise="the last", least=1
+    )
+    tag_scheme: TagScheme | None = option(
+        None, "how the tags mark entities; plain: they do not", otherwise="told by the tags"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentContext(OptionGroup):
+    """What is read around a tagged sentence."""
+
+    title = "tagging"
+
+    document_context: bool = option(
+        False,
+        "fill the input with the sentences around, of the same document (-DOCSTART-)",
+        more="Paper, section 5.3.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTable(OptionGroup):
+    """What can be said of one's own table, and of how it is learned from."""
+
+    title = "own data"
+
+    choice_columns: Sequence[str] | str | None = option(
+        None, "of choice: a column for each choice", otherwise="ending0, choice1, option A, …"
+    )
+    label_columns: Sequence[str] | str | None = option(
+        None, "of multi-label: a column of 0 and 1 for each label, in place of `label_column`"
+    )
+    label_separator: str | None = option(
+        None,
+        "of multi-label: between labels in one column",
+        otherwise="| ; or , if it occurs",
+        metavar="TEXT",
+    )
+    threshold: float = option(
+        0.5,
+        "of multi-label: a label is given from this probability on",
+        above=0,
+        below=1,
+        not_in=("lr-find",),
+    )
+    class_weights: ClassWeights | None = option(
+        None,
+        "let every class count the same in the loss, however rare",
+        otherwise="every example does",
+        more="Of many labels, the presence and the absence of each.",
+        recorded=True,
+    )
+    focal_gamma: float = option(
+        0.0,
+        "focal loss: what is predicted well already counts less, the more so the higher it is "
+        "(0: cross-entropy)",
+        least=0,
+        recorded=True,
+    )
+    long_text: LongText = option(
+        "head",
+        "what is read of a text longer than `max_length`; windows: all of it, scores averaged",
+        more="See :mod:`bertine.tasks.long_text`.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanReading(OptionGroup):
+    """How questions and contexts are read."""
+
+    title = "spans"
+
+    doc_stride: int | None = option(
+        None, "tokens from one window of a long context to the next", otherwise="128", least=1
+    )
+    max_question_length: int | None = option(
+        None, "tokens of a question; longer ones are cut, and counted", otherwise="64", least=1
+    )
+    max_answer_length: int | None = option(
+        None, "tokens of the longest answer", otherwise="30", least=1, not_in=("lr-find",)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSeed(OptionGroup):
+    """Which validation examples are held out."""
+
+    title = "recipe"
+
+    split_seed: int | None = option(
+        None,
+        "by which validation examples are held out where the data has none",
+        otherwise="that of `seed`",
+        more="Runs of several seeds are compared on the same ones.",
+        least=0,
+        free="run",
+        recorded=True,
+    )

@@ -1,0 +1,113 @@
+"""Options of a training run: seed, checkpoints, logs, batches made ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertine.options.fields import OptionGroup, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed(OptionGroup):
+    """Where random numbers come from."""
+
+    title = "run"
+
+    seed: int = option(0, "random seed", not_in=("search",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving(OptionGroup):
+    """Which weights are saved."""
+
+    title = "run"
+
+    save_best: bool | None = option(
+        None,
+        "save the weights of the epoch with the best score on the validation examples, not those "
+        "of the last one",
+        otherwise="where that score is better than the last epoch's by more than chance",
+        more="By more than its standard error on so many examples, that is, and by three examples "
+        "or more. The score is the first metric by which the task is judged: of CoLA Matthews. "
+        "The examples have then been used to choose: judge the model on others.",
+        free="run",
+        not_in=("lr-find",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles(OptionGroup):
+    """What a run writes, and how often."""
+
+    title = "run"
+
+    checkpoint_every: int | None = option(
+        None,
+        "steps between checkpoints",
+        otherwise="one after each epoch",
+        more="They are removed when the model directory has been written.",
+        least=1,
+        free=True,
+        not_in=("lr-find",),
+    )
+    keep_checkpoints: int = option(
+        2,
+        "older ones are removed, but for that of the best evaluation",
+        least=1,
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+    log_every: int = option(
+        10,
+        "steps between lines of the log",
+        more="It is ``log.jsonl``.",
+        least=1,
+        free=True,
+        not_in=("lr-find",),
+    )
+    tensorboard: bool = option(
+        False,
+        "write TensorBoard files as well (needs the package tensorboard)",
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading(OptionGroup):
+    """Who makes the batches, and whether the model is compiled."""
+
+    title = "run"
+
+    workers: int | None = option(
+        None,
+        "processes that make the coming batches while the model computes; the result is the same "
+        "with any number",
+        otherwise="0 on a CPU, whose cores training uses itself; on a GPU up to four",
+        more="See :func:`bertine.data.loader.default_workers`.",
+        least=0,
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+    compile: bool = option(
+        True,
+        "on a GPU, compile the model's parts: it starts slower, to be faster from then on",
+        more="With ``torch.compile``; a CPU does without.",
+        not_in=("lr-find",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resuming(OptionGroup):
+    """Whether to go on."""
+
+    title = "run"
+
+    resume: bool = option(
+        False,
+        "go on from the last checkpoint in the output folder, exactly as if never stopped",
+        not_in=("search", "lr-find"),
+    )

@@ -1,0 +1,78 @@
+"""Options of what a text's vector is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertine.names import PoolingName, VectorPooling
+from bertine.options.fields import OptionGroup, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorForm(OptionGroup):
+    """Which states become a vector, and of how much text."""
+
+    title = "vectors"
+
+    layer: int | None = option(
+        None,
+        "whose states: 0 are the embeddings, -1 the last layer's, -2 those before",
+        otherwise="the last",
+        least=-1000,
+    )
+    max_length: int | None = option(
+        None,
+        "pieces of a text, longer ones are cut",
+        otherwise="as the model directory says, else all that the model has positions for",
+        least=3,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextVectors(VectorForm):
+    """How one vector is made of a text."""
+
+    title = "vectors"
+
+    pooling: VectorPooling | None = option(
+        None,
+        "what becomes of the tokens' states",
+        otherwise="as the model directory says, else mean",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyVectors(VectorForm):
+    """How one vector is made of a text, or one of each token."""
+
+    title = "vectors"
+
+    pooling: PoolingName | None = option(
+        None,
+        "what becomes of the tokens' states; tokens: each keeps its own",
+        otherwise="as the model directory says, else mean",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalizing(OptionGroup):
+    """How long vectors are."""
+
+    title = "vectors"
+
+    normalize: bool | None = option(
+        None, "to length 1", otherwise="as the model directory says, else not"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt(OptionGroup):
+    """What is put before texts."""
+
+    title = "vectors"
+
+    prompt: str | None = option(
+        None,
+        "one of the prompts of the model directory, put before every text; '' for none",
+        otherwise="its default",
+    )

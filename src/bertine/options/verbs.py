@@ -1,0 +1,113 @@
+"""Verbs whose options stand in groups: flat keyword arguments outside, one object inside."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Collection
+from dataclasses import MISSING
+from typing import Any, TypeVar
+
+from bertine.options.fields import Declared, OptionGroup, declared
+from bertine.options.types import check_types, resolved_signature
+
+Result = TypeVar("Result")
+Verb = Callable[..., Result]
+
+#: The attribute of a verb that has the groups it takes options from.
+GROUPS = "option_groups"
+#: The widest line of a docstring.
+_WIDTH = 100
+
+
+def takes_options(
+    others: type[OptionGroup] | None = None, but: Collection[str] = ()
+) -> Callable[[Verb[Result]], Verb[Result]]:
+    """Let a verb take the options of a group as keyword arguments.
+
+    The verb has a parameter whose type is an :class:`~bertine.options.fields.OptionGroup`; callers
+    give its options one by one, by name, and the verb gets the group, its ranges checked. Its
+    signature shows the options, and its documentation describes them: where its "Args:" have an
+    entry for the parameter, those of the options stand. Types are checked.
+
+    Args:
+        others: a group of which the verb takes over the options besides, as they were given, in
+            its last parameter, ``**options``.
+        but: the names that it does not take over.
+    """
+
+    def wrap(verb: Verb[Result]) -> Verb[Result]:
+        own = resolved_signature(verb)
+        groups = {
+            name: each.annotation
+            for name, each in own.parameters.items()
+            if isinstance(each.annotation, type) and issubclass(each.annotation, OptionGroup)
+        }
+        rest = next((n for n, p in own.parameters.items() if p.kind is p.VAR_KEYWORD), None)
+        plain = [p for p in own.parameters.values() if p.name not in groups and p.name != rest]
+        taken = {p.name for p in plain}
+        members: dict[str, list[Declared]] = {}
+        for name, group in groups.items():
+            members[name] = [each for each in declared(group) if each.name not in taken]
+            taken |= {each.name for each in members[name]}
+        if rest is not None and others is not None:
+            known = taken | {*but}
+            members[rest] = [each for each in declared(others) if each.name not in known]
+        options = [_parameter(each) for listed in members.values() for each in listed]
+        signature = own.replace(parameters=[*plain, *options])
+
+        @functools.wraps(verb)
+        def call(*args: Any, **kwargs: Any) -> Result:
+            bound = signature.bind(*args, **kwargs)  # refuses what it does not know
+            bound.apply_defaults()
+            given = bound.arguments
+            for name, listed in members.items():
+                values = {each.name: given.pop(each.name) for each in listed}
+                given |= {name: groups[name](**values)} if name in groups else values
+            return verb(**given)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        setattr(call, GROUPS, (*groups.values(), *([] if others is None else [others])))
+        call.__doc__ = documented(verb.__doc__ or "", members)
+        return check_types(call)
+
+    return wrap
+
+
+def _parameter(each: Declared) -> inspect.Parameter:
+    return inspect.Parameter(
+        each.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if each.default is MISSING else each.default,
+        annotation=each.hint,
+    )
+
+
+def documented(text: str, members: dict[str, list[Declared]]) -> str:
+    """The docstring `text` with the entries of options in place of those of the parameters that
+    hold them."""
+    lines = text.splitlines()
+    for name, listed in members.items():
+        pattern = re.compile(rf"^(\s+){name}: ")
+        start = next((i for i, line in enumerate(lines) if pattern.match(line)), None)
+        if start is None:
+            continue
+        indent = re.match(r"\s*", lines[start])[0]  # type: ignore[index]
+        end = start + 1
+        while end < len(lines) and lines[end].startswith(f"{indent} "):
+            end += 1
+        lines[start:end] = [line for each in listed for line in _entry(each, indent)]
+    return "\n".join(lines)
+
+
+def _entry(each: Declared, indent: str) -> list[str]:
+    return textwrap.wrap(
+        f"{each.name}: {each.text}",
+        width=_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

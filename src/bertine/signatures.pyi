@@ -1,0 +1,872 @@
+"""The public verbs with every argument. Made by tools/write_signatures.py."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertine.datasets.reading import Labelled
+from bertine.inference.export import ExportReport
+from bertine.inference.predictor import Predictor
+from bertine.inspection import Inspection
+from bertine.names import (
+    AnswerPrecision,
+    ClassWeights,
+    ExportFormat,
+    Initialization,
+    InputFormat,
+    LabelledFormat,
+    LongText,
+    Masking,
+    ObjectiveName,
+    Precision,
+    ScheduleName,
+    TaggedFormat,
+    TagScheme,
+    TaskName,
+    VectorPooling,
+)
+from bertine.tables.given import TableLike
+from bertine.tasks.base import Report
+from bertine.training.feature_based.table import FeatureBasedReport
+from bertine.training.finetuning.learner import Learner
+from bertine.training.pretraining.result import PretrainResult
+from bertine.training.rate.report import LrFindReport
+from bertine.training.search.table import SearchResult
+
+def evaluate(
+    model: Predictor | Path | str,
+    data: Path | str | TableLike,
+    *,
+    show_progress: bool = True,
+    label_column: str | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    format: LabelledFormat | None = None,
+    worst: int = 0,
+    baselines: bool = False,
+) -> Report:
+    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
+    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
+    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
+    for spans those of SQuAD.
+
+    Args:
+        model: a model directory, or a loaded one.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        show_progress: on stderr.
+        label_column: the label; None: as in training.
+        word_column: number of the column of the words in a column file; None: as in training.
+        tag_column: number of the column of the tags; None: as in training.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: number format to compute in; auto is the one the model was trained in (bf16 or
+            fp32).
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        worst: also list so many examples with the highest loss, with file and line; wrong labels
+            are often among them, in a training file only while the model has not learned them by
+            heart.
+        baselines: also score the task's baselines on these examples, fitted on the training file if
+            it is still there and unchanged.
+
+    Returns:
+        The scores. Its notes begin by saying so if the model was trained on these examples.
+
+    Raises:
+        BertineError: no such model or data, a missing column, a label that the model does not
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+    """
+
+def export(
+    model: Path | str,
+    output: Path | str,
+    *,
+    format: ExportFormat = "onnx",
+    int8: bool = False,
+    data: Path | str | TableLike | None = None,
+    show_progress: bool = True,
+    label_column: str | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    pooling: VectorPooling | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    normalize: bool | None = None,
+    data_format: LabelledFormat | None = None,
+) -> ExportReport:
+    """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
+    of any size; compare what it gives with what the model gives; and score both on `data`.
+
+    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
+    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
+    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
+
+    Args:
+        model: a model directory of any kind.
+        output: the folder; an earlier export there is replaced.
+        format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
+            of ``torch.export``.
+        int8: of ONNX, also write one with int8 weights.
+        data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
+            scores of the model and of each graph on them are in the report and in
+            ``export.json``. None: no scores.
+        show_progress: of scoring, on stderr.
+        label_column: the label; None: as in training.
+        word_column: number of the column of the words in a column file; None: as in training.
+        tag_column: number of the column of the tags; None: as in training.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
+            last.
+        max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
+            all that the model has positions for.
+        normalize: to length 1; None: as the model directory says, else not.
+        data_format: of the table; columns are column files of words; None: told by the name of the
+            file and its first lines.
+
+    Raises:
+        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
+            installed; a maximum length beyond the model's positions or without room for text; a
+            folder that holds something else; a graph that answers otherwise; `data` for a graph
+            that gives vectors, or data that cannot be read, or whose labels the model does not
+            know; something said of `data` where there are none.
+    """
+
+def feature_based(
+    model: Path | str,
+    *,
+    data: Path | str,
+    out: Path | str,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
+    epochs: int = 10,
+    batch_size: int = 32,
+    learning_rate: float = 0.001,
+    lstm_size: int = 768,
+    lstm_layers: int = 2,
+    dropout: float = 0.5,
+    max_grad_norm: float = 5.0,
+    seed: int = 0,
+    precision: Precision = "auto",
+    device: str | None = None,
+    resume: bool = False,
+    rows: Sequence[str] | None = None,
+    format: TaggedFormat | None = None,
+    strict: bool = False,
+    max_length: int = 128,
+    finetune_epochs: int = 3,
+    finetune_learning_rate: float = 5e-05,
+) -> FeatureBasedReport:
+    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
+    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+
+    The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
+
+    Args:
+        model: the model directory of the encoder.
+        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        word_column: number of the column of the words in a column file; None: the first.
+        tag_column: number of the column of the tags; None: the last.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        document_context: fill the input with the sentences around, of the same document
+            (-DOCSTART-). Paper, section 5.3.
+        epochs: of the BiLSTM, over the training sentences.
+        batch_size: sentences in an update, of fine-tuning too.
+        learning_rate: of the BiLSTM, at first, which is its highest.
+        lstm_size: units of each direction.
+        lstm_layers: of the BiLSTM.
+        dropout: around each layer of the BiLSTM.
+        max_grad_norm: its gradients are scaled down to this norm; 0 does not clip.
+        seed: random seed.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        resume: keep the rows that the output folder has already. If they were made with the same
+            settings.
+        rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
+            sum-all; None: all.
+        format: of the files; None: told by the name of the file and its first line.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        max_length: tokens of an input.
+        finetune_epochs: of fine-tuning.
+        finetune_learning_rate: of fine-tuning.
+
+    Raises:
+        BertineError: an unknown row; what reading the data or the model raises; `out` holds
+            results already, or with `resume` those of other settings.
+    """
+
+def finetune(
+    task: TaskName,
+    *,
+    model: Path | str,
+    data: Path | str | Labelled | TableLike,
+    out: Path | str,
+    fresh_weights: bool = False,
+    glue_task: str | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    choice_columns: Sequence[str] | str | None = None,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    threshold: float = 0.5,
+    class_weights: ClassWeights | None = None,
+    focal_gamma: float = 0.0,
+    long_text: LongText = "head",
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    paper: bool = False,
+    max_length: int | None = None,
+    split_seed: int | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
+    learning_rate: float | None = None,
+    warmup_steps: int | None = None,
+    warmup_ratio: float | None = None,
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    schedule: ScheduleName = "linear",
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    freeze_layers: int = 0,
+    frozen: bool | None = None,
+    freeze_embeddings: bool = False,
+    patience: int | None = None,
+    baselines: bool = True,
+    precision: Precision = "auto",
+    device: str | None = None,
+    shard: bool = False,
+    seed: int = 0,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: int = 2,
+    log_every: int = 10,
+    tensorboard: bool = False,
+    save_best: bool | None = None,
+    workers: int = 0,
+    compile: bool = False,
+    resume: bool = False,
+) -> Learner:
+    """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
+
+    Args:
+        task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``, ``"squad"`` or ``"swag"``.
+        model: the model directory to start from.
+        data: a labelled file, or a folder with a training and a validation file. Where there is
+            no validation file, a tenth of the training examples is held out. For GLUE the folder
+            with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
+            For SQuAD its training file, beside which the dev file is found, or their folder.
+            For SWAG the folder of its files, or one of them. Or a table in memory
+            (:mod:`~bertine.tables.given`): a pandas or polars frame, an Arrow table, a
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
+            such tables has the parts ``train`` and ``validation``. Or
+            :class:`~bertine.datasets.reading.Labelled` examples, read already; how to read them
+            (columns, format, and the options of tables, spans and tags) must then not be said.
+            Where they have none for validation, nothing is evaluated.
+        out: the run's folder; the model directory is ``out/model``.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
+        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
+            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
+            the table of scores. With `resume` those that are finished are not run again.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        threshold: of multi-label: a label is given from this probability on.
+        class_weights: let every class count the same in the loss, however rare; None: every example
+            does. Of many labels, the presence and the absence of each.
+        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
+            it is (0: cross-entropy).
+        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
+            averaged. See :mod:`bertine.tasks.long_text`.
+        word_column: number of the column of the words in a column file; None: the first.
+        tag_column: number of the column of the tags; None: the last.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        document_context: fill the input with the sentences around, of the same document
+            (-DOCSTART-). Paper, section 5.3.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
+        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
+            learning rate of 5e-5, the weights of the last epoch.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        split_seed: by which validation examples are held out where the data has none; None: that of
+            `seed`. Runs of several seeds are compared on the same ones.
+        doc_stride: tokens from one window of a long context to the next; None: 128.
+        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
+        max_answer_length: tokens of the longest answer; None: 30.
+        learning_rate: its highest value; None: by the width of the model.
+        warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
+            None: 0.1, of one-cycle 0.3.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1: of AdamW: how long its first moment remembers.
+        adam_beta2: of AdamW: how long its second moment remembers.
+        adam_epsilon: of AdamW; as in the paper's code.
+        bias_correction: of AdamW; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        schedule: of the rate after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.loop.schedule`.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        freeze_layers: so many of the lowest layers are not trained.
+        frozen: train no layer: fit the head alone, in seconds, on the vectors that the model gives
+            already; None: all weights are trained, but the head alone is saved where it is better.
+            Of pairs the head is fitted on the vectors of both texts
+            (:mod:`bertine.training.finetuning.frozen_head`). It can be better than training all
+            weights where there are few labels. What is about training (`epochs`, `learning_rate`
+            and the like) is refused beside it. None compares on the validation examples
+            (:mod:`bertine.training.finetuning.head_alone`; not without `baselines`, not with
+            `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
+            whatever it is worth.
+        freeze_embeddings: do not train the embeddings.
+        patience: stop when the task's score on the validation examples was not better for so many
+            epochs, and save the model of the best. Unless `save_best` is False.
+        baselines: put the scores of cheap baselines beside the model's: the most frequent label,
+            linear models on tf-idf and on the vectors of the model before training (some seconds).
+            On the validation examples; of all of GLUE none.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
+            place of keeping all in each.
+        seed: random seed.
+        checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
+            when the model directory has been written.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        save_best: save the weights of the epoch with the best score on the validation examples, not
+            those of the last one; None: where that score is better than the last epoch's by more
+            than chance. By more than its standard error on so many examples, that is, and by three
+            examples or more. The score is the first metric by which the task is judged: of CoLA
+            Matthews. The examples have then been used to choose: judge the model on others.
+        workers: processes that make the coming batches while the model computes; the result is the
+            same with any number.
+        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
+            With ``torch.compile``, for runs of many steps; a CPU does without.
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+
+    Returns:
+        What the run ended with, and what is done with it next: a
+        :class:`~bertine.training.finetuning.learner.Learner`.
+
+    Raises:
+        BertineError: no such task, model or file; a missing column; a label of the validation
+            file that the training file lacks; `out` holds another run; a value is out of range
+            (:class:`~bertine.training.loop.fit.FitConfig`).
+    """
+
+def inspect(
+    path: Path | str,
+    *,
+    max_seq_length: int = 128,
+    input_format: InputFormat = "segment-pair",
+    whole_word_mask: bool = False,
+    masking: Masking = "dynamic",
+    num_instances: int = 3,
+    seed: int = 0,
+    html: Path | str | None = None,
+) -> Inspection:
+    """Describe the token store or the model directory `path`.
+
+    Args:
+        path: a folder that ``prepare`` wrote, or a model directory.
+        max_seq_length: tokens of a sequence with its special tokens, at the most.
+        input_format: what a sequence is made of; the last two need objective mlm. One of
+            segment-pair, sentence-pair, full-sentences and doc-sentences
+            (:mod:`bertine.data.instances.formats`).
+        whole_word_mask: choose whole words for prediction.
+        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
+            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+        num_instances: instances to show.
+        seed: of the instances. The same as in ``pretrain`` shows its first ones.
+        html: write the same to a page for the browser.
+
+    Raises:
+        BertineError: `path` is neither, or is damaged; `html` is given for a model.
+    """
+
+def lr_find(
+    task: TaskName,
+    *,
+    model: Path | str,
+    data: Path | str | Labelled | TableLike,
+    out: Path | str,
+    min_rate: float = 1e-07,
+    max_rate: float = 0.01,
+    steps: int = 100,
+    warmup_steps: int = 10,
+    fresh_weights: bool = False,
+    glue_task: str | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    choice_columns: Sequence[str] | str | None = None,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    class_weights: ClassWeights | None = None,
+    focal_gamma: float = 0.0,
+    long_text: LongText = "head",
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    split_seed: int | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    freeze_layers: int = 0,
+    freeze_embeddings: bool = False,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+) -> LrFindReport:
+    """Try rising learning rates on labelled examples, and read off between which to fine-tune.
+
+    The training examples are passed over as often as the steps need. The test ends before its
+    last step where the loss has diverged: where it or its gradient is not finite, or smoothed
+    more than four times the lowest.
+
+    Args:
+        out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
+            (``.html``); earlier ones are replaced.
+        min_rate: of the first step.
+        max_rate: of the last one. Reached exponentially.
+        steps: with a rising rate.
+        warmup_steps: before them, at the lowest rate, in which Adam's moments fill.
+        task, model, data: as for :func:`~bertine.finetune`.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
+        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
+            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
+            the table of scores. With `resume` those that are finished are not run again.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        class_weights: let every class count the same in the loss, however rare; None: every example
+            does. Of many labels, the presence and the absence of each.
+        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
+            it is (0: cross-entropy).
+        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
+            averaged. See :mod:`bertine.tasks.long_text`.
+        word_column: number of the column of the words in a column file; None: the first.
+        tag_column: number of the column of the tags; None: the last.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        document_context: fill the input with the sentences around, of the same document
+            (-DOCSTART-). Paper, section 5.3.
+        batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        split_seed: by which validation examples are held out where the data has none; None: that of
+            `seed`. Runs of several seeds are compared on the same ones.
+        doc_stride: tokens from one window of a long context to the next; None: 128.
+        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1: of AdamW: how long its first moment remembers.
+        adam_beta2: of AdamW: how long its second moment remembers.
+        adam_epsilon: of AdamW; as in the paper's code.
+        bias_correction: of AdamW; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        freeze_layers: so many of the lowest layers are not trained.
+        freeze_embeddings: do not train the embeddings.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+
+    Raises:
+        BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
+            is named; it is one of several processes; what `finetune` raises of model and data.
+    """
+
+def pretrain(
+    store: Path | str,
+    *,
+    model: Path | str,
+    out: Path | str,
+    steps: int | None = None,
+    tokens: int | None = None,
+    hours: float | None = None,
+    objective: ObjectiveName = "mlm-nsp",
+    initialization: Initialization = "normal",
+    initializer_range: float | None = None,
+    held_out: Path | str | None = None,
+    evaluate_every: int | None = None,
+    batch_size: int = 32,
+    masked_lm_prob: float = 0.15,
+    max_predictions_per_seq: int | None = None,
+    mask_split: Sequence[float] = (0.8, 0.1, 0.1),
+    short_seq_prob: float = 0.1,
+    dupe_factor: int = 10,
+    max_seq_length: int = 128,
+    input_format: InputFormat = "segment-pair",
+    whole_word_mask: bool = False,
+    masking: Masking = "dynamic",
+    seed: int = 0,
+    long_seq_length: int | None = None,
+    long_share: float = 0.1,
+    learning_rate: float = 0.0001,
+    warmup_steps: int | None = None,
+    warmup_ratio: float = 0.01,
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    schedule: ScheduleName = "linear",
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    patience: int | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    shard: bool = False,
+    checkpoint_every: int | None = 1000,
+    keep_checkpoints: int = 2,
+    log_every: int = 10,
+    tensorboard: bool = False,
+    workers: int | None = None,
+    compile: bool = True,
+    resume: bool = False,
+    save_best: bool = False,
+) -> PretrainResult:
+    """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
+    or with masked LM alone.
+
+    Args:
+        store: what ``prepare`` wrote, its tokenizer inside.
+        model: a preset ("bert-mini") or a configuration file (``config.json``, with the sizes
+            of your own; its vocabulary size gives way to the tokenizer's) for new weights, or a
+            model directory to go on from. Its vocabulary must be the store's, or the store's an
+            extension of it (``train_vocab`` with `extend`): new pieces then begin as the mean of
+            their old ones.
+        out: the run's folder; the model directory is ``out/model``.
+        steps: updates of the weights.
+        tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
+        hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
+            most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
+            (:mod:`bertine.training.loop.progress`).
+        objective: masked tokens and next sentences, or masked tokens only.
+        initialization: of new weights: all random, or with heads that look at neighbours and at
+            like tokens from the first step on, which learns sooner. See
+            :mod:`bertine.models.mimetic`.
+        initializer_range: standard deviation of new weights; None: the model's, 0.02 for the
+            presets. Small models learn sooner with larger ones.
+        held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
+        evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
+            same hidden words (``samples.jsonl``).
+        batch_size: sequences in an update.
+        masked_lm_prob: share of the tokens that are predicted.
+        max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
+            asks for in a full one.
+        mask_split: of the predicted tokens, the shares that become [MASK], become a random token,
+            stay.
+        short_seq_prob: share of segment pairs that are made shorter at random.
+        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        max_seq_length: tokens of a sequence with its special tokens, at the most.
+        input_format: what a sequence is made of; the last two need objective mlm. One of
+            segment-pair, sentence-pair, full-sentences and doc-sentences
+            (:mod:`bertine.data.instances.formats`).
+        whole_word_mask: choose whole words for prediction.
+        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
+            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+        seed: random seed.
+        long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
+            The last `long_share` of the steps have sequences of this length. One schedule runs over
+            both.
+        long_share: of the steps, for the second phase.
+        learning_rate: its highest value.
+        warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1: of AdamW: how long its first moment remembers.
+        adam_beta2: of AdamW: how long its second moment remembers.
+        adam_epsilon: of AdamW; as in the paper's code.
+        bias_correction: of AdamW; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        schedule: of the rate after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.loop.schedule`.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        patience: stop when the MLM loss on `held_out` was not better for so many evaluations. The
+            model directory has the last weights, or with `save_best` the best ones.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
+            place of keeping all in each.
+        checkpoint_every: steps between checkpoints; None: none but that of the best evaluation.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        workers: processes that make the coming batches while the model computes; the result is the
+            same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
+            four. See :func:`bertine.data.loader.default_workers`.
+        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
+            With ``torch.compile``; a CPU does without.
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+        save_best: write the model of the best evaluation on `held_out`, not of the last step. The
+            best has the lowest MLM loss. Its checkpoint is kept in any case.
+
+    Started by ``torchrun`` in several processes, they compute each step together: the batches are
+    those of one process, each computes a part, and the first one alone writes. Results of the
+    others have no findings and no page.
+
+    Raises:
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
+            another run; a length is more than the model's positions; the objective cannot be had
+            with the format; a value is out of range or the store does not fit, as
+            :class:`~bertine.data.instances.pretraining.PretrainingData` and
+            :class:`~bertine.training.loop.fit.FitConfig` say.
+    """
+
+def search(
+    task: TaskName,
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    batch_sizes: Sequence[int] | int | None = None,
+    learning_rates: Sequence[float] | float | None = None,
+    epochs: Sequence[int] | int | None = None,
+    seeds: Sequence[int] | int | None = None,
+    restarts: int | None = None,
+    split_seed: int | None = None,
+    paper_grid: bool = False,
+    processes: int | None = None,
+    ray: str | None = None,
+    keep_models: bool = False,
+    resume: bool = False,
+    fresh_weights: bool = False,
+    glue_task: str | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    choice_columns: Sequence[str] | str | None = None,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    threshold: float = 0.5,
+    class_weights: ClassWeights | None = None,
+    focal_gamma: float = 0.0,
+    long_text: LongText = "head",
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
+    max_length: int | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
+    warmup_steps: int | None = None,
+    warmup_ratio: float | None = None,
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    schedule: ScheduleName = "linear",
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    freeze_layers: int = 0,
+    freeze_embeddings: bool = False,
+    patience: int | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: int = 2,
+    log_every: int = 10,
+    tensorboard: bool = False,
+    save_best: bool | None = None,
+    workers: int = 0,
+    compile: bool = False,
+) -> SearchResult:
+    """Fine-tune with every combination of batch size, learning rate and epochs, several times each,
+    and choose on the validation examples (paper, sections 4.1 and A.3).
+
+    A run is what :func:`~bertine.finetune` does, in its own folder in `out`. Of
+    the settings the one with the best mean over its seeds is chosen, runs that collapsed to one
+    answer left out; of its runs the best gives the model. The table is also written to
+    ``out/search.json``, and with the spread as a plot to ``out/search.html``.
+
+    Args:
+        task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
+        out: the folder of the search; the model directory is ``out/model``.
+        batch_sizes: examples in an update; None: as finetune by itself. In the paper's grid 16 and
+            32.
+        learning_rates: highest values of the rate; None: half, once and twice that of finetune by
+            itself. In the paper's grid 5e-5, 4e-5, 3e-5 and 2e-5.
+        epochs: passes; None: as finetune by itself. In the paper's grid 2, 3 and 4.
+        seeds: of the runs of each setting; None: the first from 0 on. Order, dropout and new
+            weights come from them. Validation examples that are held out, because the data has
+            none, are the same in all runs.
+        restarts: how many seeds, where `seeds` is not given; None: 3.
+        split_seed: by which validation examples are held out where the data has none, the same for
+            all runs; None: 0.
+        paper_grid: for the lists that are not given, use the paper's: batches of 16 and 32, rates
+            of 5e-5, 4e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs. These are 24 settings; the weights are
+            those of the last epoch unless `save_best` says otherwise.
+        processes: runs at a time, in processes that share the cores; None: one after the other.
+            They take turns with the GPUs. Over Ray None is one a machine or GPU.
+        ray: let a Ray cluster do the runs (not followed by an address: auto), or 'local'; needs the
+            package ray, and model, data and output where all its machines see them. The address of
+            the cluster; the paths must be the same everywhere.
+        keep_models: keep the weights of all runs, not of the best alone.
+        resume: go on with the search in the output folder; runs that are done are not done again.
+            One that was stopped goes on, one that failed is tried again. The grid may be another:
+            runs that were done stay in the table.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
+        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
+            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
+            the table of scores. With `resume` those that are finished are not run again.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        threshold: of multi-label: a label is given from this probability on.
+        class_weights: let every class count the same in the loss, however rare; None: every example
+            does. Of many labels, the presence and the absence of each.
+        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
+            it is (0: cross-entropy).
+        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
+            averaged. See :mod:`bertine.tasks.long_text`.
+        word_column: number of the column of the words in a column file; None: the first.
+        tag_column: number of the column of the tags; None: the last.
+        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        document_context: fill the input with the sentences around, of the same document
+            (-DOCSTART-). Paper, section 5.3.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        doc_stride: tokens from one window of a long context to the next; None: 128.
+        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
+        max_answer_length: tokens of the longest answer; None: 30.
+        warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
+            None: 0.1, of one-cycle 0.3.
+        weight_decay: of AdamW; none on biases and norms.
+        adam_beta1: of AdamW: how long its first moment remembers.
+        adam_beta2: of AdamW: how long its second moment remembers.
+        adam_epsilon: of AdamW; as in the paper's code.
+        bias_correction: of AdamW; the paper's code has none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        schedule: of the rate after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.loop.schedule`.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        freeze_layers: so many of the lowest layers are not trained.
+        freeze_embeddings: do not train the embeddings.
+        patience: stop when the task's score on the validation examples was not better for so many
+            epochs, and save the model of the best. Unless `save_best` is False.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
+            when the model directory has been written.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        save_best: save the weights of the epoch with the best score on the validation examples, not
+            those of the last one; None: where that score is better than the last epoch's by more
+            than chance. By more than its standard error on so many examples, that is, and by three
+            examples or more. The score is the first metric by which the task is judged: of CoLA
+            Matthews. The examples have then been used to choose: judge the model on others.
+        workers: processes that make the coming batches while the model computes; the result is the
+            same with any number.
+        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
+            With ``torch.compile``, for runs of many steps; a CPU does without.
+
+    Returns:
+        The table and the choice. A run that failed is named in `failed`, with the reason; the
+        others are done all the same.
+
+    Raises:
+        BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
+            cannot begin, for then none can; `out` holds something else, or a search that is not to
+            be gone on with, or was begun with other settings.
+    """

@@ -1,0 +1,152 @@
+"""An option is said once, and everything else comes from there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import MISSING, dataclass
+
+import pytest
+
+from bertine.commands.options.arguments import Parser
+from bertine.commands.options.group import add_options
+from bertine.errors import BertineError
+from bertine.names import Masking
+from bertine.options.fields import OptionGroup, declared, free_in, like, names_of, option
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.pretraining import PretrainOptions
+from bertine.options.verbs import takes_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cooking(OptionGroup):
+    title = "cooking"
+
+    heat: float = option(0.5, "how hot; see `minutes`", above=0, most=1, free=True)
+    minutes: int | None = option(None, "how long", otherwise="until done", least=1, not_in=("try",))
+    covered: bool = option(True, "put the lid on", more="It saves *time*.")
+    masking: Masking = option("dynamic", "of the smell")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Cooking):
+    heat: float = like(Cooking, "heat", default=0.1, help="how warm")
+    name: str = option(MISSING, "of the dish")
+
+
+@takes_options()
+def cook(pot: str, *, options: Slow) -> Slow:
+    """Cook.
+
+    Args:
+        pot: to use.
+        options: all others.
+
+    Returns:
+        What was said.
+    """
+    return options
+
+
+def test_a_verb_takes_them_flat_and_gets_them_whole() -> None:
+    found = cook("iron", name="soup", minutes=3)
+    assert found == Slow(heat=0.1, minutes=3, covered=True, masking="dynamic", name="soup")
+    with pytest.raises(TypeError, match="salt"):
+        cook("iron", name="soup", salt=1)
+    with pytest.raises(TypeError, match="name"):
+        cook("iron")
+    with pytest.raises(BertineError, match="minutes must be a whole number or None, not 'a' "):
+        cook("iron", name="soup", minutes="a")
+
+
+def test_its_documentation_describes_them() -> None:
+    text = cook.__doc__ or ""
+    assert "options:" not in text
+    assert "        minutes: how long; None: until done.\n" in text
+    assert "        covered: put the lid on. It saves *time*.\n" in text
+    assert "        heat: how warm.\n" in text
+    assert text.index("pot:") < text.index("heat:") < text.index("name:") < text.index("Returns:")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"heat": 0.0}, r"heat is 0, but must be in \(0, 1\]"),
+        ({"heat": float("nan")}, "heat is nan"),
+        ({"minutes": 0}, "minutes is 0, but must be at least 1"),
+        ({"masking": "none"}, "masking is 'none', but must be one of dynamic, static"),
+    ],
+)
+def test_ranges_and_names_are_checked(given: dict[str, object], message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        cook("iron", name="soup", **given)
+
+
+def test_a_group_is_taken_whole_or_not_at_all() -> None:
+    slow = Slow(name="soup", heat=0.3)
+    assert Cooking.of(slow) == Cooking(heat=0.3)
+    assert Slow.of(Cooking(heat=0.4), name="stew").heat == 0.4
+    with pytest.raises(TypeError, match="Slow needs name"):
+        Slow.of(Cooking())
+
+
+def test_the_command_line_is_made_of_them() -> None:
+    parser = Parser("bertine cook", "Cook.")
+    add_options(parser, Slow)
+    assert parser.parse(["--name", "soup"]) == {
+        "heat": 0.1,
+        "minutes": None,
+        "covered": True,
+        "masking": "dynamic",
+        "name": "soup",
+    }
+    said = ["--name", "soup", "--heat", "1", "--minutes", "1e1", "--no-covered"]
+    assert parser.parse(said)["minutes"] == 10
+    assert parser.parse(said)["covered"] is False
+    for wrong, message in (
+        (["--heat", "2"], "--heat: 2 is not in the range 0 to 1"),
+        (["--minutes", "0"], "--minutes: 0 is below 1"),
+        (["--masking", "none"], "--masking: invalid choice: 'none'"),
+        ([], "missing: --name"),
+    ):
+        with pytest.raises(BertineError, match=message):
+            parser.parse(wrong if not wrong else ["--name", "x", *wrong])
+    text = " ".join(parser.format_help().split())
+    assert "--minutes N how long (not given: until done)" in text
+    assert "cooking:" in text
+
+
+def test_help_names_other_options_by_their_flags() -> None:
+    parser = Parser("bertine cook", "Cook.")
+    add_options(parser, Cooking)
+    assert "see --minutes" in parser.format_help()
+
+
+def test_what_may_change_is_said_with_the_option() -> None:
+    assert free_in("run", [Slow]) == {"heat"}
+    assert names_of(Cooking, not_in="try") == {"minutes"}
+    free = free_in("run", [FinetuneOptions, PretrainOptions])
+    assert {"log_every", "workers", "save_best", "evaluate_every", "split_seed"} <= free
+    assert not free & {"seed", "learning_rate", "adam_epsilon", "compile", "patience"}
+    assert "save_best" not in free_in("search", [FinetuneOptions])
+
+
+def test_a_name_is_declared_alike_wherever_it_stands() -> None:
+    """finetune and pretrain have the same option under the same name: kind, range, freedom."""
+    tune, train = (
+        {each.name: each for each in declared(group)}
+        for group in (FinetuneOptions, PretrainOptions)
+    )
+    for name in tune.keys() & train.keys() - {"batch_size"}:
+        one, other = tune[name].option, train[name].option
+        assert one[5:11] == other[5:11], name
+        assert one.free == other.free, name
+
+
+def test_options_cost_no_heavy_import() -> None:
+    code = (
+        "import sys, bertine.options.finetuning, bertine.options.pretraining, bertine.options.verbs"
+        "\nprint({'torch', 'numpy', 'yaml', 'argparse'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

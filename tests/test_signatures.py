@@ -1,0 +1,53 @@
+"""``signatures.pyi``, which editors read, says what the public verbs take."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bertine
+
+SOURCE = Path(bertine.__file__).parent
+SCRIPT = SOURCE.parents[1] / "tools" / "write_signatures.py"
+STUBS = {
+    node.name: node
+    for node in ast.parse((SOURCE / "signatures.pyi").read_text(encoding="utf-8")).body
+    if isinstance(node, ast.FunctionDef)
+}
+
+
+def test_the_file_is_what_the_script_writes() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_arguments_and_defaults_are_those_of_the_verb(name: str) -> None:
+    stub = STUBS[name].args
+    assert stub.vararg is stub.kwarg is None
+    defaults = dict(zip([a.arg for a in stub.kwonlyargs], stub.kw_defaults, strict=True))
+    parameters = inspect.signature(getattr(bertine, name)).parameters
+    assert [*(a.arg for a in stub.args), *defaults] == list(parameters)
+    for key, default in defaults.items():
+        if default is None:
+            assert parameters[key].default is inspect.Parameter.empty
+        else:
+            assert ast.literal_eval(default) == parameters[key].default
+
+
+def test_type_checkers_are_led_to_it() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    found = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "bertine.signatures"
+        for alias in node.names
+    }
+    assert found == set(STUBS)

@@ -1,0 +1,146 @@
+"""Options that fine-tuning and pre-training have in common do in each what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import toys
+from bertine import finetune, pretrain
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.training.loop.schedule import SCHEDULES
+
+TUNE: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 16,
+    "max_length": 16,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+    "baselines": False,
+    "frozen": False,
+}
+TRAIN: dict[str, Any] = {
+    "steps": 8,
+    "batch_size": 4,
+    "max_seq_length": 24,
+    "log_every": 1,
+    "checkpoint_every": None,
+    "precision": "fp32",
+}
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["settings"]
+    return found
+
+
+def test_workers_of_fine_tuning_change_no_bit(model: Path, labelled: Path, tmp_path: Path) -> None:
+    for workers in (0, 2):
+        out = tmp_path / str(workers)
+        finetune("text", model=model, data=labelled, out=out, workers=workers, **TUNE)
+        assert settings(out)["workers"] == workers
+    one, other = (toys.weights(tmp_path / name / "model") for name in ("0", "2"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_workers_may_change_on_resume(model: Path, labelled: Path, tmp_path: Path) -> None:
+    given = {"model": model, "data": labelled, "out": tmp_path / "run", **TUNE}
+    finetune("text", **given)
+    again = finetune("text", **given, workers=2, resume=True)
+    assert again.model == tmp_path / "run" / "model"
+    with pytest.raises(BertineError, match="started with layer_decay"):
+        finetune("text", **given, layer_decay=0.5, resume=True)
+
+
+def test_compile_does_nothing_on_a_cpu(
+    store: Path, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """As pretrain, which compiles where it can by itself."""
+    for asked in (False, True):
+        tuned, trained = tmp_path / f"tuned-{asked}", tmp_path / f"trained-{asked}"
+        finetune("text", model=model, data=labelled, out=tuned, compile=asked, device="cpu", **TUNE)
+        pretrain(store, model=model, out=trained, compile=asked, device="cpu", **TRAIN)
+        assert settings(tuned)["compile"] is settings(trained)["compile"] is None
+    for kind in ("tuned", "trained"):
+        one, other = (toys.weights(tmp_path / f"{kind}-{asked}/model") for asked in (False, True))
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_the_schedule_of_pre_training_goes_to_the_log(
+    name: str, store: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    pretrain(
+        store,
+        model=model,
+        out=out,
+        schedule=name,
+        learning_rate=1e-3,
+        warmup_ratio=0.25,
+        **TRAIN,
+    )
+    rates = [line["learning_rate"] for line in toys.log(out)]
+    assert rates == pytest.approx([1e-3 * SCHEDULES[name](step, 8, 2) for step in range(8)])
+    assert settings(out)["schedule"] == name
+
+
+def test_layers_of_pre_training_have_their_shares_of_the_rate(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    """With almost no share for lower layers, what moves is the head."""
+    out = tmp_path / "run"
+    still = {"layer_decay": 1e-6, "weight_decay": 0.0}
+    pretrain(store, model=model, out=out, learning_rate=1e-3, **still, **TRAIN)
+    before, after = toys.weights(model), toys.weights(out / "model")
+    words = "bert.encoder.layer.0.output.dense.weight"
+    head = "cls.predictions.transform.dense.weight"
+    moved = {name: (after[name] - before[name]).abs().max() for name in (words, head)}
+    assert moved[words] < 1e-6 < 1e-4 < moved[head]
+
+
+def test_pre_training_stops_when_held_out_text_gets_no_better(
+    store: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = toys.write_store(tmp_path / "held", documents=12)
+    given = {**TRAIN, "steps": 60, "held_out": held, "evaluate_every": 2, "learning_rate": 0.5}
+    result = pretrain(store, model=model, out=tmp_path / "run", patience=2, **given)
+    scored = [
+        line["eval_mlm_loss"] for line in toys.log(tmp_path / "run") if "eval_mlm_loss" in line
+    ]
+    best = scored.index(min(scored))
+    assert len(scored) == best + 1 + 2
+    assert result.final["step"] == 2 * len(scored) < 60
+    assert "stopped early after step" in capsys.readouterr().err
+    # It has ended, and does not go on.
+    lines = toys.log(tmp_path / "run")
+    pretrain(store, model=model, out=tmp_path / "run", patience=2, resume=True, **given)
+    assert toys.log(tmp_path / "run") == lines
+
+
+def test_patience_without_text_to_judge_by_is_refused(
+    store: Path, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match=r"patience needs text .* held_out"):
+        pretrain(store, model=model, out=tmp_path / "run", patience=2, **TRAIN)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_line_has_them_too(
+    store: Path, model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    tuned, trained = tmp_path / "tuned", tmp_path / "trained"
+    words = ["--data", str(labelled), "--epochs", "1", "--workers", "1", "--compile"]
+    assert main(["finetune", "text", "--model", str(model), "--out", str(tuned), *words]) == 0
+    assert settings(tuned)["workers"] == 1
+    words = ["--steps", "4", "--schedule", "cosine", "--layer-decay", "0.9", "--patience", "3"]
+    words += ["--held-out", str(store), "--batch-size", "4", "--max-seq-length", "24"]
+    assert main(["pretrain", str(store), "--model", str(model), "--out", str(trained), *words]) == 0
+    told = settings(trained)
+    assert (told["schedule"], told["layer_decay"], told["patience"]) == ("cosine", 0.9, 3)
