@@ -40,8 +40,8 @@ def test_defaults_and_requirements_are_on_the_page() -> None:
     size = page.partition("````{option} --vocab-size N")[2].partition("````")[0]
     assert "*default: `30522`*" in size
     assert "Pieces, specials included." in size
-    lowercase = page.partition("````{option} --lowercase, --cased")[2].partition("````")[0]
-    assert "*default: `--lowercase`*" in lowercase
+    split = page.partition("````{option} --split-chinese, --no-split-chinese")[2]
+    assert "*default: `--split-chinese`*" in split.partition("````")[0]
     assert "*required*" in page.partition("````{option} --out DIR")[2].partition("````")[0]
     assert "## Vocabulary" in page
 

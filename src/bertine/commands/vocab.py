@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser, Switch, whole
 from bertine.commands.options.command import Command
@@ -12,6 +12,7 @@ from bertine.commands.options.corpus import (
     add_corpus_argument,
     add_reading_arguments,
 )
+from bertine.names import TokenizerKind
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -20,6 +21,13 @@ def _add_arguments(parser: Parser) -> None:
         "--out", metavar="DIR", type=Path, required=True, help="folder to write the tokenizer to"
     )
     group = parser.add_argument_group("vocabulary")
+    group.add_argument(
+        "--kind",
+        choices=get_args(TokenizerKind),
+        default="wordpiece",
+        help="wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, "
+        "has no unknown characters, and takes none of the options for them",
+    )
     group.add_argument(
         "--vocab-size", metavar="N", type=whole(1), default=30522, help="pieces, specials included"
     )
@@ -34,8 +42,8 @@ def _add_arguments(parser: Parser) -> None:
         "--lowercase",
         "--cased",
         action=Switch,
-        default=True,
-        help="one case, or both",
+        default=None,
+        help="one case, or both (not given: one for WordPiece)",
     )
     group.add_argument(
         "--strip-accents",
@@ -72,9 +80,9 @@ def _run(values: dict[str, Any]) -> None:
 
 VOCAB = Command(
     name="vocab",
-    summary="train a WordPiece vocabulary",
-    description="Train a WordPiece vocabulary on a corpus and print its report: size, pieces per\n"
-    "word, share of unknown tokens on held-out text.\n" + CORPUS_HELP,
+    summary="train a vocabulary",
+    description="Train a vocabulary, WordPiece or byte-level BPE, and print its report: size,\n"
+    "pieces per word, share of unknown tokens on held-out text.\n" + CORPUS_HELP,
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -30,8 +30,8 @@ class BoundedEncoder:
         self._kind, self._cut = kind, kind.cut
 
     def encode(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[Pieces]:
-        """The pieces of each text in turn, without special tokens, not truncated; the offsets are
-        empty unless asked for."""
+        """Yield the pieces of each text in turn, without special tokens, not truncated; the offsets
+        are empty unless asked for."""
         backend = self._kind.backend
         encode = backend.encode_batch if offsets else backend.encode_batch_fast
         ids: list[int] = []

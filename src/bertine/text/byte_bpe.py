@@ -67,8 +67,8 @@ _ODD = re.compile("[\0\t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u
 
 
 def _byte_characters() -> dict[str, int]:
-    """The character of each byte: itself where it is printable Latin-1, else one from U+0100 on
-    (``bytes_to_unicode`` in openai/gpt-2, ``encoder.py``)."""
+    """Make the table of bytes by character: printable Latin-1 stands for itself, for other bytes a
+    character from U+0100 on (``bytes_to_unicode`` in openai/gpt-2, ``encoder.py``)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in sorted(printable)} | {

@@ -219,11 +219,12 @@ class Tokenizer:
         return before + gap + name + after
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of exactly this token (no normalization); None if it is not in the vocabulary."""
+        """Return the id of exactly this token (no normalization); None if it is not in the
+        vocabulary."""
         return self.backend.token_to_id(token)
 
     def id_to_token(self, index: int) -> str:
-        """The token with this id.
+        """Return the token with this id.
 
         Raises:
             BertineError: there is none.
@@ -265,9 +266,8 @@ class Tokenizer:
         return self._kind.parts_of(token, self.token_to_id)
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the pieces of each text, without special tokens, not truncated.
-
-        The same as :meth:`encode_flat`, as lists.
+        """Return the ids of each text's pieces, without special tokens, not truncated: what
+        :meth:`encode_flat` gives, as lists.
         """
         ids, lengths = self.encode_flat(texts)
         flat, ends = ids.tolist(), np.cumsum(lengths).tolist()
@@ -276,7 +276,7 @@ class Tokenizer:
     def encode_flat(
         self, texts: Sequence[str]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids of the pieces of all texts, without special tokens, not truncated.
+        """Return the ids of all texts' pieces, without special tokens, not truncated.
 
         What stands between white space is tokenized by itself (with the space before it, where
         spaces belong to pieces), whatever is around it, so it is tokenized once and remembered:
@@ -297,13 +297,13 @@ class Tokenizer:
         return ids, lengths
 
     def _plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, all of it tokenized."""
+        """Tokenize all of each text."""
         return [ids for ids, _ in self._bounded.encode(texts, offsets=False)]
 
     def encode_words(
         self, words: Sequence[str]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids of the pieces that words have in the middle of a text, each by itself.
+        """Tokenize words, each by itself, as they stand in the middle of a text.
 
         Returns:
             As :meth:`encode_flat`.
@@ -311,7 +311,7 @@ class Tokenizer:
         return self.encode_flat([self._kind.as_word(word) for word in words])
 
     def encode_offsets(self, texts: Sequence[str]) -> list[Pieces]:
-        """Ids of the pieces of each text, without special tokens, not truncated, and the
+        """Return the ids of each text's pieces, without special tokens, not truncated, and the
         characters (begin, end), end exclusive, that each piece comes from."""
         return list(self._bounded.encode(texts))
 
@@ -359,9 +359,14 @@ class Tokenizer:
         *,
         max_length: int | None = None,
     ) -> list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], int]]:
-        """What :meth:`encode_batch` gives, without offsets, in a tenth of its time: of each input
-        the ids int32 [T], the token types int8 [T], and how many pieces were cut off. The
-        arguments and errors are those of :meth:`encode_batch`."""
+        """Encode as :meth:`encode_batch` does, without offsets, in a tenth of its time.
+
+        Its arguments and errors are the same.
+
+        Returns:
+            Of each input the ids int32 [T], the token types int8 [T], and how many pieces were cut
+            off.
+        """
         room = self._room(texts, pairs, max_length)
         wrap, kept_lengths = self.template.wrap, self._kind.kept_lengths
         firsts = self._split(texts)
@@ -377,15 +382,17 @@ class Tokenizer:
         return made
 
     def _split(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        """The pieces of each text."""
+        """Return the pieces of each text as an array."""
         ids, lengths = self.encode_flat(texts)
         ends = np.cumsum(lengths).tolist()
         return [ids[begin:end] for begin, end in pairwise([0, *ends])]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Text of the pieces. Those of WordPiece are joined into words, with the spaces before
-        punctuation removed; what normalization removed does not come back. Those of byte-level BPE
-        give the text back as it was.
+        """Turn pieces into text.
+
+        Those of WordPiece are joined into words, with the spaces before punctuation removed; what
+        normalization removed does not come back. Those of byte-level BPE give the text back as it
+        was.
 
         Raises:
             BertineError: an id is out of range.
@@ -396,7 +403,7 @@ class Tokenizer:
         return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def show(self, ids: Iterable[int]) -> str:
-        """Text of some pieces for people, with the special tokens among them."""
+        """Turn pieces into text for people, with the special tokens among them."""
         return self._kind.show([int(index) for index in ids])
 
     def _assemble(self, first: Pieces, second: Pieces | None, room: int | None) -> Encoding:
@@ -415,7 +422,7 @@ class Tokenizer:
     def _room(
         self, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int | None
     ) -> int | None:
-        """How many pieces there is room for, after a look at the arguments of encoding."""
+        """Check the arguments of encoding, and return how many pieces there is room for."""
         added = self.template.added(1 if pairs is None else 2)
         if max_length is not None and max_length < added:
             ends = " and ".join(dict.fromkeys((self._kind.special.cls, self._kind.special.sep)))

@@ -1,52 +1,27 @@
-"""Training a WordPiece vocabulary on a corpus, and saying how good it is.
-
-The pieces are learnt by the trainer of `tokenizers` (the most frequent pair of pieces is merged,
-until the vocabulary is full). What is ours is the alphabet: it is counted beforehand and given to
-the trainer in a fixed order, because left to itself the trainer numbers characters as its hash
-tables happen to hold them, and the same corpus would give another vocabulary on every run.
-"""
+"""Train a vocabulary on a corpus, and say how good it is."""
 
 from __future__ import annotations
 
-import math
-import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
+from bertine.names import TokenizerKind
+from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.terminal.console import counted, human_time, progress
 from bertine.terminal.shown import Shown
-from bertine.text import kinds, wordpiece
+from bertine.text import kinds
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
-from bertine.text.wordpiece import MAX_CHARS_PER_WORD, SPECIAL_TOKENS
-
-# Imported after `wordpiece`, which says how `tokenizers` is to use threads.
-import tokenizers  # isort: skip
-from tokenizers import models, pre_tokenizers, trainers  # isort: skip
-
-#: Share of the characters of the text that the alphabet is to hold, where nothing else is said,
-#: and the share without which no vocabulary is made.
-_COVERAGE = 0.9999
-_LEAST_COVERAGE = 0.99
-
-#: Held-out text beyond this many characters is trained on after all: the figures are exact enough.
-_MAX_HELD_OUT = 8_000_000
-
-#: Longer lines are given to the trainer in parts, so that a line of 50 MB is counted as others are.
-_LINE_PART = 1 << 16
-
-#: Encoded data and the like: words that will always be [UNK] are not to shape the vocabulary.
-_ENDLESS_WORD = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{{MAX_CHARS_PER_WORD + 1},}}")
-
-_CODE_POINTS = sys.maxunicode + 1
+from bertine.text.vocab_byte_bpe import ByteBpeLearner
+from bertine.text.vocab_lines import first_lines, training_lines
+from bertine.text.vocab_quality import Learner
+from bertine.text.vocab_wordpiece import COVERAGE, WordPieceLearner
+from bertine.text.wordpiece import SPECIAL_TOKENS
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +47,7 @@ class VocabReport(Shown):
         base_size: tokens of the vocabulary that was extended; 0 where none was.
         full_size: tokens of a vocabulary whose alphabet has 99.99% of the text; 0 where this one
             has, or the alphabet was limited.
+        kind: of the tokenizer. The alphabet of "byte-bpe" is the 256 bytes, whatever was seen.
     """
 
     out: Path
@@ -90,15 +66,21 @@ class VocabReport(Shown):
     seconds: float
     base_size: int = 0
     full_size: int = 0
+    kind: TokenizerKind = "wordpiece"
 
     def lines(self) -> list[str]:
         """The report for people."""
         where = "held-out text" if self.held_out else "the text trained on (too short to hold out)"
+        case = "uncased" if self.lowercase else "cased"
+        of = (
+            f"{self.alphabet_size:,} characters ({self.coverage:.3%} of the text; "
+            f"{self.characters_seen:,} different ones seen)"
+        )
+        if self.kind == "byte-bpe":
+            of = f"{self.alphabet_size} bytes (byte-level BPE)"
         lines = [
             *self.corpus.lines(),
-            f"vocabulary: {self.size:,} tokens, {'uncased' if self.lowercase else 'cased'}, "
-            f"of {self.alphabet_size:,} characters ({self.coverage:.3%} of the text; "
-            f"{self.characters_seen:,} different ones seen)",
+            f"vocabulary: {self.size:,} tokens, {case}, of {of}",
             f"on {counted(self.held_out_words, 'word')} of {where}: {self.fertility:.3f} "
             f"pieces per word, {self.unknown_share:.4%} unknown, "
             f"{self.single_character_share:.2%} single letters",
@@ -108,7 +90,7 @@ class VocabReport(Shown):
             lines.insert(
                 -1,
                 f"{1 - self.coverage:.3%} of the characters are unknown to it; a vocabulary of "
-                f"{self.full_size:,} has room for {_COVERAGE:.2%} of them",
+                f"{self.full_size:,} has room for {COVERAGE:.2%} of them",
             )
         if self.base_size:
             lines.insert(
@@ -135,9 +117,10 @@ def train_vocab(
     corpus: Sequence[Path | str] | Path | str,
     out: Path | str,
     *,
+    kind: TokenizerKind = "wordpiece",
     vocab_size: int = 30522,
     extend: Path | str | None = None,
-    lowercase: bool = True,
+    lowercase: bool | None = None,
     strip_accents: bool | None = None,
     split_chinese: bool = True,
     min_frequency: int = 2,
@@ -148,20 +131,24 @@ def train_vocab(
     quotes: bool | None = None,
     strict: bool = False,
 ) -> VocabReport:
-    """Train a WordPiece vocabulary and write the tokenizer's folder `out`.
+    """Train a vocabulary and write the tokenizer's folder `out`.
 
-    The same corpus and options give the same vocabulary. The corpus is read twice.
+    The same corpus and options give the same vocabulary. The corpus is read twice, for byte-level
+    BPE once.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`, as are
             `document_per_file`, `text_column`, `quotes` and `strict`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
             that is there is replaced; one with anything else in it is refused.
+        kind: "wordpiece", BERT's, or "byte-bpe", RoBERTa's: byte-level BPE, which knows no
+            unknown characters, keeps case and accents, and writes vocab.json and merges.txt in
+            place of vocab.txt. Of the options for characters it takes none.
         vocab_size: tokens wanted, special tokens and single characters included.
         extend: a tokenizer or model folder whose tokens are kept, at their ids; what the corpus
             needs is added up to `vocab_size`. Text is then read as that tokenizer reads it:
             `lowercase`, `strip_accents` and `split_chinese` are its own.
-        lowercase: uncased: lower case everywhere.
+        lowercase: uncased: lower case everywhere. None: for WordPiece.
         strip_accents: remove accents; None: if `lowercase`.
         split_chinese: make every Chinese character a word.
         min_frequency: pairs of pieces seen less often are not merged.
@@ -182,7 +169,7 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, or `out` is a folder of something else.
+            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
     """
     if vocab_size < len(SPECIAL_TOKENS) + 1:
         raise BertineError(f"vocab_size {vocab_size} is too small; a few thousand are usual")
@@ -190,8 +177,14 @@ def train_vocab(
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
     if limit_alphabet is not None and limit_alphabet < 1:
         raise BertineError(f"limit_alphabet {limit_alphabet} leaves no character; give 1000, say")
+    if kind == "byte-bpe":
+        _refuse_characters(extend, lowercase, strip_accents, limit_alphabet)
     base = None if extend is None else Tokenizer.load(extend)
     if base is not None:
+        if base.kind != "wordpiece":
+            raise BertineError(
+                f"{extend}: is {base.title}; only WordPiece vocabularies can be extended"
+            )
         if vocab_size <= base.vocab_size:
             raise BertineError(
                 f"{extend}: has {base.vocab_size} tokens already; give a larger vocab_size than "
@@ -209,233 +202,84 @@ def train_vocab(
         strict=strict,
     )
     documents.check_options()
-    backend = tokenizers.Tokenizer(
-        models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)
-    )
-    backend.normalizer = wordpiece.normalizer(lowercase, strip_accents, split_chinese)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learner: Learner
+    if kind == "byte-bpe":
+        learner = ByteBpeLearner(vocab_size, min_frequency=min_frequency)
+    else:
+        learner = WordPieceLearner(
+            vocab_size,
+            base=base,
+            lowercase=lowercase is not False,
+            strip_accents=strip_accents,
+            split_chinese=split_chinese,
+            min_frequency=min_frequency,
+            limit_alphabet=limit_alphabet,
+        )
     # Before the long work, not after it: can `out` be written at all?
     with atomic_dir(out) as folder, progress() as display:
-        task = display.add_task("counting characters", total=documents.size_on_disk)
-        counts = np.zeros(_CODE_POINTS, np.int64)
-        for document in documents:
-            points = np.frombuffer(document.text.encode("utf-32-le"), np.uint32)
-            for begin in range(0, len(points), _LINE_PART):
-                seen, times = np.unique(points[begin : begin + _LINE_PART], return_counts=True)
-                counts[seen] += times
-            display.update(task, completed=documents.position)
-        alphabet = _Alphabet.choose(
-            backend, counts, vocab_size, limit_alphabet, () if base is None else base.tokens
-        )
+        if learner.counts:
+            task = display.add_task("counting characters", total=documents.size_on_disk)
+            for document in documents:
+                learner.count(document.text)
+                display.update(task, completed=documents.position)
+        learner.counted()
 
         task = display.add_task("counting words", total=documents.size_on_disk)
         learning = display.add_task("learning pieces", total=None, start=False, visible=False)
         held_out: list[str] = []
 
         def lines() -> Iterator[list[str]]:
-            for group in _training_lines(documents, hold_out_every, held_out):
+            for group in training_lines(documents, hold_out_every, held_out):
                 display.update(task, completed=documents.position)
                 yield group
             display.update(learning, visible=True)
             display.start_task(learning)
 
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=vocab_size,
-            min_frequency=min_frequency,
-            show_progress=False,
-            # In this order they get their ids; that they are "special" is dropped below.
-            special_tokens=[*SPECIAL_TOKENS, *alphabet.tokens],
-            initial_alphabet=alphabet.characters,
-            limit_alphabet=len(alphabet.characters),
-        )
-        backend.train_from_iterator(lines(), trainer)
+        tokenizer = learner.learn(lines())
         display.update(learning, total=1, completed=1)
         stats = documents.stats
-        ids = backend.get_vocab(with_added_tokens=True)
-        tokens = sorted(ids, key=ids.__getitem__)
-        if base is not None:
-            kept = set(base.tokens)
-            added = [token for token in tokens if token not in kept]
-            tokens = [*base.tokens, *added[: vocab_size - base.vocab_size]]
-        tokenizer = Tokenizer.from_vocab(
-            tokens,
-            lowercase=lowercase,
-            strip_accents=strip_accents,
-            split_chinese=split_chinese,
-        )
         tokenizer.save(folder)
-        sample = held_out or _first_lines(documents)
-        fertility, unknown, single, words = _measure(tokenizer, sample)
+        quality = learner.measure(tokenizer, held_out or first_lines(documents))
     return VocabReport(
         out=Path(out),
         size=tokenizer.vocab_size,
         requested_size=vocab_size,
         base_size=0 if base is None else base.vocab_size,
-        lowercase=lowercase,
-        alphabet_size=len(alphabet.characters),
-        characters_seen=alphabet.seen,
-        coverage=alphabet.coverage,
-        full_size=alphabet.full_size,
-        fertility=fertility,
-        unknown_share=unknown,
-        single_character_share=single,
-        held_out_words=words,
+        lowercase=tokenizer.lowercase,
+        alphabet_size=learner.alphabet_size,
+        characters_seen=learner.characters_seen,
+        coverage=learner.coverage,
+        full_size=learner.full_size,
+        fertility=quality.fertility,
+        unknown_share=quality.unknown_share,
+        single_character_share=quality.single_share,
+        held_out_words=quality.words,
         held_out=bool(held_out),
         corpus=stats,
         seconds=time.monotonic() - started,
+        kind=kind,
     )
 
 
-@dataclass(frozen=True)
-class _Alphabet:
-    """The characters of a vocabulary, sorted; their tokens; how many different ones were seen, how
-    much of the text they are; and `full_size` as in :class:`VocabReport`."""
-
-    characters: list[str]
-    tokens: list[str]
-    seen: int
-    coverage: float
-    full_size: int
-
-    @staticmethod
-    def choose(
-        backend: tokenizers.Tokenizer,
-        raw_counts: np.ndarray,
-        vocab_size: int,
-        limit: int | None,
-        base: Sequence[str],
-    ) -> _Alphabet:
-        """Choose from counts of raw characters [code points], normalized here one by one.
-
-        (BERT's normalization works on single characters, so that this equals counting the
-        normalized text.) What the tokens of `base` hold takes no room.
-        """
-        counts: dict[str, int] = {}
-        for point in np.flatnonzero(raw_counts):
-            for character in backend.normalizer.normalize_str(chr(point)):
-                if not character.isspace():
-                    counts[character] = counts.get(character, 0) + int(raw_counts[point])
-        if not counts:
-            raise BertineError("the corpus has no visible character; give a corpus with some text")
-        ranked = sorted(counts, key=lambda c: (-counts[c], c))
-        total = sum(counts.values())
-        # Inside a word a character needs a second token. Marks and Chinese characters are always
-        # words of their own.
-        inside = {c for c in ranked if _goes_on(backend, c)}
-
-        known = set(base)
-        cost = {c: (c not in known) + (c in inside and f"##{c}" not in known) for c in ranked}
-        new = [c for c in ranked if cost[c]]
-        chosen = [c for c in ranked if not cost[c]]
-        covered = sum(counts[c] for c in chosen)
-        used = taken = len(base) or len(SPECIAL_TOKENS)
-        # Only characters that stand inside words are joined to pieces, which need room; Chinese
-        # ones are not, and without them a vocabulary of Chinese would fill with rare Latin words.
-        share = 1 - sum(counts[c] for c in inside) / total / 2
-        begin = taken if base else 0
-        most = begin + int((vocab_size - begin) * share)
-        for character in new:
-            if limit is not None:
-                if len(chosen) >= limit:
-                    break
-            elif used + cost[character] > most or (
-                covered >= _COVERAGE * total and used >= vocab_size // 20
-            ):
-                break
-            chosen.append(character)
-            used += cost[character]
-            covered += counts[character]
-
-        def least_size(coverage: float) -> int:
-            """Tokens of a vocabulary whose alphabet has this share of the text."""
-            need, rest = 0, coverage * total - sum(counts[c] for c in ranked if not cost[c])
-            for character in new:
-                if rest <= 0:
-                    break
-                need += cost[character]
-                rest -= counts[character]
-            return begin + math.ceil((taken - begin + need) / share)
-
-        if limit is None and covered < _LEAST_COVERAGE * total:
-            least = least_size(_LEAST_COVERAGE)
+def _refuse_characters(
+    extend: Path | str | None,
+    lowercase: bool | None,
+    strip_accents: bool | None,
+    limit_alphabet: int | None,
+) -> None:
+    """Refuse what byte-level BPE has no use for."""
+    if extend is not None:
+        raise BertineError(
+            f"{option('extend')} is for WordPiece vocabularies; train a new one of byte-level BPE"
+        )
+    for name, given in (("lowercase", lowercase), ("strip_accents", strip_accents)):
+        if given:
             raise BertineError(
-                f"vocab_size {vocab_size} is too small for the {len(ranked):,} characters of this "
-                f"corpus; give at least {least:,}, or say how many to keep with limit_alphabet"
+                f"{option(name)} does not go with byte-level BPE, which keeps texts as they are; "
+                "leave it out"
             )
-        if used > vocab_size:
-            raise BertineError(
-                f"vocab_size {vocab_size} is too small for an alphabet of {len(chosen):,} "
-                f"characters; give at least {used:,}, or a smaller limit_alphabet"
-            )
-        chosen.sort()
-        tokens = [*chosen, *(f"##{c}" for c in chosen if c in inside)]
-        full = limit is not None or covered >= _COVERAGE * total
-        full_size = 0 if full else least_size(_COVERAGE)
-        return _Alphabet(chosen, tokens, len(ranked), covered / total, full_size)
-
-
-def _goes_on(backend: tokenizers.Tokenizer, character: str) -> bool:
-    """Whether `character` (normalized) can stand inside a word."""
-    text = backend.normalizer.normalize_str(f"a{character}")
-    return len(backend.pre_tokenizer.pre_tokenize_str(text)) == 1
-
-
-def _training_lines(
-    corpus: Corpus, hold_out_every: int, held_out: list[str]
-) -> Iterator[list[str]]:
-    """The lines of each document; one of `hold_out_every` goes to `held_out` instead."""
-    number = held_size = 0
-    for document in corpus:
-        group: list[str] = []
-        for line in document.text.split("\n"):
-            if not line or line.isspace():
-                continue
-            number += 1
-            due = number % hold_out_every == 0
-            if due and held_size < _MAX_HELD_OUT and len(line) <= _LINE_PART:
-                held_out.append(line)
-                held_size += len(line)
-                continue
-            line = _ENDLESS_WORD.sub(" ", line)
-            for begin in range(0, len(line), _LINE_PART):
-                group.append(line[begin : begin + _LINE_PART])
-        if group:
-            yield group
-
-
-def _first_lines(corpus: Corpus) -> list[str]:
-    """The beginning of the corpus, as much as would be held out."""
-    lines: list[str] = []
-    size = 0
-    for document in corpus:
-        for line in document.text[:_MAX_HELD_OUT].split("\n"):
-            lines.append(line)
-            size += len(line)
-        if size >= _MAX_HELD_OUT:
-            break
-    return lines
-
-
-def _measure(tokenizer: Tokenizer, lines: list[str]) -> tuple[float, float, float, int]:
-    """(pieces per word, share of [UNK], share of single characters, words) of `lines`."""
-    bare = [token.removeprefix("##") for token in tokenizer.tokens]
-    # Specials in brackets count as words here; in a corpus they are hardly ever met.
-    is_word = np.array([any(c.isalnum() for c in token) for token in bare])
-    is_single = np.array([len(token) == 1 for token in bare])
-    begins = np.array([not token.startswith("##") or len(token) == 2 for token in tokenizer.tokens])
-    pieces = words = unknown = word_pieces = singles = 0
-    for begin in range(0, len(lines), 1024):
-        encoded = tokenizer.encode_plain(lines[begin : begin + 1024])
-        ids = np.fromiter((i for row in encoded for i in row), np.int64)
-        pieces += len(ids)
-        unknown += int((ids == tokenizer.unk_token_id).sum())
-        of_words = is_word[ids]
-        word_pieces += int(of_words.sum())
-        words += int((of_words & begins[ids]).sum())
-        singles += int((of_words & is_single[ids]).sum())
-    return (
-        word_pieces / max(words, 1),
-        unknown / max(pieces, 1),
-        singles / max(word_pieces, 1),
-        words,
-    )
+    if limit_alphabet is not None:
+        raise BertineError(
+            f"{option('limit_alphabet')} does not go with byte-level BPE, whose alphabet is the "
+            "256 bytes; leave it out"
+        )

@@ -1,0 +1,103 @@
+"""Learn a vocabulary of byte-level BPE, as RoBERTa has it.
+
+It begins with ``<s> <pad> </s> <unk>`` and the 256 bytes, then come the pieces in the order in
+which the trainer of `tokenizers` has learnt them, and ``<mask>`` is last. (RoBERTa's own order is
+by frequency; it has no bearing on a model.) Every text can be written with the bytes, so there is
+no alphabet to choose, and the corpus is read once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.text.byte_bpe import ALPHABET, FIRST_TOKENS, ByteBpe
+from bertine.text.pieces import bare
+from bertine.text.special import BYTE_BPE_MASK
+from bertine.text.tokenizer import Tokenizer
+from bertine.text.vocab_quality import Quality
+
+# Imported after `byte_bpe`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+from tokenizers import models, pre_tokenizers, trainers  # isort: skip
+
+#: Chinese characters, each of which is a word, and what other scripts write without a break.
+_WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
+
+
+class ByteBpeLearner:
+    """Learns byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
+
+    Raises:
+        BertineError: `vocab_size` has no room for the bytes.
+    """
+
+    counts = False
+    alphabet_size = characters_seen = len(ALPHABET)
+    coverage = 1.0
+    full_size = 0
+
+    def __init__(self, vocab_size: int, *, min_frequency: int) -> None:
+        least = len(FIRST_TOKENS) + len(ALPHABET) + 2
+        if vocab_size < least:
+            raise BertineError(
+                f"vocab_size {vocab_size} is too small for the {len(ALPHABET)} bytes and the "
+                f"special tokens; give at least {least}"
+            )
+        self._vocab_size, self._min_frequency = vocab_size, min_frequency
+
+    def count(self, text: str) -> None:
+        """Do nothing; there is no alphabet to choose."""
+
+    def counted(self) -> None:
+        """Do nothing; there is no alphabet to choose."""
+
+    def learn(self, lines: Iterator[list[str]]) -> Tokenizer:
+        """Learn the pieces of the lines."""
+        backend = tokenizers.Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=self._vocab_size - 1,
+            min_frequency=self._min_frequency,
+            show_progress=False,
+            special_tokens=list(FIRST_TOKENS),
+            initial_alphabet=sorted(ALPHABET),
+        )
+        backend.train_from_iterator(lines, trainer)
+        model = json.loads(backend.to_str())["model"]
+        ids = {**model["vocab"], BYTE_BPE_MASK: len(model["vocab"])}
+        merges = [(first, second) for first, second in model["merges"]]
+        kind = ByteBpe.build(ids, merges, add_prefix_space=False, source="vocabulary")
+        return Tokenizer(kind, "vocabulary")
+
+    def measure(self, tokenizer: Tokenizer, lines: Sequence[str]) -> Quality:
+        """Measure the vocabulary on text. A part of a character counts as one."""
+        texts = [bare(name) for name in tokenizer.names]
+        parts = np.array([_is_part(token) for token in tokenizer.tokens])
+        is_word = parts | np.array([any(c.isalnum() for c in text) for text in texts])
+        is_single = parts | np.array([len(text) == 1 for text in texts])
+        pieces = words = word_pieces = singles = 0
+        for begin in range(0, len(lines), 1024):
+            part = lines[begin : begin + 1024]
+            ids, _ = tokenizer.encode_flat(part)
+            pieces += len(ids)
+            of_words = is_word[ids]
+            word_pieces += int(of_words.sum())
+            singles += int((of_words & is_single[ids]).sum())
+            words += sum(len(_WORD.findall(line)) for line in part)
+        return Quality(pieces, words, word_pieces, 0, singles)
+
+
+def _is_part(token: str) -> bool:
+    """Tell whether a token holds bytes that are no whole characters."""
+    try:
+        bytes(ALPHABET[character] for character in token).decode("utf-8")
+    except KeyError:  # a special token
+        return False
+    except UnicodeDecodeError:
+        return True
+    return False
