@@ -42,7 +42,8 @@ def read_document(app: Sphinx, page: str, source: list[str]) -> None:
         app.env.note_dependency(str(ROOT / document))
     text = redirected(document, source[0])
     if _COMMAND.search(text):
-        for folder in (Path(inspect.getfile(Command)).parent, Path(__file__).parent):
+        options = Path(bertine.__file__).parent / "options"
+        for folder in (Path(inspect.getfile(Command)).parent, options, Path(__file__).parent):
             for file in folder.glob("*.py"):
                 app.env.note_dependency(str(file))
     source[0] = _COMMAND.sub(lambda match: command_page(COMMANDS[match[1]]), text)

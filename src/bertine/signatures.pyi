@@ -17,12 +17,12 @@ from bertine.names import (
     LongText,
     Masking,
     ObjectiveName,
+    PoolingName,
     Precision,
     ScheduleName,
     TaggedFormat,
     TagScheme,
     TaskName,
-    VectorPooling,
 )
 from bertine.tables.given import TableLike
 from bertine.tasks.base import Report
@@ -101,7 +101,7 @@ def export(
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
-    pooling: VectorPooling | None = None,
+    pooling: PoolingName | None = None,
     layer: int | None = None,
     max_length: int | None = None,
     normalize: bool | None = None,
@@ -132,7 +132,8 @@ def export(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
+            directory says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
             last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else

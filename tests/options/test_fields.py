@@ -82,6 +82,12 @@ def test_ranges_and_names_are_checked(given: dict[str, object], message: str) ->
         cook("iron", name="soup", **given)
 
 
+def test_whole_numbers_may_be_larger_than_any_float() -> None:
+    assert cook("iron", name="soup", minutes=10**400).minutes == 10**400
+    with pytest.raises(BertineError, match="minutes is -10000"):
+        cook("iron", name="soup", minutes=-(10**400))
+
+
 def test_a_group_is_taken_whole_or_not_at_all() -> None:
     slow = Slow(name="soup", heat=0.3)
     assert Cooking.of(slow) == Cooking(heat=0.3)

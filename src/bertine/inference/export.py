@@ -13,7 +13,7 @@ from bertine.inference.export_report import ExportReport
 from bertine.names import ExportFormat
 from bertine.options.answering import ExportOptions
 from bertine.options.names import option
-from bertine.options.vectors import TextVectors
+from bertine.options.vectors import AnyVectors
 from bertine.options.verbs import takes_options
 from bertine.packages import require_packages
 from bertine.tables.given import TableLike
@@ -100,7 +100,7 @@ def export(
         output,
         format=format,
         int8=int8,
-        **TextVectors.of(options).values(),
+        **AnyVectors.of(options).values(),
         normalize=options.normalize,
         data=data,
         reading=Reading.of(

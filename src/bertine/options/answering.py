@@ -99,7 +99,7 @@ class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(KnownExamples, TextVectors, Normalizing):
+class ExportOptions(KnownExamples, AnyVectors, Normalizing):
     """Options of ``export`` that say how it reads and what a vector is."""
 
     data_format: LabelledFormat | None = like(TableReading, "format", title="reading")

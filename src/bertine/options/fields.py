@@ -32,8 +32,6 @@ from bertine.errors import BertineError
 _KEY = "option"
 #: Where an option may change when one goes on: in the folder of a run, in that of a search.
 Free = Literal["run", "search"]
-
-
 #: What is said of a name that an option does not take.
 MUST_BE = "{name} is {value!r}, but must be {must}"
 NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
@@ -241,23 +239,25 @@ def check_value(each: Declared, value: Any) -> None:
         known = ", ".join(each.choices)
         must = f"one of {known}" if each.choices[1:] else f"{each.choices[0]!r} or left out"
         raise BertineError(said.unknown.format(name=name, value=value, must=must, known=known))
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+    bounds = (said.least, said.above, said.most, said.below)
+    if bounds == (None,) * 4 or isinstance(value, bool | str) or not hasattr(value, "__float__"):
         return
-    number = float(value)
-    low = (said.least is None or number >= said.least) and (
-        said.above is None or number > said.above
+    inside = (
+        (said.least is None or value >= said.least)
+        and (said.above is None or value > said.above)
+        and (said.most is None or value <= said.most)
+        and (said.below is None or value < said.below)
     )
-    high = (said.most is None or number <= said.most) and (
-        said.below is None or number < said.below
-    )
-    bounded = not (said.least is said.above is said.most is said.below is None)
-    if not (low and high) or (bounded and not math.isfinite(number)):
-        raise BertineError(f"{name} is {value:g}, but must be {_range(said, number)}")
+    # Compared as it is: a whole number may be too large for a float.
+    if not inside or value == math.inf:
+        shown = value if isinstance(value, int) else f"{value:g}"
+        raise BertineError(f"{name} is {shown}, but must be {_range(said, value)}")
 
 
 def _range(said: Option, value: float) -> str:
+    """The numbers that an option takes, in words."""
     if said.most is None and said.below is None:
-        finite = "" if math.isfinite(value) else " and finite"
+        finite = " and finite" if value == math.inf or value != value else ""
         if said.above is not None:
             return f"above {said.above:g}{finite}"
         return f"{said.least:g} or more{finite}" if said.least == 0 else f"at least {said.least:g}"

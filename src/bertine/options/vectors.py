@@ -24,7 +24,6 @@ class VectorForm(OptionGroup):
         None,
         "pieces of a text, longer ones are cut",
         otherwise="as the model directory says, else all that the model has positions for",
-        least=3,
     )
 
 
