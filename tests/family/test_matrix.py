@@ -143,7 +143,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     corpus = toys.write_corpus(folder / "corpus.txt")
     kind, size = variant.family.tokenizer, 320
     made = ("--kind", kind) if kind != "wordpiece" else ()
-    run("vocab", corpus, *made, "--vocab-size", size, "--out", folder / "vocab")
+    run("vocab", corpus, "--kind", kind, "--vocab-size", size, "--out", folder / "vocab")
     run("prepare", corpus, "--tokenizer", folder / "vocab", "--out", folder / "store")
     config = variant.family.presets[variant.preset].replace(
         hidden_size=32,

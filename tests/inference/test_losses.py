@@ -26,7 +26,8 @@ from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.tagging.tagged_text import Tags
+from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression

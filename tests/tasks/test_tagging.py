@@ -19,7 +19,8 @@ from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.sentences import Sentence, Sentences
 from bertine.tasks import task_class
-from bertine.tasks.tagging.task import IGNORED, Tagging, Tags
+from bertine.tasks.tagging.tagged_text import Tags
+from bertine.tasks.tagging.task import IGNORED, Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -15,12 +15,12 @@ import bertine
 from bertine.datasets.data_look import DataLook
 from bertine.errors import BertineError
 from bertine.inference.explaining.explain import Explanations
-from bertine.inference.tagging import TaggedText
 from bertine.inspection import Inspection
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.choice import ChoicePrediction
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
+from bertine.tasks.tagging.tagged_text import TaggedText
 from bertine.tasks.texts.classification import Prediction
 from bertine.tasks.texts.multi_label import LabelSet
 from bertine.tasks.texts.regression import Score

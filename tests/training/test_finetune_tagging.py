@@ -20,8 +20,8 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference.files import tag_file
-from bertine.inference.tagging import Mention
 from bertine.modeldir import load_model
+from bertine.tasks.tagging.tagged_text import Mention
 from bertine.training.finetuning.result import FinetuneResult
 
 QUICK: dict[str, Any] = {

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import torch
 
-from bertine.inference.compute.running import Computing, run_features
+from bertine.inference.answering import Answering
+from bertine.inference.compute.running import Computing
 from bertine.inference.losses import worst_of
 from bertine.records.examples import Examples
 from bertine.tasks.base import Features, Report, Task
@@ -36,28 +37,20 @@ def evaluate_examples(
         features: of the examples, when they have been made before (an evaluation each epoch);
             None: they are made here.
 
-    The other arguments are those of :func:`run_features`.
+    The other arguments are those of :meth:`~bertine.inference.answering.Answering.compute`.
 
     Raises:
         BertineError: an unknown label, an input that does not fit the model, or no examples.
     """
-    if features is None:
-        features = task.featurize(examples, tokenizer)
-    outputs = run_features(
-        model,
-        task,
-        features,
-        pad_id=tokenizer.pad_token_id,
-        dtype=dtype,
-        max_tokens=max_tokens,
-        on_batch=on_batch,
-    )
+    answering = Answering(model, task, tokenizer, dtype)
+    prepared = answering.prepare(examples, features)
+    outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)
     labels = [example.label for example in examples.items if example.label is not None]
-    report = task.report(task.decode(outputs, features), labels)
+    report = task.report(answering.finish(prepared, outputs), labels)
     report.source = examples.source
     if worst:
-        report.worst = WorstExamples(worst_of(task, examples, features, outputs, worst)[0])
-    report.notes.extend([*examples.notes, *task.notes(features)])
+        report.worst = WorstExamples(worst_of(task, examples, prepared.features, outputs, worst)[0])
+    report.notes.extend([*examples.notes, *task.notes(prepared.features)])
     return report
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from bertine.files import write_json
+from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing, run_features
 from bertine.inference.ranking import ranked
 from bertine.records.examples import Examples
@@ -131,7 +132,6 @@ def _computed(
     dtype: torch.dtype,
     features: Sequence[Features] | None,
 ) -> tuple[list[WorstExample], list[float]]:
-    if features is None:
-        features = task.featurize(examples, tokenizer)
-    outputs = run_features(model, task, features, pad_id=tokenizer.pad_token_id, dtype=dtype)
-    return worst_of(task, examples, features, outputs, n)
+    answering = Answering(model, task, tokenizer, dtype)
+    features = answering.prepare(examples, features).features
+    return worst_of(task, examples, features, answering.compute(features), n)

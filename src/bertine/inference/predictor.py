@@ -17,9 +17,10 @@ from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
+from bertine.inference.answering import Answering
 from bertine.inference.compute.choosing import PrecisionCheck, check_precision
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing, run_features
+from bertine.inference.compute.running import Computing
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
@@ -34,7 +35,6 @@ from bertine.inference.files.given_texts import (
 )
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.seen_in_training import seen_note
-from bertine.inference.tagging import sentences_of, tagged_texts
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
@@ -42,21 +42,15 @@ from bertine.names import AnswerPrecision, ExplanationMethod
 from bertine.options.answering import EvaluateOptions
 from bertine.options.types import check_types
 from bertine.options.verbs import takes_options
-from bertine.records.examples import Example, Examples
-from bertine.records.span_tables import TEXT_COLUMNS
+from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data, as_table, is_frame
-from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Report, Task
 from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.majority import MAJORITY
 from bertine.tasks.options import TableOptions
 from bertine.tasks.report import ClassificationReport
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import progress, say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -227,10 +221,10 @@ class Predictor(Shown):
         """
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
         model, task = self.model, self.task
-        if isinstance(task, TextRegression) and (task.mean, task.scale) != (0.0, 1.0):
-            # A directory has no place for them but the head's weights.
+        if task.unsaved:
+            # A directory has no place for it but the head's weights.
             model = copy.deepcopy(model)
-            task = task.unscaled(model)
+            task = task.finished(model, None)
         save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
     @property
@@ -276,7 +270,8 @@ class Predictor(Shown):
         :class:`~bertine.tasks.texts.multi_label.LabelSet`, of multiple choice (what is given and
         the choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
         question and context a :class:`~bertine.tasks.spans.decoding.SpanPrediction`, of tagging a
-        :class:`~bertine.inference.tagging.TaggedText` (a text may also be a list of words there).
+        :class:`~bertine.tasks.tagging.tagged_text.TaggedText` (a text may also be a list of words
+        there).
 
         A dictionary has its texts under the names of the model's columns (``question`` and
         ``context`` for spans; the names in the training file); so has a data frame or a dictionary
@@ -303,28 +298,13 @@ class Predictor(Shown):
         """The answers of :meth:`predict`, and the features they were made of."""
         given = checked_texts(map(self.unnamed, texts, count(first)), first)
         lines = range(first, first + len(given))
-        if isinstance(self.task, Tagging):
-            sentences, offsets = sentences_of(given, lines=lines)
-            tags, features = self.run(sentences)
-            return tagged_texts(given, sentences, offsets, tags), features
-        items = [
-            Example((text,) if isinstance(text, str) else text, line=line)
-            for text, line in zip(given, lines, strict=True)
-        ]
-        return self.run(Examples("input", self.task.text_columns, None, items))
+        return self.run(self.task.examples_of(given, lines=lines))
 
     def unnamed(self, texts: Any, number: int) -> Any:
         """The texts of a dictionary in the order of the model's columns; anything else as it is."""
         if not isinstance(texts, Mapping):
             return texts
-        columns, optional = self.task.text_columns, 0
-        if isinstance(self.task, Tagging):  # trained on words; a text has no column of its own
-            columns = tuple(name for name in (*columns, *USUAL_TEXT_COLUMNS) if name in texts)[:1]
-            columns = columns or USUAL_TEXT_COLUMNS[:1]
-        elif isinstance(self.task, MultipleChoice):
-            optional = len(self.task.optional(columns))
-        elif isinstance(self.task, SpanExtraction) and not set(columns) <= texts.keys():
-            columns = TEXT_COLUMNS if set(TEXT_COLUMNS) <= texts.keys() else columns
+        columns, optional = self.task.columns_in(texts)
         return with_names(texts, columns, optional, number)
 
     def predict_one(self, text: TextOrDict) -> Any:
@@ -390,24 +370,22 @@ class Predictor(Shown):
         Raises:
             BertineError: of multiple choice: there are fewer than two choices among them.
         """
-        if not isinstance(self.task, MultipleChoice):
+        task = self.task.over(columns)
+        if task is self.task:
             return self
         other = copy.copy(self)
-        other.task = self.task.over(columns)
+        other.task = task
         return other
 
+    @property
+    def answering(self) -> Answering:
+        """The steps from examples to answers."""
+        return Answering(self.computing, self.task, self.tokenizer, self.dtype)
+
     def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
-        """Predictions for `examples`, and the features they were made of (which know what was
+        """Answer `examples`, and the features they were made of (which know what was
         cut)."""
-        features = self.task.featurize(examples, self.tokenizer)
-        outputs = run_features(
-            self.computing,
-            self.task,
-            features,
-            pad_id=self.tokenizer.pad_token_id,
-            dtype=self.dtype,
-        )
-        return self.task.decode(outputs, features), features
+        return self.answering.answer(examples)
 
 
 @takes_options()

@@ -12,49 +12,23 @@ import numpy as np
 import torch
 
 from bertine.errors import BertineError
+from bertine.inference.answering import PreparedExamples
 from bertine.inference.compute.choosing import check_precision
-from bertine.inference.compute.running import run_batch
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.inference.tagging import Offsets, sentences_of, tagged_texts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, LoadedModel, load_model
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
-from bertine.records.examples import Example, Examples
-from bertine.serving.answers import as_json
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.http.limits import Limits
 from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
-from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import say
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The texts of one request, tokenized.
-
-    Attributes:
-        features: one or more of each text, in their order.
-        texts: as they were given.
-        sentences, offsets: what a tagger has made of them.
-    """
-
-    features: Sequence[Features]
-    texts: Sequence[Any]
-    sentences: Any = None
-    offsets: Sequence[Offsets | None] = ()
-
-    @property
-    def costs(self) -> list[int]:
-        """Tokens of each feature."""
-        return [len(feature.input_ids) for feature in self.features]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +167,9 @@ class Served:
         """What a client, and the page, should know of it."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
-        choices = len(task.choice_columns) if isinstance(task, MultipleChoice) else 0
+        choices = len(getattr(task, "choice_columns", ()))
         parts = [] if task is None else list(task.text_columns)
-        if isinstance(task, Tagging):
+        if task is not None and task.reads_words:
             parts = ["text"]
         return {
             "id": self.name,
@@ -230,28 +204,11 @@ class Served:
             BertineError: names the first such text, from 0 on.
         """
         assert self.predictor is not None
-        task = self.predictor.task
-        if isinstance(task, Tagging):
-            return
-        columns = task.text_columns
         for at, text in enumerate(texts):
-            parts = 1 if isinstance(text, str) else len(text)
-            if isinstance(task, MultipleChoice):
-                prompts = len(task.prompt_columns)
-                if isinstance(text, str) or not prompts + 2 <= parts <= len(columns):
-                    raise BertineError(
-                        f"texts[{at}]: give a list of {prompts + 2} to {len(columns)} texts: "
-                        f"{', '.join(task.prompt_columns)}, then the choices"
-                    )
-                if not all(choice.strip() for choice in text[prompts:]):
-                    raise BertineError(f"texts[{at}]: has an empty choice; leave it out")
-            elif parts != len(columns):
-                wanted = "one text" if len(columns) == 1 else f"a list of {len(columns)} texts"
-                raise BertineError(
-                    f"texts[{at}]: has {parts} parts; give {wanted} ({', '.join(columns)})"
-                )
+            if reason := self.predictor.task.misfit(text):
+                raise BertineError(f"texts[{at}]: {reason}")
 
-    def prepare(self, texts: Sequence[str | Sequence[str]]) -> Prepared:
+    def prepare(self, texts: Sequence[str | Sequence[str]]) -> PreparedExamples:
         """Tokenize the texts of a request, as the predictor does.
 
         Raises:
@@ -259,30 +216,19 @@ class Served:
         """
         assert self.predictor is not None
         self.check(texts)
-        task, tokenizer = self.predictor.task, self.predictor.tokenizer
-        if isinstance(task, Tagging):
-            sentences, offsets = sentences_of(texts, "texts")
-            return Prepared(task.featurize(sentences, tokenizer), texts, sentences, offsets)
-        items = [
-            Example((text,) if isinstance(text, str) else tuple(text), line=number)
-            for number, text in enumerate(texts)
-        ]
-        examples: Examples[Any] = Examples("texts", task.text_columns, None, items)
-        return Prepared(task.featurize(examples, tokenizer), texts)
+        examples = self.predictor.task.examples_of(texts, "texts", range(len(texts)))
+        return self.predictor.answering.prepare(examples)
 
     def finish(
-        self, prepared: Prepared, outputs: Sequence[np.ndarray], details: bool
+        self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
         """Outputs of the features → an answer to each text."""
         assert self.predictor is not None
-        task = self.predictor.task
-        answers: Sequence[Any] = task.decode(outputs, prepared.features)
-        if isinstance(task, Tagging):
-            answers = tagged_texts(prepared.texts, prepared.sentences, prepared.offsets, answers)
-        cut = [0] * len(prepared.texts)
-        for feature in prepared.features:
-            cut[feature.row] += feature.num_truncated
-        return [as_json(answer, cut[at], details) for at, answer in enumerate(answers)]
+        answers = self.predictor.answering.finish(prepared, outputs)
+        return [
+            {**answer.to_json(details), "pieces_cut": cut}
+            for answer, cut in zip(answers, prepared.pieces_cut, strict=True)
+        ]
 
     def tokens(self, text: str) -> int:
         """About how many tokens a text has, without tokenizing it."""
@@ -313,15 +259,8 @@ class Served:
                 )
 
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
-        predictor = self.predictor
-        assert predictor is not None
-        return run_batch(
-            predictor.computing,
-            predictor.task,
-            features,
-            pad_id=predictor.tokenizer.pad_token_id,
-            dtype=predictor.dtype,
-        )
+        assert self.predictor is not None
+        return self.predictor.answering.compute_batch(features)
 
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown, ShownList
@@ -21,6 +21,25 @@ class Answer(Shown):
     def cells(self) -> tuple[str, str]:
         """The answer, and its probability or nothing, as text."""
         raise NotImplementedError
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        """Return the answer as JSON values; with `details` also the probability of everything
+        that was not chosen."""
+        raise NotImplementedError
+
+    #: What it decides, as messages call it.
+    noun: ClassVar[str] = "label"
+
+    @property
+    def decision(self) -> Any:
+        """What the answer comes down to, without its probabilities."""
+        raise NotImplementedError
+
+    @classmethod
+    def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+        """Say for how many of some sample texts answers in a lower precision are those in fp32."""
+        same = sum(a.decision == b.decision for a, b in zip(ours, theirs, strict=True))
+        return f"the same {cls.noun} as in fp32 for {same} of {len(ours)} sample texts"
 
     def chances(self) -> list[tuple[str, float]]:
         """What might be answered, with its probability, in any order; may be empty."""
@@ -70,6 +89,16 @@ class Answers(ShownList[Any]):
         lines = aligned(zip(*columns, strict=True), left=texts, head=True)
         rest = len(self) - len(rows)
         return [*lines, f"and {counted(rest, 'more answer')}"] if rest else lines
+
+
+def rounded(value: float) -> float:
+    """Round a probability or a score as answers in JSON have it."""
+    return round(float(value), 6)
+
+
+def rounded_each(values: Mapping[str, float]) -> dict[str, float]:
+    """Round every one of `values`."""
+    return {name: rounded(value) for name, value in values.items()}
 
 
 def shown_text(text: str) -> str:

@@ -10,7 +10,7 @@ Shape legend: B sequences in a batch, T tokens of the longest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -19,14 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
+from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.objectives.base import Term
-from bertine.records.examples import Examples
+from bertine.records.examples import Example, Examples
+from bertine.tables.layout import LINE_COLUMN
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.worst import WorstExample
-from bertine.terminal.console import counted
+from bertine.terminal.console import aligned, counted, visible
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
@@ -96,10 +98,16 @@ class Task(Protocol[Prediction]):
         text_columns: the columns that hold an example's texts.
         label_column: the column that holds the label, None when not known.
         max_length: longest input in pieces, special tokens included.
+        reads_words: whether its files hold words with a tag each.
+        reads_questions: whether its texts are a question and a context.
+        has_choices: whether any number of its columns are choices.
     """
 
     name: ClassVar[str]
     primary_metric: ClassVar[str]
+    reads_words: ClassVar[bool]
+    reads_questions: ClassVar[bool]
+    has_choices: ClassVar[bool]
 
     @property
     def text_columns(self) -> tuple[str, ...]: ...
@@ -202,9 +210,75 @@ class Task(Protocol[Prediction]):
         out."""
         ...
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether it holds numbers that :meth:`finished` moves into the head."""
+        ...
+
     def finished(self, model: Model, report: Report | None) -> Task[Prediction]:
         """The task as it is saved with the trained `model`, of which `report` is the evaluation
         (None: it was not judged); may change the weights of its heads."""
+        ...
+
+    def examples_of(
+        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+    ) -> Examples:
+        """Make examples without labels of texts.
+
+        Args:
+            texts: N strings, or several that belong together.
+            source: of them, for messages.
+            lines: of the source, one for each text; None: 1, 2, ….
+        """
+        ...
+
+    def answers(self, examples: Examples, predictions: Sequence[Prediction]) -> list[Any]:
+        """Make what a user gets of the `predictions` for what :meth:`examples_of` returned."""
+        ...
+
+    def misfit(self, text: str | Sequence[str]) -> str | None:
+        """Say why a text, or several, is not what the task takes; None: it is."""
+        ...
+
+    def group(self, strings: Sequence[str]) -> list[Any]:
+        """Deal strings out to examples.
+
+        Raises:
+            BertineError: their number does not fit.
+        """
+        ...
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Choose the columns of texts that come by `names`, and how many of the last ones may be
+        missing."""
+        ...
+
+    def columns_for(self, count: int) -> tuple[str, ...]:
+        """Return the columns for `count` texts of an example."""
+        ...
+
+    def over(self, columns: Sequence[str]) -> Task[Prediction]:
+        """Return the task for a table with these text columns."""
+        ...
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
+        """Make an input of the task's kind for each of `texts`."""
+        ...
+
+    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
+        """Return an answer to `texts` and its probability, or nothing, for a person."""
+        ...
+
+    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
+        """Return what might be answered to `texts`, with its probability."""
+        ...
+
+    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
+        """Return what a person reads below an answer."""
+        ...
+
+    def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
+        """Return `texts` and their answer as the row of a table."""
         ...
 
     def output_columns(self, details: bool) -> list[str]:
@@ -254,6 +328,107 @@ class TaskDefaults:
     def finished(self: Task[Prediction], model: Model, report: Report | None) -> Task[Prediction]:
         """Return the task unchanged."""
         return self
+
+    unsaved = False
+    reads_words: ClassVar[bool] = False
+    reads_questions: ClassVar[bool] = False
+    has_choices: ClassVar[bool] = False
+
+    def examples_of(
+        self: Task[Any],
+        texts: Sequence[Any],
+        source: str = "input",
+        lines: Sequence[int] | None = None,
+    ) -> Examples:
+        """Make an example of each text, or of the several that belong together."""
+        numbers = range(1, len(texts) + 1) if lines is None else lines
+        items = [
+            Example((text,) if isinstance(text, str) else tuple(text), line=line)
+            for text, line in zip(texts, numbers, strict=True)
+        ]
+        return Examples(source, self.text_columns, None, items)
+
+    def answers(self, examples: Examples, predictions: Sequence[Any]) -> list[Any]:
+        """Return the predictions."""
+        return list(predictions)
+
+    def misfit(self: Task[Any], text: str | Sequence[str]) -> str | None:
+        """Say so where there are more or fewer texts than columns."""
+        columns, parts = self.text_columns, 1 if isinstance(text, str) else len(text)
+        if parts == len(columns):
+            return None
+        wanted = "one text" if len(columns) == 1 else f"a list of {len(columns)} texts"
+        return f"has {parts} parts; give {wanted} ({', '.join(columns)})"
+
+    def group(self: Task[Any], strings: Sequence[str]) -> list[Any]:
+        """Deal out as many strings to each example as there are columns."""
+        columns, step = self.text_columns, len(self.text_columns)
+        if step == 1:
+            return list(strings)
+        if len(strings) % step:
+            raise BertineError(
+                f"{counted(len(strings), 'text')} given, but the model takes "
+                f"{step} for each answer: {' and '.join(map(repr, columns))}"
+            )
+        return [tuple(strings[at : at + step]) for at in range(0, len(strings), step)]
+
+    def columns_in(self: Task[Any], names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Return the columns, all of which are needed."""
+        return self.text_columns, 0
+
+    def columns_for(self: Task[Any], count: int) -> tuple[str, ...]:
+        """Return the columns."""
+        return self.text_columns
+
+    def over(self: Task[Prediction], columns: Sequence[str]) -> Task[Prediction]:
+        """Return the task unchanged."""
+        return self
+
+    def sample_inputs(self: Task[Any], texts: Sequence[str]) -> list[Any]:
+        """Return the texts, or pair each with the next."""
+        if len(self.text_columns) == 1:
+            return list(texts)
+        return joined_with_next(texts, 2)
+
+    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
+        """Return the answer as it shows itself."""
+        cells: tuple[str, str] = answer.cells()
+        return cells
+
+    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
+        """Return the chances that the answer has."""
+        chances: list[tuple[str, float]] = answer.chances()
+        return chances
+
+    def lines_below(self: Task[Any], texts: Sequence[str], answer: Any, details: bool) -> list[str]:
+        """Return the chances with `details`, the best first."""
+        chances = self.chances_of(texts, answer) if details else []
+        chances.sort(key=lambda pair: -pair[1])
+        return aligned([(short(name), f"{chance:.1%}") for name, chance in chances])
+
+    def row_of(self: Task[Any], texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
+        """Return the texts by their columns, a single one as that of a line, and the values."""
+        columns = self.text_columns if len(self.text_columns) > 1 else (LINE_COLUMN,)
+        names = [*columns, *self.output_columns(details)]
+        return dict(zip(names, [*texts, *self.output_values(answer, details)], strict=True))
+
+
+#: Characters of a text, or of a label, that a line of the terminal shows.
+_SHOWN = 60
+
+
+def short(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    text = visible(text)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def joined_with_next(texts: Sequence[str], width: int) -> list[tuple[str, ...]]:
+    """Join each of `texts` with those after it, `width` in all."""
+    return [
+        tuple(texts[(at + shift) % len(texts)] for shift in range(width))
+        for at in range(len(texts))
+    ]
 
 
 #: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is

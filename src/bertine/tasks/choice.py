@@ -9,7 +9,7 @@ Shape legend: B sequences in a batch, G examples in it, C choices of the example
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -29,8 +29,8 @@ from bertine.objectives.base import Term
 from bertine.options.names import option
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, TaskDefaults, pad_features
+from bertine.tasks.answer import Answer, rounded
+from bertine.tasks.base import Features, TaskDefaults, joined_with_next, pad_features, short
 from bertine.tasks.encoding import LEAST_LENGTH, check_room, require_positions
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.report import ClassificationReport
@@ -66,6 +66,20 @@ class ChoicePrediction(Answer):
     def cells(self) -> tuple[str, str]:
         return visible(self.label), f"{self.probability:.1%}"
 
+    noun = "choice"
+
+    @property
+    def decision(self) -> str:
+        return self.label
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "choice": self.choice,
+            "label": self.label,
+            "probability": rounded(self.probability),
+        }
+        return found | ({"probabilities": [*map(rounded, self.probabilities)]} if details else {})
+
 
 @dataclass(frozen=True)
 class MultipleChoice(TaskDefaults):
@@ -93,6 +107,7 @@ class MultipleChoice(TaskDefaults):
 
     name: ClassVar[str] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
+    has_choices: ClassVar[bool] = True
     head: ClassVar[str] = "choice"
 
     prompt_columns: tuple[str, ...] = SWAG_PROMPT
@@ -423,6 +438,55 @@ class MultipleChoice(TaskDefaults):
         metrics = self.metrics(predictions, labels)
         labels = tuple(map(self.label_of, range(len(self.choice_columns))))
         return ClassificationReport(labels, metrics, confusion.tolist())
+
+    def misfit(self, text: str | Sequence[str]) -> str | None:
+        """Say what is wrong with the number of texts, or that a choice is empty."""
+        prompts, columns = len(self.prompt_columns), self.text_columns
+        if isinstance(text, str) or not prompts + 2 <= len(text) <= len(columns):
+            return (
+                f"give a list of {prompts + 2} to {len(columns)} texts: "
+                f"{', '.join(self.prompt_columns)}, then the choices"
+            )
+        if not all(choice.strip() for choice in text[prompts:]):
+            return "has an empty choice; leave it out"
+        return None
+
+    def group(self, strings: Sequence[str]) -> list[Any]:
+        """Make all of the strings one example: what is given, then the choices.
+
+        Raises:
+            BertineError: there are fewer than two choices.
+        """
+        if len(strings) < len(self.prompt_columns) + 2:
+            raise BertineError(
+                f"{counted(len(strings), 'text')} given, but the model chooses: give "
+                f"{' and '.join(map(repr, self.prompt_columns))}, then two choices or more"
+            )
+        return [tuple(strings)]
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Return the columns, and how many choices may be missing."""
+        return self.text_columns, len(self.optional(self.text_columns))
+
+    def columns_for(self, count: int) -> tuple[str, ...]:
+        """Return columns for `count` texts: those of training, and names for further choices."""
+        known = self.text_columns[: max(count, len(self.prompt_columns) + 2)]
+        more = range(len(known), count)
+        return (*known, *(f"choice {number - len(self.prompt_columns) + 1}" for number in more))
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
+        """Join each text with as many choices as there are columns."""
+        return joined_with_next(texts, len(self.text_columns))
+
+    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
+        """Return the choice with its text, and its probability."""
+        name = visible(str(self.output_values(answer, False)[0]))
+        text = short(texts[len(self.prompt_columns) + answer.choice])
+        return f"{name}: {text}", f"{answer.probability:.1%}"
+
+    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
+        """Return the text of each choice with its probability."""
+        return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
 
     def output_columns(self, details: bool) -> list[str]:
         """``choice`` (as the training file writes labels: the name of its column, or its number

@@ -14,7 +14,8 @@ from bertine.inference.baselines.linear import ClassTargets, Matrix, fit_linear
 from bertine.inference.baselines.texts import VECTOR_STRENGTHS, Answers
 from bertine.models.pooling import Pooling
 from bertine.records.sentences import Sentence, Sentences
-from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.tagging.tagged_text import Tags
+from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 
 #: Numbers that names of features are hashed to, and penalties that are tried.

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertine.errors import BertineError
 from bertine.inference.files.rows import chunks, joined, text_progress, unused
 from bertine.inference.files.text_report import pace
 from bertine.inference.predictor import Predictor
-from bertine.inference.tagging import TaggedText, sentences_of, tagged_texts
 from bertine.options.names import option, text_option
 from bertine.records.columns import (
     ColumnLines,
@@ -46,7 +45,8 @@ from bertine.tables.layout import (
 )
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Row, Table, json_kind, missing_column
-from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.tagging.tagged_text import TaggedText
+from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
 
@@ -176,14 +176,13 @@ class _Job:
     def __init__(
         self, predictor: Predictor, table: Table, columns: Columns, details: bool, report: TagReport
     ) -> None:
-        assert isinstance(predictor.task, Tagging)
-        self.predictor, self.task = predictor, predictor.task
+        self.predictor, self.task = predictor, cast(Tagging, predictor.task)
         self.table, self.name, self.report = table, table.name, report
         self.columns, self.details = columns, details
         self._met: Counter[str] = Counter()
         self._documents = False
 
-    def _run(self, sentences: Sentences) -> list[Tags]:
+    def _run(self, sentences: Sentences) -> list[Any]:
         found, _ = self.predictor.run(sentences)
         report = self.report
         report.sentences += len(sentences)
@@ -278,9 +277,7 @@ class _Job:
                         for row, value in zip(chunk, values, strict=True)
                     ]
                 lines = [row.line for row in chunk]
-                sentences, offsets = sentences_of(texts, self.name, lines)
-                found = self._run(sentences)
-                answers = tagged_texts(texts, sentences, offsets, found)
+                answers = self._run(self.task.examples_of(texts, self.name, lines))
                 for line, value, answer in zip(lines, values, answers, strict=True):
                     writer.write(self._joined(Row(line, value), self._answer(answer), keys))
                 if lines:

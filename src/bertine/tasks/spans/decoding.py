@@ -15,10 +15,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.tasks.answer import Answer
+from bertine.tasks.answer import Answer, rounded
 from bertine.tasks.spans.windows import SpanFeatures
 from bertine.terminal.console import visible
 
@@ -52,6 +53,15 @@ class SpanAnswer:
         """The character of the context before which it ends; None where there is no answer."""
         return None if self.start is None else self.start + len(self.text)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON values."""
+        return {
+            "answer": self.text,
+            "start": self.start,
+            "end": self.end,
+            "probability": rounded(self.probability),
+        }
+
     @property
     def score(self) -> float:
         return self.start_logit + self.end_logit
@@ -71,6 +81,8 @@ class SpanPrediction(Answer):
             where the model may give none.
     """
 
+    noun: ClassVar[str] = "answer"
+
     answer: str
     start: int | None
     probability: float
@@ -84,6 +96,20 @@ class SpanPrediction(Answer):
 
     def cells(self) -> tuple[str, str]:
         return visible(self.answer) or "(no answer)", f"{self.probability:.1%}"
+
+    @property
+    def decision(self) -> str:
+        return self.answer
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "answer": self.answer,
+            "start": self.start,
+            "end": self.end,
+            "probability": rounded(self.probability),
+            "null_odds": None if self.null_odds is None else rounded(self.null_odds),
+        }
+        return found | ({"n_best": [each.to_json() for each in self.n_best]} if details else {})
 
     def chances(self) -> list[tuple[str, float]]:
         return [(each.text or "(no answer)", each.probability) for each in self.n_best]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples
+from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import require_positions
@@ -97,6 +98,7 @@ class SpanExtraction(TaskDefaults):
 
     name: ClassVar[str] = "spans"
     primary_metric: ClassVar[str] = "f1"
+    reads_questions: ClassVar[bool] = True
     head: ClassVar[str] = "spans"
 
     text_columns: tuple[str, ...] = ("question", "context")
@@ -333,6 +335,12 @@ class SpanExtraction(TaskDefaults):
             unanswerable=self.unanswerable,
             null_threshold=self.null_threshold,
         )
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Return the columns, or question and context where those are among `names`."""
+        known = all(name in names for name in self.text_columns)
+        usual = not known and all(name in names for name in TEXT_COLUMNS)
+        return TEXT_COLUMNS if usual else self.text_columns, 0
 
     def output_columns(self, details: bool) -> list[str]:
         """``answer``, ``start``, ``end`` (characters of the context), ``probability``;

@@ -9,7 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, cast
@@ -38,33 +38,23 @@ from bertine.records.entities import (
 )
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence, Sentences
+from bertine.tables.layout import LINE_COLUMN
+from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import check_room, require_positions
 from bertine.tasks.labels import known_labels, label_ids
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.tagging.report import TaggingReport
+from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
 from bertine.tasks.tagging.word_windows import WordFeatures, sentence_bounds, word_window
 from bertine.tasks.windows import cover
-from bertine.terminal.console import counted
+from bertine.terminal.console import aligned, counted, visible
 from bertine.text.tokenizer import Tokenizer
 
 #: The label of a token that is not to be predicted.
 IGNORED = -100
-
-
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """The most probable tag of each word of a sentence, and its probability.
-
-    `unread` are the words of which normalization leaves nothing: control characters, say. Their
-    tag is O, with probability 1.
-    """
-
-    tags: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +81,7 @@ class Tagging(TaskDefaults):
 
     name: ClassVar[str] = "tagging"
     primary_metric: ClassVar[str] = "f1"
+    reads_words: ClassVar[bool] = True
     head: ClassVar[str] = "token_classifier"
 
     labels: tuple[str, ...]
@@ -385,6 +376,56 @@ class Tagging(TaskDefaults):
             num_words=sum(map(len, labels)),
             num_sentences=len(predictions),
         )
+
+    def examples_of(
+        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+    ) -> TextSentences:
+        """Cut texts into words; what is a list of words already stays as it is."""
+        return sentences_of(texts, source, lines)
+
+    def answers(self, examples: Examples, predictions: Sequence[Tags]) -> list[Any]:
+        """Join tags with the words of texts and their places."""
+        if not isinstance(examples, TextSentences):
+            return list(predictions)
+        rows = zip(examples.texts, examples.items, examples.offsets, predictions, strict=True)
+        return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
+
+    def misfit(self, text: str | Sequence[str]) -> str | None:
+        """Return None: a text and a list of words will do."""
+        return None
+
+    def group(self, strings: Sequence[str]) -> list[Any]:
+        """Return the strings: each is a text."""
+        return list(strings)
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Choose one column; the task was trained on words, and a text has none of its own."""
+        columns = [name for name in (*self.text_columns, *USUAL_TEXT_COLUMNS) if name in names]
+        return (*columns, USUAL_TEXT_COLUMNS[0])[:1], 0
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
+        """Return the texts."""
+        return list(texts)
+
+    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
+        """List the entities and their places."""
+        if not answer.entities:
+            return ["no entities"] if self.has_entities else []
+        return aligned(
+            [(visible(m.type), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities],
+            left=(0, 1),
+        )
+
+    def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
+        """Return the text and its entities; words and tags where they are asked for or are all."""
+        row: dict[str, Any] = {LINE_COLUMN: answer.text}
+        if details or not self.has_entities:
+            row |= {"words": list(answer.words), "tags": list(answer.tags)}
+        if details:
+            row["probabilities"] = [round(chance, 6) for chance in answer.probabilities]
+        if self.has_entities:
+            row["entities"] = [mention.to_dict() for mention in answer.entities]
+        return row
 
     def output_columns(self, details: bool) -> list[str]:
         """``tags``; with `details` also ``probabilities``."""

@@ -24,7 +24,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer
+from bertine.tasks.answer import Answer, rounded, rounded_each
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.labels import known_labels, label_ids, same_numbers
@@ -53,6 +53,14 @@ class Prediction(Answer):
 
     def cells(self) -> tuple[str, str]:
         return visible(self.label), f"{self.probability:.1%}"
+
+    @property
+    def decision(self) -> str:
+        return self.label
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {"label": self.label, "probability": rounded(self.probability)}
+        return found | ({"probabilities": rounded_each(self.probabilities)} if details else {})
 
     def chances(self) -> list[tuple[str, float]]:
         return list(self.probabilities.items())

@@ -29,7 +29,7 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer
+from bertine.tasks.answer import Answer, rounded_each
 from bertine.tasks.base import Features, TaskDefaults, pad_features
 from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.labels import known_labels, label_ids
@@ -51,6 +51,17 @@ class LabelSet(Answer):
     def cells(self) -> tuple[str, str]:
         each = (f"{visible(name)} {self.probabilities[name]:.1%}" for name in self.labels)
         return ", ".join(each) or "(no label)", ""
+
+    noun = "labels"
+
+    @property
+    def decision(self) -> frozenset[str]:
+        return frozenset(self.labels)
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        chosen = {label: self.probabilities[label] for label in self.labels}
+        shown = self.probabilities if details else chosen
+        return {"labels": list(self.labels), "probabilities": rounded_each(shown)}
 
     def chances(self) -> list[tuple[str, float]]:
         return list(self.probabilities.items())

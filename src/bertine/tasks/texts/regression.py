@@ -22,7 +22,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer
+from bertine.tasks.answer import Answer, rounded
 from bertine.tasks.base import Features, Report, TaskDefaults, pad_features
 from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
 from bertine.tasks.long_text import pooled
@@ -47,6 +47,14 @@ class Score(Answer):
 
     def cells(self) -> tuple[str, str]:
         return f"{self.score:.4g}", ""
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        return {"score": rounded(self.score)}
+
+    @classmethod
+    def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+        farthest = max(abs(a.score - b.score) for a, b in zip(ours, theirs, strict=True))
+        return f"scores within {farthest:.2g} of those in fp32 for {len(ours)} sample texts"
 
 
 @dataclass(repr=False)
@@ -224,6 +232,11 @@ class TextRegression(HeadOfTexts, TaskDefaults):
         """Never: the head learns standardized scores, and is saved with their mean and scale in
         it."""
         return False
+
+    @property
+    def unsaved(self) -> bool:  # type: ignore[override]
+        """Whether `mean` and `scale` are still to be moved into the head."""
+        return (self.mean, self.scale) != (0.0, 1.0)
 
     def finished(self, model: Model, report: Report | None) -> TextRegression:
         """What :meth:`unscaled` makes of it."""

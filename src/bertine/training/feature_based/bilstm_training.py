@@ -20,7 +20,8 @@ from bertine.models.seeding import torch_seed
 from bertine.options.feature_based import BilstmRecipe
 from bertine.records.sentences import Sentences
 from bertine.tasks.tagging.report import TaggingReport
-from bertine.tasks.tagging.task import Tagging, Tags
+from bertine.tasks.tagging.tagged_text import Tags
+from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import progress
 from bertine.training.feature_based.table import ROWS
 

@@ -9,13 +9,25 @@ from typing import Any
 from bertine.records.entities import entities, is_entity_tag
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.words import split_words
-from bertine.tasks.answer import Answer
-from bertine.tasks.tagging.task import Tags
-from bertine.terminal.console import aligned, visible
+from bertine.tasks.answer import Answer, rounded
+from bertine.terminal.console import aligned, counted, visible
 from bertine.text.spacing import close_up
 
 #: Start and end of each word, in characters, the end excluded.
 Offsets = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The most probable tag of each word of a sentence, and its probability.
+
+    `unread` are the words of which normalization leaves nothing: control characters, say. Their
+    tag is O, with probability 1.
+    """
+
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,14 @@ class TaggedText(Answer):
     offsets: Offsets | None = None
     unread: tuple[int, ...] = ()
 
+    @classmethod
+    def of(
+        cls, text: str | Sequence[str], item: Sentence, offsets: Offsets | None, tags: Tags
+    ) -> TaggedText:
+        """Join a text, the words that it was cut into, their places and their tags."""
+        whole = text if isinstance(text, str) else None
+        return cls(item.words, tags.tags, tags.probabilities, whole, offsets, tags.unread)
+
     @property
     def entities(self) -> list[Mention]:
         """The entities that the tags mark; none where a tag is plain."""
@@ -114,6 +134,30 @@ class TaggedText(Answer):
             return close_up(" ".join([*parts, *self.words[done:]]))
         return "".join([*parts, self.text[done:]])
 
+    def to_json(self, details: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "tags": list(self.tags),
+            "entities": [mention.to_dict() for mention in self.entities],
+        }
+        if details:
+            offsets = self.offsets or [(None, None)] * len(self.words)
+            rows = zip(self.words, self.tags, self.probabilities, offsets, strict=True)
+            found["words"] = [
+                {"word": word, "tag": tag, "probability": rounded(p), "start": start, "end": end}
+                for word, tag, p, (start, end) in rows
+            ]
+        return found
+
+    @classmethod
+    def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+        tags = [
+            one == other
+            for a, b in zip(ours, theirs, strict=True)
+            for one, other in zip(a.tags, b.tags, strict=True)
+        ]
+        words = counted(len(tags), "word")
+        return f"the same tag as in fp32 for {sum(tags):,} of {words} of sample texts"
+
     def shown_lines(self) -> list[str]:
         """The marked text, and its entities in a table."""
         rows = [(visible(m.type), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
@@ -128,13 +172,26 @@ class TaggedText(Answer):
         return Mention(kind, self.text[start:end], chance, first, end_word, start, end)
 
 
+@dataclass
+class TextSentences(Sentences):
+    """Sentences that texts were cut into, or lists of words.
+
+    Attributes:
+        texts: as they were given, one for each sentence.
+        offsets: where the words stand in each text; None for a list of words.
+    """
+
+    texts: Sequence[str | Sequence[str]] = ()
+    offsets: Sequence[Offsets | None] = ()
+
+
 def sentences_of(
     texts: Sequence[str | Sequence[str]], name: str = "input", lines: Sequence[int] | None = None
-) -> tuple[Sentences, list[Offsets | None]]:
-    """Texts (cut into words) and lists of words → sentences, and where the words stand.
+) -> TextSentences:
+    """Cut texts into words.
 
     Args:
-        texts: N of them.
+        texts: N of them; lists of words stay as they are.
         name: of their source, for messages.
         lines: of the source, one for each text; None: 1, 2, ….
     """
@@ -150,26 +207,4 @@ def sentences_of(
             words = tuple(text)
             offsets.append(None)
         items.append(Sentence(words, None, line))
-    return Sentences(name, ("words",), None, items), offsets
-
-
-def tagged_texts(
-    texts: Sequence[str | Sequence[str]],
-    sentences: Sentences,
-    offsets: Sequence[Offsets | None],
-    predictions: Sequence[Tags],
-) -> list[TaggedText]:
-    """The answers for what :func:`sentences_of` has made of `texts`."""
-    return [
-        TaggedText(
-            item.words,
-            found.tags,
-            found.probabilities,
-            text if isinstance(text, str) else None,
-            spans,
-            found.unread,
-        )
-        for text, item, spans, found in zip(
-            texts, sentences.items, offsets, predictions, strict=True
-        )
-    ]
+    return TextSentences(name, ("words",), None, items, texts=texts, offsets=offsets)
