@@ -16,7 +16,7 @@ from shapes import SEED, Shape, make_batch, make_model
 
 from bertine.data.checks import check_batch
 from bertine.data.split import split
-from bertine.models.compiled import compile_parts
+from bertine.models.gpu.compiled import compile_parts
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
 from bertine.training.loop.ceiling import matrix_rate, step_cost

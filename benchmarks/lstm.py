@@ -19,8 +19,8 @@ from common import Timing, Turn, Worker, describe_machine, machine, print_table,
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from bertine.models.lstm import run_lstm
 from bertine.models.precision import cpu_has_bf16
+from bertine.models.recurrent.lstm import run_lstm
 
 #: Steps before the first that counts.
 _WARM_UP = 2

@@ -142,7 +142,6 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(variant.model_type)
     corpus = toys.write_corpus(folder / "corpus.txt")
     kind, size = variant.family.tokenizer, 320
-    made = ("--kind", kind) if kind != "wordpiece" else ()
     run("vocab", corpus, "--kind", kind, "--vocab-size", size, "--out", folder / "vocab")
     run("prepare", corpus, "--tokenizer", folder / "vocab", "--out", folder / "store")
     config = variant.family.presets[variant.preset].replace(

@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import toys
 from bertine.data.batch import Batch
-from bertine.models import varlen
+from bertine.models.gpu import varlen
+from bertine.models.gpu.varlen import reference, varlen_attention
 from bertine.models.layers import EncoderLayer, Layout
-from bertine.models.varlen import reference, varlen_attention
 from bertine.objectives import OBJECTIVES
 from bertine.training.loop.step import accumulate
 

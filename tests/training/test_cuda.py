@@ -10,9 +10,9 @@ import torch
 
 import toys
 from bertine import pretrain
-from bertine.models.compiled import compile_parts
+from bertine.models.gpu.compiled import compile_parts
+from bertine.models.gpu.varlen import has_flash_attention, reference, varlen_attention
 from bertine.models.model import Model
-from bertine.models.varlen import has_flash_attention, reference, varlen_attention
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.training.loop.device import send
 from bertine.training.loop.optim import AdamW, row_gradients

@@ -20,8 +20,8 @@ from bertine.errors import BertineError
 from bertine.inference.predictor import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_model
-from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.models.precision import precision_name
+from bertine.models.recurrent.bilstm import BiLstmTagger, LayerMix
 from bertine.records.conll import read_sentences
 from bertine.records.sentences import Sentence, Sentences
 from bertine.tasks.base import Report

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.dropout import dropout_add, stream
-from bertine.models.varlen import varlen_attention
+from bertine.models.gpu.varlen import varlen_attention
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Layout:
         bias: [B, 1, 1, T] added to attention scores: 0 at real tokens, -inf at padding; None:
             there is no padding.
         ends: int32 [S + 1], where among the N rows the sequences begin, and N; attention is then
-            over the rows as they are (:mod:`bertine.models.varlen`). None: over [B, T].
+            over the rows as they are (:mod:`bertine.models.gpu.varlen`). None: over [B, T].
         longest: where there are `ends`, a bound of the lengths.
     """
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bertine.data.batching import grouped_by_length
 from bertine.inference.word_states import WordStates
-from bertine.models.bilstm import BiLstmTagger
 from bertine.models.precision import autocast
+from bertine.models.recurrent.bilstm import BiLstmTagger
 from bertine.models.seeding import torch_seed
 from bertine.options.feature_based import BilstmRecipe
 from bertine.records.sentences import Sentences

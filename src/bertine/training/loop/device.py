@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.models.gpu.varlen import has_flash_attention
 from bertine.models.model import Model
-from bertine.models.varlen import has_flash_attention
 from bertine.options.names import option
 
 

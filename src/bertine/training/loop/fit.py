@@ -54,7 +54,7 @@ class FitConfig(Updates, Patience, Seed, RunFiles):
     the same batches each time, but not at the same rates. The seed is that of dropout; `patience`
     counts evaluations, by `choose` of :func:`fit`; where `checkpoint_every` is None, only the best
     evaluation has a checkpoint; `compile` is None where nothing is compiled
-    (:mod:`bertine.models.compiled`).
+    (:mod:`bertine.models.gpu.compiled`).
 
     Raises:
         BertineError: a value is out of range or not known.

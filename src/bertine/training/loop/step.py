@@ -12,8 +12,8 @@ from bertine.cores.short_waits import adapt_waiting
 from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.split import split
-from bertine.models.compiled import compile_parts
 from bertine.models.dropout import stream
+from bertine.models.gpu.compiled import compile_parts
 from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.precision import autocast

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from bertine.models.lstm import run_lstm
+from bertine.models.recurrent.lstm import run_lstm
 
 
 class LayerMix(nn.Module):
