@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -125,8 +125,7 @@ def feature_based(
     train, validation = labelled.train, labelled.validation
     assert isinstance(train, Sentences)
     assert isinstance(validation, Sentences)
-    task = labelled.build(max_length)
-    assert isinstance(task, Tagging)
+    task = cast(Tagging, labelled.build(max_length))
     sets = {"train": train, "validation": validation}
     test_file = find_tagged(data).test
     if test_file is not None:
