@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import bertine
+from bertine.tasks import TASKS
+from bertine.tasks.answer import Answer
 
 SOURCE = Path(bertine.__file__).parent
 
@@ -189,6 +191,27 @@ def type_checking_lines(file: Path) -> set[int]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
+
+
+def kinds_of_answers(kind: type) -> set[type]:
+    return {kind, *(one for below in kind.__subclasses__() for one in kinds_of_answers(below))}
+
+
+def test_nobody_asks_what_kind_of_task_it_is() -> None:
+    """A task says what it does and an answer shows itself: nobody outside ``tasks/`` (and the
+    readers of ``datasets/``, each of which knows its kind) tells them apart by their type."""
+    tasks = {each.__name__ for each in TASKS.values()} | {"HeadOfTexts"}
+    kinds = tasks | {each.__name__ for each in kinds_of_answers(Answer)} | {"Tags"}
+    asked = [
+        f"{module_name(file)}:{node.lineno}"
+        for file in MODULES
+        if room_of(module_name(file)) not in ("tasks", "datasets")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "isinstance"
+        and kinds & set(re.findall(r"\w+", ast.unparse(node.args[1])))
+    ]
+    assert asked == []
 
 
 def test_the_documents_table_has_every_room() -> None:

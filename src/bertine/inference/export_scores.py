@@ -28,9 +28,7 @@ from bertine.models.model import Model
 from bertine.tables.given import TableLike, as_data
 from bertine.tasks.base import Features, Task
 from bertine.tasks.baseline_scores import is_share, score_text, shown_metrics
-from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.report import ClassificationReport
-from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import aligned, counted, progress
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -162,8 +160,7 @@ class GraphScorer:
             )
         self._sets = read_evaluation(task, data, reading)
         self._training = training
-        if isinstance(task, MultipleChoice):
-            task = task.over(next(iter(self._sets.values())).text_columns)
+        task = task.over(next(iter(self._sets.values())).text_columns)
         self._model, self._task, self._pad_id = model, task, tokenizer.pad_token_id
         self._features = {
             word: task.featurize(examples, tokenizer) for word, examples in self._sets.items()
@@ -249,7 +246,7 @@ def _graph_outputs(
         first, *others = run(inputs)
         if others:
             return list(np.stack([first, *others], -1))
-        return list(first[:, 0] if isinstance(task, TextRegression | MultipleChoice) else first)
+        return list(first[:, 0] if task.single_output else first)
 
     return in_batches(features, CPU_TOKENS, compute, on_batch)
 

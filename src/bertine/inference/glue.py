@@ -17,8 +17,6 @@ from bertine.names import AnswerPrecision
 from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import truncation_note
-from bertine.tasks.texts.classification import Prediction
-from bertine.tasks.texts.regression import Score
 from bertine.terminal.console import counted, say
 from bertine.terminal.shown import Shown
 
@@ -125,13 +123,12 @@ def _predicted(
     lines = ["index\tprediction"]
     clipped = 0
     for index, prediction in zip(indices, predictions, strict=True):
-        if isinstance(prediction, Score):
+        if predictor.task.single_output:
             low, high = task.score_range or (float("-inf"), float("inf"))
             score = min(max(prediction.score, low), high)
             clipped += score != prediction.score
             lines.append(f"{index}\t{score:.3f}")
         else:
-            assert isinstance(prediction, Prediction)
             lines.append(f"{index}\t{prediction.label}")
     notes.extend(examples.notes)
     cut = truncation_note(features, predictor.task.max_length)

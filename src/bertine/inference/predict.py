@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
@@ -46,7 +46,6 @@ from bertine.tables.layout import LINE_COLUMN, Layout, written_layout
 from bertine.tables.table import Row, Table
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import counted, quietly, visible_list
 
 
@@ -179,7 +178,7 @@ def predict(
     predictor = Predictor.opened(model, device, **chosen)
     started = time.monotonic()
     task = predictor.task
-    if isinstance(task, Tagging):
+    if task.reads_words:
         _refuse_resume(resume, "files of words")
         if quotes is not None:
             raise BertineError("files of words have no quotes; leave quotes out")
@@ -201,7 +200,7 @@ def predict(
             f"the task {task.name!r} answers without probabilities; leave out "
             f"{option('all_probabilities', True)}"
         )
-    spans = isinstance(task, SpanExtraction) and format is None
+    spans = task.reads_questions and format is None
     content = load_squad(input) if spans else None
     if content is not None and not isinstance(input, GivenTable):
         if text_columns is not None or quotes is not None:
@@ -223,8 +222,8 @@ def predict(
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
     with columns_of_training(() if named else columns):
         opening = (
-            open_choices(input, task, named, **reading)
-            if isinstance(task, MultipleChoice)
+            open_choices(input, cast(MultipleChoice, task), named, **reading)
+            if task.has_choices
             else Table(input, wanted=columns, **reading)
         )
     with opening as table:
@@ -243,9 +242,10 @@ def predict(
             columns = (LINE_COLUMN,)
         rows: Iterable[Row] = table
         notes: list[str] = []
-        if isinstance(task, MultipleChoice):
-            columns, notes = choices_of(table, task, named)
-            rows = choice_rows(table, task, columns, named)
+        if task.has_choices:
+            choosing = cast(MultipleChoice, task)
+            columns, notes = choices_of(table, choosing, named)
+            rows = choice_rows(table, choosing, columns, named)
             predictor = predictor.over(columns)
         job = _Job(predictor, table, rows, columns, all_probabilities)
         layout = written_layout(output, table.layout)
@@ -288,8 +288,8 @@ class _Job:
         self.columns, self.details = columns, details
         added = [unused(name, table.columns, "predicted_") for name in task.output_columns(details)]
         self.report = PredictReport(max_length=task.max_length, columns=added)
-        if isinstance(task, SpanExtraction):
-            self.report.max_length = task.limits.max_question_length
+        if task.reads_questions:
+            self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
             self.report.cut_texts = "questions"
         self.names = [*table.columns, *added]
 

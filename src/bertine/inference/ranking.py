@@ -11,7 +11,6 @@ from bertine.records.examples import Examples
 from bertine.records.label_sets import JOINT
 from bertine.records.sentences import Sentence
 from bertine.records.span_examples import Gold
-from bertine.tasks.spans.decoding import SpanPrediction
 from bertine.tasks.worst import Mark, WorstExample
 from bertine.text.spacing import close_up_places
 
@@ -78,14 +77,13 @@ def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
             )
         label = _entity_marks(item.words, tags, "label")
         return (*label, *_entity_marks(item.words, found, "answer"))
-    if isinstance(answer, SpanPrediction):
-        marks = []
-        if isinstance(item.label, Gold) and item.label.span is not None:
-            marks.append(Mark(1, *item.label.span, "", "label"))
-        if answer.start is not None and answer.answer:
-            marks.append(Mark(1, answer.start, answer.start + len(answer.answer), "", "answer"))
-        return tuple(marks)
-    return ()
+    marks: list[Mark] = []
+    if isinstance(item.label, Gold) and item.label.span is not None:
+        marks.append(Mark(1, *item.label.span, "", "label"))
+    if answer.place is not None:
+        begin, end = answer.place
+        marks.append(Mark(1, begin, end, "", "answer"))
+    return tuple(marks)
 
 
 def _mark_entities(*sides: Sequence[str] | None) -> bool:

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, write_text
@@ -77,8 +77,7 @@ def predict_squad(
         BertineError: the file is not in the format; the n best are asked for without a file;
             `output` is a folder, or named as a compressed file or as Parquet.
     """
-    task = predictor.task
-    assert isinstance(task, SpanExtraction)
+    task = cast(SpanExtraction, predictor.task)
     stdout = str(output) == "-"
     if not stdout:
         check_output(output)

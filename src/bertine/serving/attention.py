@@ -17,7 +17,6 @@ from bertine.models.encoded import TextInputs
 from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
-from bertine.tasks.encoding import HeadOfTexts
 from bertine.tasks.long_text import parts_of
 from bertine.text.template import Template
 from bertine.text.tokenizer import Encoding, Tokenizer
@@ -67,7 +66,7 @@ class AttentionReader:
         if item.pair is not None and self.model.config.type_vocab_size < 2:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
-        apart = isinstance(self.task, HeadOfTexts) and bool(self.task.pair_pooling)
+        apart = self.task is not None and self.task.reads_apart
         texts = [encoding]
         if apart and item.pair is not None:
             texts = _apart(encoding, self.tokenizer.template)

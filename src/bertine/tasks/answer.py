@@ -35,6 +35,12 @@ class Answer(Shown):
         """What the answer comes down to, without its probabilities."""
         raise NotImplementedError
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Begin and end of the answer in the text that it was found in; None where it is no part
+        of one."""
+        return None
+
     @classmethod
     def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
         """Say for how many of some sample texts answers in a lower precision are those in fp32."""

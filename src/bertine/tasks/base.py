@@ -101,6 +101,9 @@ class Task(Protocol[Prediction]):
         reads_words: whether its files hold words with a tag each.
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
+        single_output: whether the output for a sequence is one number.
+        takes_pairs: whether it is over two texts as one input, or encoded apart.
+        reads_apart: whether the texts of a pair are encoded apart.
     """
 
     name: ClassVar[str]
@@ -108,7 +111,12 @@ class Task(Protocol[Prediction]):
     reads_words: ClassVar[bool]
     reads_questions: ClassVar[bool]
     has_choices: ClassVar[bool]
+    single_output: ClassVar[bool]
 
+    @property
+    def takes_pairs(self) -> bool: ...
+    @property
+    def reads_apart(self) -> bool: ...
     @property
     def text_columns(self) -> tuple[str, ...]: ...
     @property
@@ -329,10 +337,25 @@ class TaskDefaults:
         """Return the task unchanged."""
         return self
 
-    unsaved = False
     reads_words: ClassVar[bool] = False
     reads_questions: ClassVar[bool] = False
     has_choices: ClassVar[bool] = False
+    single_output: ClassVar[bool] = False
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether :meth:`finished` has something to move into the head: no."""
+        return False
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether it is over two texts: no."""
+        return False
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether the texts of a pair are encoded apart: no."""
+        return False
 
     def examples_of(
         self: Task[Any],

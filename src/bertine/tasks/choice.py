@@ -108,6 +108,7 @@ class MultipleChoice(TaskDefaults):
     name: ClassVar[str] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
     has_choices: ClassVar[bool] = True
+    single_output: ClassVar[bool] = True
     head: ClassVar[str] = "choice"
 
     prompt_columns: tuple[str, ...] = SWAG_PROMPT

@@ -56,6 +56,16 @@ class HeadOfTexts:
     text_columns: tuple[str, ...]
 
     @property
+    def takes_pairs(self) -> bool:
+        """Whether there are two text columns."""
+        return len(self.text_columns) == 2
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether the texts of a pair are encoded apart."""
+        return bool(self.pair_pooling)
+
+    @property
     def head(self) -> str:
         """Its name in ``Model.heads``."""
         return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER

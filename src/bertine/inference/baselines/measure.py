@@ -27,9 +27,6 @@ from bertine.tasks.baseline_scores import BaselineScore
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import say
 
 #: Training examples of a baseline, at most: more change little, and a baseline is to take seconds.
@@ -84,24 +81,24 @@ def measure_baselines(
 def _planned(
     task: Task[Any], train: Examples[Any], encoder: FrozenEncoder | None
 ) -> Iterator[_Planned]:
-    if isinstance(task, TextClassification | MultiLabel | TextRegression):
-        yield from _of_texts(task, train, encoder)
-    elif isinstance(task, MultipleChoice):
-        yield from _of_choices(task, train, encoder)
-    elif isinstance(task, Tagging):
-        yield from _of_tags(task, cast(Sentences, train), encoder)
-    elif isinstance(task, SpanExtraction):
+    if task.has_choices:
+        yield from _of_choices(cast(MultipleChoice, task), train, encoder)
+    elif task.reads_words:
+        yield from _of_tags(cast(Tagging, task), cast(Sentences, train), encoder)
+    elif task.reads_questions:
         spans = cast(SpanExamples, train)
-        if task.unanswerable:
+        if cast(SpanExtraction, task).unanswerable:
             yield "no answer", train, lambda: answers_in_text.no_answer(spans)
         yield "first words", train, lambda: answers_in_text.first_words(spans)
         yield "sliding window", train, lambda: answers_in_text.sliding_window(spans)
+    else:
+        yield from _of_texts(cast(TextTask, task), train, encoder)
 
 
 def _of_texts(
     task: TextTask, train: Examples[Any], encoder: FrozenEncoder | None
 ) -> Iterator[_Planned]:
-    first = "mean" if isinstance(task, TextRegression) else "majority"
+    first = "mean" if task.single_output else "majority"
     yield first, train, lambda: majority(task, train)
     some = _part(train, _MOST)
     yield "tf-idf", some, lambda: ngrams(task, some)

@@ -6,7 +6,8 @@ Shape legend: N examples, K labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import singledispatch
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,26 +41,36 @@ TextTask = TextClassification | MultiLabel | TextRegression
 
 
 def targets_of(task: TextTask, examples: Examples[Example], *, weighted: bool = False) -> Targets:
-    """What a linear model is to predict of labelled examples; of numbers with mean 0 and variance
-    1. `weighted`: with the weights that the task has in training."""
-    items = examples.items
-    if isinstance(task, TextClassification):
-        ids = [task.label_id(item.label, examples.source, item.line) for item in items]
-        weights = task.class_weights if weighted else None
-        return ClassTargets(
-            np.array(ids, dtype=np.int64),
-            len(task.labels),
-            None if weights is None else np.array(weights),
-        )
-    if isinstance(task, MultiLabel):
-        sets = [task.chosen(item.label, examples.source, item.line) for item in items]
-        weights = task.positive_weights if weighted else None
-        return LabelTargets(
-            np.stack([each for each in sets if each is not None]).astype(np.float64),
-            None if weights is None else np.array(weights),
-        )
+    """Return what a linear model is to predict of labelled examples; of numbers with mean 0 and
+    variance 1. `weighted`: with the weights that the task has in training."""
+    return _targets(task, examples, weighted)
+
+
+@singledispatch
+def _targets(task: Any, examples: Examples[Example], weighted: bool) -> Targets:
     values = numbers_of(examples)
     return NumberTargets((values - values.mean()) / (values.std() or 1.0))
+
+
+@_targets.register
+def _(task: TextClassification, examples: Examples[Example], weighted: bool) -> Targets:
+    ids = [task.label_id(item.label, examples.source, item.line) for item in examples.items]
+    weights = task.class_weights if weighted else None
+    return ClassTargets(
+        np.array(ids, dtype=np.int64),
+        len(task.labels),
+        None if weights is None else np.array(weights),
+    )
+
+
+@_targets.register
+def _(task: MultiLabel, examples: Examples[Example], weighted: bool) -> Targets:
+    sets = [task.chosen(item.label, examples.source, item.line) for item in examples.items]
+    weights = task.positive_weights if weighted else None
+    return LabelTargets(
+        np.stack([each for each in sets if each is not None]).astype(np.float64),
+        None if weights is None else np.array(weights),
+    )
 
 
 def numbers_of(examples: Examples[Example]) -> np.ndarray:
@@ -67,25 +78,33 @@ def numbers_of(examples: Examples[Example]) -> np.ndarray:
     return np.array([float(item.label or "nan") for item in examples.items])
 
 
-def answers_of(task: TextTask, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    """Scores fp64 [N, K] of a linear model → the task's predictions."""
-    if isinstance(task, TextClassification):
-        table = np.exp(log_softmax(scores)).tolist()
-        best = scores.argmax(-1).tolist()
-        return [
-            Prediction(task.labels[at], dict(zip(task.labels, row, strict=True)))
-            for at, row in zip(best, table, strict=True)
-        ]
-    if isinstance(task, MultiLabel):
-        found = []
-        for row in sigmoid(scores).tolist():
-            chosen = tuple(
-                label for label, p in zip(task.labels, row, strict=True) if p >= task.threshold
-            )
-            found.append(LabelSet(chosen, dict(zip(task.labels, row, strict=True))))
-        return found
+@singledispatch
+def answers_of(task: Any, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
+    """Turn scores fp64 [N, K] of a linear model into the task's predictions; of regression, the
+    scores [N, 1] are numbers with mean 0 and variance 1."""
     values = numbers_of(train)
     return [Score(value) for value in (scores[:, 0] * values.std() + values.mean()).tolist()]
+
+
+@answers_of.register
+def _(task: TextClassification, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
+    table = np.exp(log_softmax(scores)).tolist()
+    best = scores.argmax(-1).tolist()
+    return [
+        Prediction(task.labels[at], dict(zip(task.labels, row, strict=True)))
+        for at, row in zip(best, table, strict=True)
+    ]
+
+
+@answers_of.register
+def _(task: MultiLabel, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
+    found = []
+    for row in sigmoid(scores).tolist():
+        chosen = tuple(
+            label for label, p in zip(task.labels, row, strict=True) if p >= task.threshold
+        )
+        found.append(LabelSet(chosen, dict(zip(task.labels, row, strict=True))))
+    return found
 
 
 def majority(task: TextTask, train: Examples[Example]) -> Answers:
@@ -98,9 +117,10 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
     elif isinstance(targets, LabelTargets):
         share = np.clip(targets.chosen.mean(0), 1e-3, 1 - 1e-3)
         scores = np.log(share) - np.log1p(-share)
-        if isinstance(task, MultiLabel) and share.max() < task.threshold:
+        threshold = cast(MultiLabel, task).threshold
+        if share.max() < threshold:
             # Saying nothing at all has no score; the most frequent label has one.
-            scores[scores.argmax()] = np.log(task.threshold) - np.log1p(-task.threshold) + 1e-6
+            scores[scores.argmax()] = np.log(threshold) - np.log1p(-threshold) + 1e-6
     else:
         scores = np.zeros(1)
     return lambda examples: answers_of(task, np.tile(scores, (len(examples), 1)), train)
@@ -133,7 +153,7 @@ def _linear(
 
     # The lowest loss is often that of saying the same of nearly all: enough for the accuracy, but
     # worth nothing as Matthews or F1.
-    by_loss = isinstance(task, TextRegression) or judged == ("accuracy",)
+    by_loss = task.single_output or judged == ("accuracy",)
     model: LinearModel = fit_linear(
         matrix, targets_of(task, train), strengths, score=None if by_loss else score
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
@@ -27,8 +27,6 @@ from bertine.tables.layout import LINE_COLUMN, Layout, named_kind
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import counted, shortened, visible
 from bertine.terminal.shown import Shown, html_of
 
@@ -203,19 +201,20 @@ def _rows(
     task = predictor.task
     columns = named or task.text_columns
     rows: Iterable[Any]
-    if isinstance(task, Tagging):
+    if task.reads_words:
         if len(named) > 1:
             raise BertineError("a tagger takes one text column")
         table, column = stack.enter_context(open_texts(input, next(iter(named), None), **reading))
         columns, rows = (column,), table
-    elif isinstance(task, MultipleChoice):
+    elif task.has_choices:
+        choosing = cast(MultipleChoice, task)
         with columns_of_training(() if named else columns):
-            table = stack.enter_context(open_choices(input, task, named, **reading))
-        columns, notes = choices_of(table, task, named)
+            table = stack.enter_context(open_choices(input, choosing, named, **reading))
+        columns, notes = choices_of(table, choosing, named)
         report.notes += notes
-        rows = choice_rows(table, task, columns, named)
+        rows = choice_rows(table, choosing, columns, named)
     else:
-        if isinstance(task, SpanExtraction) and reading["format"] is None and load_squad(input):
+        if task.reads_questions and reading["format"] is None and load_squad(input):
             raise BertineError(
                 f"{input}: is in SQuAD's format; give a table with the columns "
                 f"{' and '.join(columns)}, or a question and a context"

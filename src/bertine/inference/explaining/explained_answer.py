@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -93,40 +94,90 @@ def decide(
     Raises:
         BertineError: there is no such label, or nothing of the kind in the answer.
     """
-    if isinstance(task, TextClassification):
-        mean = np.stack(outputs).astype(np.float64).mean(0)
-        k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
-        probability = float(np.exp(mean[k] - mean.max()) / np.exp(mean - mean.max()).sum())
-        return _whole(task.labels[k], probability, text, lambda o: _odds(_mean(o), k))
-    if isinstance(task, MultiLabel):
-        mean = np.stack(outputs).astype(np.float64).mean(0)
-        k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
-        probability = float(1 / (1 + np.exp(-mean[k])))
-        return _whole(task.labels[k], probability, text, lambda o: _mean(o)[:, k])
-    if isinstance(task, MultipleChoice):
-        return _choice(task, text, outputs, label)
-    if isinstance(task, Tagging):
-        return _tags(task, text, outputs[0], label)
-    if label is not None:
-        kind = "fills masks" if task is None else f"is for {task.name!r}"
-        raise BertineError(f"this model {kind}, so it has no labels; leave out {option('label')}")
-    if isinstance(task, TextRegression):
-        mean_, scale = task.mean, task.scale
-        value = float(np.mean(outputs)) * scale + mean_
-        scorer: Scorer = lambda o: _mean(o) * scale + mean_  # noqa: E731
-        return ExplainedAnswer(f"{value:.4g}", None, SCORE, _all(text), False, scorer)
-    if isinstance(task, SpanExtraction):
-        return _span(task, text, outputs)
-    if task is not None:
-        raise BertineError(f"answers of the task {task.name!r} cannot be explained")
-    logits = outputs[0][: tokenizer.vocab_size].astype(np.float64)
+    return _decide(task, tokenizer, text, outputs, label)
+
+
+@singledispatch
+def _decide(
+    task: Any,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    """Refuse: no function for the kind of `task` is registered below."""
+    _refuse_label(task, label)
+    raise BertineError(f"answers of the task {task.name!r} cannot be explained")
+
+
+@_decide.register
+def _(
+    task: TextClassification,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    mean = np.stack(outputs).astype(np.float64).mean(0)
+    k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
+    probability = float(np.exp(mean[k] - mean.max()) / np.exp(mean - mean.max()).sum())
+    return _whole(task.labels[k], probability, text, lambda o: _odds(_mean(o), k))
+
+
+@_decide.register
+def _(
+    task: MultiLabel,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    mean = np.stack(outputs).astype(np.float64).mean(0)
+    k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
+    probability = float(1 / (1 + np.exp(-mean[k])))
+    return _whole(task.labels[k], probability, text, lambda o: _mean(o)[:, k])
+
+
+@_decide.register
+def _(
+    task: TextRegression,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    _refuse_label(task, label)
+    mean, scale = task.mean, task.scale
+    value = float(np.mean(outputs)) * scale + mean
+    return ExplainedAnswer(
+        f"{value:.4g}", None, SCORE, _all(text), False, lambda o: _mean(o) * scale + mean
+    )
+
+
+@_decide.register
+def _(
+    task: None,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
+) -> ExplainedAnswer:
+    """Decide for a model that fills masks."""
+    _refuse_label(task, label)
+    pieces = tokenizer.vocab_size
+    logits = outputs[0][:pieces].astype(np.float64)
     k = int(logits.argmax())
     probability = float(1 / np.exp(logits - logits[k]).sum())
-    pieces = tokenizer.vocab_size
     name = tokenizer.id_to_token(k)
     return ExplainedAnswer(
         name, probability, LOG_ODDS, (0,), True, lambda o: _odds(o[0][:, :pieces], k)
     )
+
+
+def _refuse_label(task: Task[Any] | None, label: str | None) -> None:
+    if label is not None:
+        kind = "fills masks" if task is None else f"is for {task.name!r}"
+        raise BertineError(f"this model {kind}, so it has no labels; leave out {option('label')}")
 
 
 def _all(text: ExplainedText) -> tuple[int, ...]:
@@ -155,8 +206,10 @@ def _odds(logits: Tensor, k: int) -> Tensor:
     return logits[:, k] - logits[:, others].logsumexp(-1)
 
 
+@_decide.register
 def _choice(
     task: MultipleChoice,
+    tokenizer: Tokenizer,
     text: ExplainedText,
     outputs: Sequence[np.ndarray],
     label: str | None,
@@ -168,10 +221,16 @@ def _choice(
     return _whole(names[k], probability, text, lambda o: _odds(torch.stack(list(o), -1), k))
 
 
+@_decide.register
 def _span(
-    task: SpanExtraction, text: ExplainedText, outputs: Sequence[np.ndarray]
+    task: SpanExtraction,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
 ) -> ExplainedAnswer:
-    """The best span of all windows, or that there is none."""
+    """Decide for the best span of all windows, or that there is none."""
+    _refuse_label(task, label)
     best: tuple[float, int, int, int] | None = None
     null: tuple[float, int] | None = None
     for number, (output, feature) in enumerate(zip(outputs, text.inputs, strict=True)):
@@ -200,12 +259,18 @@ def _span(
     return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
 
 
+@_decide.register
 def _tags(
-    task: Tagging, text: ExplainedText, output: np.ndarray, label: str | None
+    task: Tagging,
+    tokenizer: Tokenizer,
+    text: ExplainedText,
+    outputs: Sequence[np.ndarray],
+    label: str | None,
 ) -> ExplainedAnswer:
-    """The tags of the entities, all together or of one type; without any the tags of all words."""
+    """Decide for the tags of the entities, all together or of one type; without any for the tags
+    of all words."""
     assert text.first_pieces is not None
-    logits = output[text.first_pieces]
+    logits = outputs[0][text.first_pieces]
     tags = [task.labels[k] for k in logits.argmax(-1).tolist()]
     if label is not None:
         kinds = sorted({split_tag(tag)[1] or tag for tag in task.labels} | set(task.labels))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.long_text import parts_of
 from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import counted
 from bertine.text.tokenizer import Encoding, Tokenizer
 
@@ -94,12 +93,12 @@ def read_text(
     """
     parts = tuple(parts)
     _check_parts(task, parts)
-    if isinstance(task, Tagging):
+    if task is not None and task.reads_words:
         return _tagged(tokenizer, parts, max_tokens)
-    if isinstance(task, SpanExtraction):
-        made = _span_inputs(task, tokenizer, parts, all_windows)
-    elif isinstance(task, MultipleChoice):
-        made = _choice_inputs(task, tokenizer, parts, max_tokens)
+    if task is not None and task.reads_questions:
+        made = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
+    elif task is not None and task.has_choices:
+        made = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
     else:
         mode = getattr(task, "long_text", "head")
         made = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
@@ -110,15 +109,16 @@ def read_text(
 
 
 def _check_parts(task: Task[Any] | None, parts: tuple[str, ...]) -> None:
-    if isinstance(task, MultipleChoice):
-        least = len(task.prompt_columns) + 2
+    if task is not None and task.has_choices:
+        prompts = cast(MultipleChoice, task).prompt_columns
+        least = len(prompts) + 2
         if len(parts) < least:
             raise BertineError(
                 f"{counted(len(parts), 'text')} given, but the model takes {least} or more: "
-                f"{', '.join(task.prompt_columns)}, then the choices"
+                f"{', '.join(prompts)}, then the choices"
             )
         return
-    columns = ("text",) if task is None or isinstance(task, Tagging) else task.text_columns
+    columns = ("text",) if task is None or task.reads_words else task.text_columns
     if len(parts) != len(columns):
         takes = "one text" if len(columns) == 1 else f"two texts ({', '.join(columns)})"
         raise BertineError(f"this model takes {takes}; {len(parts)} given")

@@ -32,7 +32,6 @@ from bertine.inference.explaining.explanation import Explanation, WordContributi
 from bertine.models.model import Model
 from bertine.options.names import option
 from bertine.tasks.base import Features, Task, pad_features
-from bertine.tasks.encoding import HeadOfTexts
 from bertine.text.tokenizer import Tokenizer
 
 
@@ -83,7 +82,7 @@ class Explainer:
         """
         if method not in METHODS:
             raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
-        apart = isinstance(self.task, HeadOfTexts) and self.task.pair_pooling
+        apart = self.task is not None and self.task.reads_apart
         if method == INTEGRATED_GRADIENTS and apart:
             raise BertineError(
                 "this model reads the two texts apart, which integrated gradients are not made "

@@ -101,6 +101,12 @@ class SpanPrediction(Answer):
     def decision(self) -> str:
         return self.answer
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        if self.start is None or not self.answer:
+            return None
+        return self.start, self.start + len(self.answer)
+
     def to_json(self, details: bool) -> dict[str, Any]:
         found: dict[str, Any] = {
             "answer": self.answer,

@@ -144,6 +144,7 @@ class TextRegression(HeadOfTexts, TaskDefaults):
 
     name: ClassVar[str] = "regression"
     primary_metric: ClassVar[str] = "pearson"
+    single_output: ClassVar[bool] = True
 
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
@@ -234,7 +235,7 @@ class TextRegression(HeadOfTexts, TaskDefaults):
         return False
 
     @property
-    def unsaved(self) -> bool:  # type: ignore[override]
+    def unsaved(self) -> bool:
         """Whether `mean` and `scale` are still to be moved into the head."""
         return (self.mean, self.scale) != (0.0, 1.0)
 

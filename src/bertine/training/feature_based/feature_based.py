@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -96,8 +96,7 @@ def feature_based(
     train, validation = labelled.train, labelled.validation
     assert isinstance(train, Sentences)
     assert isinstance(validation, Sentences)
-    task = labelled.build(max_length)
-    assert isinstance(task, Tagging)
+    task = cast(Tagging, labelled.build(max_length))
     sets = {"train": train, "validation": validation}
     test_file = find_tagged(data).test
     if test_file is not None:

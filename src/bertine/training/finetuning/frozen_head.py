@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from itertools import groupby
 from typing import Any, cast
 
@@ -43,9 +44,9 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
-from bertine.tasks.base import Features, Task, TaskDefaults
+from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.encoding import PAIR_CLASSIFIER, HeadOfTexts
+from bertine.tasks.encoding import PAIR_CLASSIFIER
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification
@@ -70,9 +71,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions) -> None:
         BertineError: the task's head finds nothing in states that were not trained for it; an
             option of training is given; several processes were started.
     """
-    if not isinstance(
-        task, TextClassification | MultiLabel | TextRegression | MultipleChoice | Tagging
-    ):
+    if task.reads_questions:
         raise BertineError(
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
             f"out ({option('freeze_layers')} leaves some layers as they are)"
@@ -130,7 +129,7 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     begun = time.perf_counter()
     task, model = prepared.task, prepared.loaded.model
     features = prepared.train.features
-    by_token = isinstance(task, Tagging)
+    by_token = task.reads_words
     pooling = pooling_of(prepared.start.model)
     pairs = PAIR_CLASSIFIER in model.heads
     if not by_token and not pairs and pooling.modes != ("cls",):
@@ -158,19 +157,19 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
 def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
     """The metrics of the answers to examples that were left out, and their number."""
     task = prepared.task
-    if fitted.left_out is None or not isinstance(task, HeadOfTexts):
+    if fitted.left_out is None or task.reads_words or task.has_choices:
         return {}, 0
     _, rows, scores = fitted.left_out
     features = [prepared.train.features[row] for row in rows.tolist()]
-    outputs = scores[:, 0] if isinstance(task, TextRegression) else scores
-    answers = cast(Task[Any], task).decode(list(outputs), features)
+    outputs = scores[:, 0] if task.single_output else scores
+    answers = task.decode(list(outputs), features)
     items = prepared.train.examples.items
     labels = [items[row].label for row in dict.fromkeys(feature.row for feature in features)]
-    return cast(Task[Any], task).metrics(answers, labels), len(labels)
+    return task.metrics(answers, labels), len(labels)
 
 
-class _PairVectors(TaskDefaults):
-    """A task whose outputs are what the head of `task` reads of each pair."""
+class _PairVectors:
+    """What running features computes for the head on pairs: all that it reads of each."""
 
     def __init__(self, task: Task[Any]) -> None:
         self.task = task
@@ -188,7 +187,7 @@ def _pairs(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]
     """What the head reads of each pair, fp32 [N, 4 D + 1]."""
     found = run_features(
         encoder.computing(features),
-        cast(Task[Any], _PairVectors(task)),
+        _PairVectors(task),
         features,
         pad_id=encoder.tokenizer.pad_token_id,
         dtype=encoder.dtype,
@@ -198,7 +197,7 @@ def _pairs(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]
 
 def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
     """What the head reads of each input, fp32 [N, H]; of taggers of each word."""
-    if not isinstance(task, Tagging):
+    if not task.reads_words:
         return np.stack(encoder.run(features, Pooling(("cls",))))
     each = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
@@ -213,27 +212,44 @@ def _words_of(features: Sequence[Features]) -> Sequence[Features]:
     return features[: max(1, int(np.searchsorted(words, _MOST_WORDS, side="right")))]
 
 
-def _targets(task: Task[Any], features: Sequence[Features]) -> Targets:
-    if isinstance(task, TextClassification):
-        ids = np.array([feature.label for feature in features], dtype=np.int64)
-        weights = None if task.class_weights is None else np.array(task.class_weights)
-        return ClassTargets(ids, len(task.labels), weights)
-    if isinstance(task, MultiLabel):
-        sets = [each.chosen for each in cast(Sequence[SetFeatures], features)]
-        weights = None if task.positive_weights is None else np.array(task.positive_weights)
-        chosen = np.stack([each for each in sets if each is not None])
-        return LabelTargets(chosen.astype(np.float64), weights)
-    if isinstance(task, TextRegression):
-        values = np.array([feature.label for feature in features], dtype=np.float64)
-        return NumberTargets((values - task.mean) / task.scale)
-    if isinstance(task, MultipleChoice):
-        sizes, right = [], []
-        for _, group in groupby(features, key=lambda feature: feature.row):
-            marks = [feature.label for feature in group]
-            sizes.append(len(marks))
-            right.append(marks.index(1.0))
-        return ChoiceTargets(np.concatenate([[0], np.cumsum(sizes)]), np.array(right))
-    assert isinstance(task, Tagging)
+@singledispatch
+def _targets(task: Any, features: Sequence[Any]) -> Targets:
+    """Return what a linear model is to say of `features`."""
+    raise NotImplementedError(f"the task {task.name!r} has no targets of a linear model")
+
+
+@_targets.register
+def _(task: TextClassification, features: Sequence[Features]) -> Targets:
+    ids = np.array([feature.label for feature in features], dtype=np.int64)
+    weights = None if task.class_weights is None else np.array(task.class_weights)
+    return ClassTargets(ids, len(task.labels), weights)
+
+
+@_targets.register
+def _(task: MultiLabel, features: Sequence[SetFeatures]) -> Targets:
+    weights = None if task.positive_weights is None else np.array(task.positive_weights)
+    chosen = np.stack([each.chosen for each in features if each.chosen is not None])
+    return LabelTargets(chosen.astype(np.float64), weights)
+
+
+@_targets.register
+def _(task: TextRegression, features: Sequence[Features]) -> Targets:
+    values = np.array([feature.label for feature in features], dtype=np.float64)
+    return NumberTargets((values - task.mean) / task.scale)
+
+
+@_targets.register
+def _(task: MultipleChoice, features: Sequence[Features]) -> Targets:
+    sizes, right = [], []
+    for _, group in groupby(features, key=lambda feature: feature.row):
+        marks = [feature.label for feature in group]
+        sizes.append(len(marks))
+        right.append(marks.index(1.0))
+    return ChoiceTargets(np.concatenate([[0], np.cumsum(sizes)]), np.array(right))
+
+
+@_targets.register
+def _(task: Tagging, features: Sequence[Features]) -> Targets:
     tags = [each.tags for each in cast(Sequence[WordFeatures], _words_of(features))]
     return ClassTargets(
         np.concatenate([each for each in tags if each is not None]), len(task.labels)
@@ -246,7 +262,7 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
     out = model.heads[task.head].out
     assert isinstance(out, nn.Linear)
     where = out.weight.device
-    if PAIR_CLASSIFIER in model.heads or isinstance(task, Tagging):
+    if PAIR_CLASSIFIER in model.heads or task.reads_words:
         weights = fitted.weights / scaling.deviation[:, None]
         bias = fitted.bias - scaling.mean @ weights
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))

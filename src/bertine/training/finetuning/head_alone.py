@@ -18,13 +18,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.reports.scores import score_text
 from bertine.tasks.base import Report
-from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.encoding import HeadOfTexts
 from bertine.tasks.metrics import official_score
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
 from bertine.terminal.console import say, warn
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.setup import Prepared, frozen_beside
@@ -32,7 +26,6 @@ from bertine.training.loop.best import beyond_error
 
 #: The baseline that is the head alone.
 _BASELINE = "frozen vectors"
-_TASKS = (TextClassification, MultiLabel, TextRegression, MultipleChoice, Tagging)
 #: With more pairs than that the head alone is only fitted where its baseline says that it is worth
 #: it: training all weights is mostly better there, and vectors take their time.
 _FEW_PAIRS = 10_000
@@ -64,14 +57,14 @@ def head_alone_instead(
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper
     chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
-    if chosen or not isinstance(prepared.task, _TASKS) or not set(names) <= set(trained.metrics):
+    if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
     found = [each["metrics"] for each in baselines if each.get("name") == _BASELINE]
     beside: Mapping[str, float] = found[0] if found else {}
     if not set(names) <= set(beside):
         return None
     own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
-    pairs = isinstance(prepared.task, HeadOfTexts) and len(prepared.task.text_columns) == 2
+    pairs = prepared.task.takes_pairs
     if not (pairs and len(prepared.train.examples) <= _FEW_PAIRS):
         promised = official_score(beside, names)
         if not alone_is_better(names[0], promised, own, count, pairs=pairs):

@@ -30,7 +30,6 @@ from bertine.records.examples import Examples
 from bertine.reports.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.tasks.base import Features, Task
-from bertine.tasks.encoding import HeadOfTexts
 from bertine.terminal.console import counted, say, warn
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
@@ -179,7 +178,7 @@ def prepare(
 def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
     """The task for a head on the states of an encoder that is not trained: it compares the vectors
     of two texts, where an encoder that is trained reads both as one input."""
-    if isinstance(task, HeadOfTexts) and len(task.text_columns) == 2:
+    if task.takes_pairs:
         pooling = pooling_of(start.model).name
         return cast(Task[Any], dataclasses.replace(cast(Any, task), pair_pooling=pooling))
     return task
