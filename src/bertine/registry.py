@@ -18,3 +18,9 @@ PRESETS = {
     "bert-base": "bert",
     "bert-large": "bert",
 }
+
+#: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
+OBJECTIVES = {
+    "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
+    "mlm": "bertine.objectives.mlm:Mlm",
+}

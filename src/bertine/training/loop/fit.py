@@ -23,7 +23,7 @@ from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
-from bertine.objectives.base import Objective
+from bertine.objectives.base import Loss
 from bertine.options.names import option
 from bertine.training.arguments import check_numbers
 from bertine.training.distributed.world import World
@@ -143,7 +143,7 @@ def optimizer_for(model: Model, config: FitConfig) -> AdamW:
 
 def fit(
     model: Model,
-    objective: Objective,
+    objective: Loss,
     batch: Callable[[int], Batch],
     config: FitConfig,
     run: Run,

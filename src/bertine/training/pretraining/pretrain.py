@@ -22,12 +22,12 @@ from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.names import Initialization, InputFormat, Masking, ObjectiveName, Precision
 from bertine.objectives import objective as named_objective
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.objectives.base import Objective
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
+from bertine.terms import TERMS, main_term
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.arguments import made
 from bertine.training.distributed.world import join, together
@@ -184,7 +184,7 @@ def pretrain(
     where = world.device
     world.alone(lambda: Run.check(out, resume))
     chosen = named_objective(objective, input_format=input_format)
-    open_end = steps is None and tokens is None
+    main, open_end = main_term(chosen.name), steps is None and tokens is None
     if (open_end and hours is None) or (steps is not None and tokens is not None):
         raise BertineError(
             f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
@@ -225,6 +225,7 @@ def pretrain(
             whole_word_mask=whole_word_mask,
             masking=masking,
             dupe_factor=dupe_factor,
+            corruption=chosen.corruption,
         )
         for length in lengths
     ]
@@ -307,7 +308,7 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(save_best))
-            return result_of(run, opened, mask_split[2], world)
+            return result_of(run, opened, mask_split[2], world, objective=chosen.name)
         fit(
             built,
             chosen,
@@ -319,7 +320,7 @@ def pretrain(
             facts={"unigram_entropy": opened.unigram_entropy},
             evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
             evaluate_every=every,
-            choose=None if held is None else Choice("mlm_loss", highest=False),
+            choose=None if held is None else Choice(f"{main}_loss", highest=False),
             world=world,
             shard=shard,
             open_end=open_end,
@@ -329,7 +330,7 @@ def pretrain(
         def save() -> None:
             if save_best:
                 load_best(run.checkpoints, built)
-            final = last_line(run)
+            final = last_line(run, chosen.name)
             if len(phases) > 1 and final["step"] < steps:
                 done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
                 warn(
@@ -341,7 +342,7 @@ def pretrain(
             save_model(run.model, built, tokenizer, task=task)
 
         world.alone(save)
-        return result_of(run, opened, mask_split[2], world)
+        return result_of(run, opened, mask_split[2], world, objective=chosen.name)
 
 
 def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
@@ -381,7 +382,7 @@ def _evaluation(
     run: Run,
     model: Model,
     tokenizer: Tokenizer,
-    objective: MlmNsp | Mlm,
+    objective: Objective,
     data: PretrainingData,
     held: TokenStore | None,
     precision: str,
@@ -411,10 +412,12 @@ def _evaluation(
             masked_lm_prob=data.masked_lm_prob,
             dtype=dtype,
         )
-        display.note(
-            f"held-out text after step {step}: MLM loss {scores['mlm_loss']:.3f}, "
-            f"accuracy {scores['mlm_accuracy']:.1%}"
-        )
+        main = main_term(objective.name)
+        line = f"held-out text after step {step}: {TERMS[main].title} loss"
+        line += f" {scores[f'{main}_loss']:.3f}"
+        if f"{main}_accuracy" in scores:
+            line += f", accuracy {scores[f'{main}_accuracy']:.1%}"
+        display.note(line)
         return scores
 
     return evaluate
