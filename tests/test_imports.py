@@ -23,7 +23,7 @@ SOURCE = Path(bertine.__file__).parent
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
 BASE = {
-    *("errors", "names", "registry", "version", "rng", "intervals", "packages", "bundled"),
+    *("errors", "names", "registry", "version", "terms", "rng", "intervals", "packages", "bundled"),
     *("strict_json", "files", "taskinfo"),
     *("cores", "terminal", "options", "system"),
     "text.special",
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "names": set(),
     "registry": set(),
     "version": set(),
+    "terms": set(),
     "bundled": set(),
     "text.special": set(),
     "rng": set(),
@@ -75,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": {
         *BASE,
         *("records", "text", "data", *MODEL, "tasks", "inference", "training", "runs", "reports"),
-        "recipes",
+        *("objectives", "recipes"),
     },
     "estimators": {*BASE, *MODEL, "records", "tasks", "datasets", "inference", "training"},
     # The command line: it reaches the rooms through the verbs of `bertine` itself.

@@ -16,8 +16,8 @@ from bertine.inference.embedding.vector_files import DTYPES
 from bertine.inference.explaining.attribution import METHODS
 from bertine.models.pooling import POOLINGS
 from bertine.models.precision import PRECISIONS
-from bertine.objectives import OBJECTIVES
 from bertine.records.entities import SCHEMES
+from bertine.registry import OBJECTIVES
 from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.long_text import LONG_TEXT
 from bertine.text.kinds import KINDS

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
@@ -134,6 +135,13 @@ def pretraining_model(seed: int = 0, **changes: Any) -> Model:
     torch.manual_seed(seed)
     settings = config(**changes)
     return Model(settings, MlmNsp.heads(settings))
+
+
+def pretraining_logits(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    """MLM logits [P, V] at ``mlm_positions``, NSP logits [B, 2]."""
+    encoded = model.encode(batch)
+    mlm = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
+    return mlm, model.read("nsp", encoded)
 
 
 def write_model(folder: Path, **changes: Any) -> Path:

@@ -21,3 +21,9 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
 }
+
+#: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
+OBJECTIVES = {
+    "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
+    "mlm": "bertine.objectives.mlm:Mlm",
+}

@@ -42,7 +42,7 @@ def test_scores_are_those_of_all_targets_together(store: Path) -> None:
     with torch.no_grad():
         for number in range(3):
             batch = data.batch(number)
-            mlm_logits, nsp_logits = MlmNsp().logits(model, batch)
+            mlm_logits, nsp_logits = toys.pretraining_logits(model, batch)
             target = batch.targets["mlm_labels"]
             loss += float(F.cross_entropy(mlm_logits.double(), target, reduction="sum"))
             right += int((mlm_logits.argmax(-1) == target).sum())
@@ -120,7 +120,7 @@ def test_bad_input_is_one_line(store: Path) -> None:
     with pytest.raises(BertineError, match="not on full-sentences"):
         evaluate(model, store, input_format="full-sentences")
     config = toys.config()
-    with pytest.raises(BertineError, match="no masked-LM head"):
+    with pytest.raises(BertineError, match="no MLM head"):
         evaluate(Model(config, {"nsp": NspHead(config)}), store)
     with pytest.raises(BertineError, match="outside the vocabulary"):
         evaluate(toys.pretraining_model(vocab_size=9), store)

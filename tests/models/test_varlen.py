@@ -13,11 +13,12 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import toys
+from bertine import objectives
 from bertine.data.batch import Batch
 from bertine.models.gpu import varlen
 from bertine.models.gpu.varlen import reference, varlen_attention
 from bertine.models.layers import EncoderLayer, Layout
-from bertine.objectives import OBJECTIVES
+from bertine.registry import OBJECTIVES
 from bertine.training.loop.step import accumulate
 
 ROWS, HEADS, SIZE = 24, 2, 8
@@ -54,7 +55,7 @@ def test_the_reference_drops_probabilities_and_keeps_the_mean() -> None:
 def test_unpadded_rows_give_the_batchs_losses_and_gradients(store: Path, name: str) -> None:
     batch = toys.pretraining_data(store, short_seq_prob=0.9).batch(0)
     assert not batch.attention_mask.all()
-    objective = OBJECTIVES[name]()
+    objective = objectives.objective(name)
     found: list[dict[str, torch.Tensor]] = []
     for each in (batch, batch.packed()):
         model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

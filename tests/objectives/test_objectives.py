@@ -13,9 +13,11 @@ from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.errors import BertineError
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
-from bertine.objectives import OBJECTIVES, objective
+from bertine.objectives import check_family, objective, objective_of, usual_objective
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.registry import OBJECTIVES
+from bertine.terms import OBJECTIVE_TERMS, TERMS
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,42 @@ def mlm_model() -> Model:
 def test_names_lead_to_objectives() -> None:
     assert isinstance(objective("mlm-nsp"), MlmNsp)
     assert isinstance(objective("mlm"), Mlm)
-    assert [OBJECTIVES[name].name for name in OBJECTIVES] == list(OBJECTIVES)
+    assert [objective(name).name for name in OBJECTIVES] == list(OBJECTIVES)
+    assert set(OBJECTIVE_TERMS) == set(OBJECTIVES)
     with pytest.raises(BertineError, match="objective is 'nsp', but must be one of mlm-nsp, mlm"):
         objective("nsp")
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_terms_have_their_names_and_texts(store: Path, name: str) -> None:
+    chosen = objective(name)
+    batch = toys.pretraining_data(
+        store, input_format=chosen.formats[0], corruption=chosen.corruption
+    ).batch(0)
+    assert tuple(chosen.counts(batch)) == OBJECTIVE_TERMS[name]
+    assert set(OBJECTIVE_TERMS[name]) <= set(TERMS)
+
+
+def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toys.config()
+    assert usual_objective(config).name == "mlm-nsp"
+    for name in OBJECTIVES:
+        check_family(objective(name), config)
+    other = objective("mlm")
+    monkeypatch.setattr(type(other), "name", "other")
+    told = "a model of type bert is pre-trained with objective mlm-nsp or mlm, not with other"
+    with pytest.raises(BertineError, match=told):
+        check_family(other, config)
+
+
+def test_a_model_is_of_the_first_objective_that_it_has_the_heads_of() -> None:
+    found = objective_of(toys.pretraining_model())
+    assert found is not None
+    assert found.name == "mlm-nsp"
+    found = objective_of(mlm_model())
+    assert found is not None
+    assert found.name == "mlm"
+    assert objective_of(Model(toys.config(), {})) is None
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)

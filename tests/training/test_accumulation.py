@@ -166,7 +166,7 @@ def test_the_loss_is_the_mean_over_all_targets() -> None:
     """Against cross-entropy written out, over the whole batch."""
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     batch = make_batch([7, 5, 6], [3, 0, 1], model.config.vocab_size)
-    mlm, nsp = MlmNsp().logits(model, batch)
+    mlm, nsp = toys.pretraining_logits(model, batch)
     loss = torch.nn.functional.cross_entropy(mlm, batch.targets["mlm_labels"])
     loss += torch.nn.functional.cross_entropy(nsp, batch.targets["next_sentence_label"])
     loss.backward()

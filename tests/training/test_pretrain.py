@@ -133,7 +133,7 @@ def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
     assert again.metrics == pytest.approx(result.held_out)
     assert "segment-pair of at most 24 tokens" in again.lines()[0]
     tuned = toys.write_classifier(tmp_path / "classifier")
-    with pytest.raises(BertineError, match="no masked-LM head"):
+    with pytest.raises(BertineError, match="no MLM head"):
         evaluate(tuned, held, show_progress=False)
 
 

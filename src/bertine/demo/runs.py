@@ -18,10 +18,10 @@ from bertine.files import write_text
 from bertine.inference.baselines.texts import ngrams
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_config, save_model
-from bertine.models.heads import new_head
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
+from bertine.objectives import objective
 from bertine.records.examples import Example, Examples
 from bertine.runs.log import LogRow, read_log
 from bertine.tasks.texts.classification import Prediction, TextClassification
@@ -57,7 +57,7 @@ def untrained_model(out: Path, recipe: Recipe, tokenizer: Tokenizer, seed: int) 
         initializer_range=recipe.initializer_range,
     )
     with seeded(seed, "demo weights"):
-        model = Model(config, new_head(config, "mlm"))
+        model = Model(config, objective(recipe.pretraining["objective"]).heads(config))
         mimic_trained_attention(model.backbone)
     save_model(out / "untrained", model, tokenizer)
     return out / "untrained"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -30,12 +30,14 @@ from bertine.models.precision import (
     resolve_precision,
     trained_precision,
 )
-from bertine.objectives import objective as named
-from bertine.objectives.base import Objective
+from bertine.names import InputFormat
+from bertine.objectives import check_format, objective_of
+from bertine.objectives.base import Loss, Objective
 from bertine.options.instances import InstanceSettings
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
+from bertine.terms import TERMS, terms_among
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -46,7 +48,7 @@ EVALUATION_TOKENS = 200_000
 
 def score_batches(
     model: Model,
-    objective: Objective,
+    objective: Loss,
     batch: Callable[[int], Batch],
     *,
     tokens: int = EVALUATION_TOKENS,
@@ -71,7 +73,7 @@ def score_batches(
     Returns:
         For each term T of the objective (``mlm``, ``nsp``): ``T_loss`` in nats, the mean over all
         its targets; ``T_accuracy`` (where it has one), a share of 1; ``T_count``, the targets.
-        ``loss``, the weighted sum of the losses; ``mlm_perplexity``, e to the MLM loss; and
+        ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and
         ``tokens`` and ``sequences`` that were seen.
 
     Raises:
@@ -125,9 +127,9 @@ def _scores(
     scores: dict[str, float] = {"loss": sum(weights[name] * loss for name, loss in losses.items())}
     for name, loss in losses.items():
         scores[f"{name}_loss"] = loss
-        if name == "mlm":
+        if name in TERMS and TERMS[name].words:
             # Beyond e**700 a double has no number; such a model has not learnt anything anyway.
-            scores["mlm_perplexity"] = math.exp(min(loss, 700.0))
+            scores[f"{name}_perplexity"] = math.exp(min(loss, 700.0))
         if name in correct:
             scores[f"{name}_accuracy"] = correct[name] / counts[name]
         scores[f"{name}_count"] = counts[name]
@@ -155,7 +157,7 @@ def evaluate_pretraining(
 
     Args:
         tokenizer: of the model, and of the store.
-        objective: None: MLM + NSP for a model with an NSP head, else MLM alone.
+        objective: None: the first of the model's family that it has the heads of.
         settings: of the instances; lengths above the model's positions become as many. Segment
             pairs are not made shorter, and masks are drawn anew with 80/10/10. Whole words are
             harder, so compare like with like; leave the seed as it is to compare with other
@@ -169,12 +171,14 @@ def evaluate_pretraining(
             objective cannot be had with this format; see also
             :class:`~bertine.data.instances.pretraining.PretrainingData`.
     """
-    if "mlm" not in model.heads:
+    objective = objective or objective_of(model)
+    if objective is None:
         raise BertineError(
-            "the model has no masked-LM head; evaluate a pre-trained model on a token store "
+            f"the model has no {_first_head(model)}; evaluate a pre-trained model on a token store "
             "(fine-tuning drops that head)"
         )
     settings = settings or InstanceSettings()
+    check_format(objective, settings.input_format)
     settings = InstanceSettings(
         input_format=settings.input_format,
         whole_word_mask=settings.whole_word_mask,
@@ -185,13 +189,9 @@ def evaluate_pretraining(
         seed=settings.seed,
         short_seq_prob=0.0,
     )
-    data = PretrainingData(store, tokenizer, settings)
+    data = PretrainingData(store, tokenizer, settings, corruption=objective.corruption)
     # A text of a few sequences is seen once, not as often as it goes into a batch.
     data.batch_size = min(settings.batch_size, data.instances_per_epoch)
-    if objective is None:
-        objective = named(
-            "mlm-nsp" if "nsp" in model.heads else "mlm", input_format=settings.input_format
-        )
     return score_batches(
         model,
         objective,
@@ -232,14 +232,22 @@ class HeldOutReport(Shown):
     def lines(self) -> list[str]:
         """The scores for people."""
         found = self.metrics
+        hidden = ", ".join(
+            f"{found[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            for name in terms_among(found)
+            if TERMS[name].words
+        )
         lines = [
-            f"{found['tokens']:,.0f} tokens of {self.source}, {found['mlm_count']:,.0f} of them "
-            f"hidden (unigram entropy {self.unigram_entropy:.3f} nats); {self.instances}",
-            f"MLM loss {found['mlm_loss']:.4f}, perplexity {found['mlm_perplexity']:.2f}, "
-            f"accuracy {found['mlm_accuracy']:.2%}",
+            f"{found['tokens']:,.0f} tokens of {self.source}, {hidden} "
+            f"(unigram entropy {self.unigram_entropy:.3f} nats); {self.instances}"
         ]
-        if "nsp_accuracy" in found:
-            lines.append(f"NSP loss {found['nsp_loss']:.4f}, accuracy {found['nsp_accuracy']:.2%}")
+        for name in terms_among(found):
+            line = f"{TERMS[name].title} loss {found[f'{name}_loss']:.4f}"
+            if f"{name}_perplexity" in found:
+                line += f", perplexity {found[f'{name}_perplexity']:.2f}"
+            if f"{name}_accuracy" in found:
+                line += f", accuracy {found[f'{name}_accuracy']:.2%}"
+            lines.append(line)
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
@@ -274,12 +282,13 @@ def evaluate_store(
     loaded = load_model(model)
     for line in loaded.report.lines():
         say(line)
-    if "mlm" not in loaded.model.heads:
+    objective = objective_of(loaded.model)
+    if objective is None:
         raise BertineError(
-            f"{model}: has no masked-LM head, so there is nothing to evaluate on the token store "
-            f"{store}; give a pre-trained model, or labelled examples"
+            f"{model}: has no {_first_head(loaded.model)}, so there is nothing to evaluate on the "
+            f"token store {store}; give a pre-trained model, or labelled examples"
         )
-    making = _making(loaded)
+    making = _making(loaded, objective)
     if precision == "auto":
         training = {} if loaded.task is None else loaded.task.training
         precision = trained_precision(training, where)
@@ -289,6 +298,7 @@ def evaluate_store(
             loaded.model.to(where),
             loaded.tokenizer,
             opened,
+            objective=objective,
             dtype=resolve_precision(precision, where),
             on_batch=lambda tokens: bar.advance(job, tokens),
             settings=making,
@@ -298,10 +308,18 @@ def evaluate_store(
     return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
 
 
-def _making(loaded: LoadedModel) -> InstanceSettings:
-    """How instances are made for a model: as in its own pre-training, where that is known."""
-    nsp = "nsp" in loaded.model.heads
-    usual = InstanceSettings(input_format="segment-pair" if nsp else "full-sentences")
+def _first_head(model: Model) -> str:
+    """Name the head that a pre-trained model of this kind has in any case."""
+    for name, kind in model.config.heads.items():
+        if name in TERMS:
+            return kind.title
+    return "head of pre-training"
+
+
+def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
+    """Choose how instances are made for a model: as in its own pre-training, where that is
+    known."""
+    usual = InstanceSettings(input_format=cast(InputFormat, objective.formats[0]))
     facts = {} if loaded.task is None else loaded.task.training
     known = {
         name: facts[name]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+import torch
+
 from bertine.errors import BertineError
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.interop.family import family_of
+from bertine.models.config import Config
+from bertine.models.model import Model
+from bertine.objectives.base import Objective
+from bertine.registry import OBJECTIVES
 
-#: The paper's first.
-OBJECTIVES: dict[str, type[MlmNsp] | type[Mlm]] = {kind.name: kind for kind in (MlmNsp, Mlm)}
 
-
-def objective(name: str, *, input_format: str | None = None) -> MlmNsp | Mlm:
-    """The objective `name`, one of `OBJECTIVES`.
+def objective(name: str, *, input_format: str | None = None) -> Objective:
+    """Return the objective `name`.
 
     Args:
-        name: "mlm-nsp" or "mlm".
+        name: one of :data:`bertine.registry.OBJECTIVES`.
         input_format: what the sequences are made of, to be checked; see
             :mod:`bertine.data.instances.formats`.
 
@@ -23,10 +27,53 @@ def objective(name: str, *, input_format: str | None = None) -> MlmNsp | Mlm:
     """
     if name not in OBJECTIVES:
         raise BertineError(f"objective is {name!r}, but must be one of {', '.join(OBJECTIVES)}")
-    chosen = OBJECTIVES[name]()
-    if input_format is not None and input_format not in chosen.input_formats:
-        raise BertineError(
-            f"objective {name} works on input_format {' or '.join(chosen.input_formats)}, not on "
-            f"{input_format}" + ("; use objective mlm with it" if name != "mlm" else "")
-        )
+    module, _, attribute = OBJECTIVES[name].partition(":")
+    chosen: Objective = getattr(import_module(module), attribute)()
+    if input_format is not None:
+        check_format(chosen, input_format)
     return chosen
+
+
+def check_format(chosen: Objective, input_format: str) -> None:
+    """Refuse a format that an objective does not work on.
+
+    Raises:
+        BertineError: it does not.
+    """
+    if input_format in chosen.formats:
+        return
+    others = [other for other in OBJECTIVES if input_format in objective(other).formats]
+    raise BertineError(
+        f"objective {chosen.name} works on input_format {' or '.join(chosen.formats)}, not on "
+        f"{input_format}" + (f"; use objective {others[0]} with it" if others else "")
+    )
+
+
+def check_family(chosen: Objective, config: Config) -> None:
+    """Refuse an objective that models of this kind are not pre-trained with.
+
+    Raises:
+        BertineError: the family of `config` does not have it.
+    """
+    offered = family_of(config.model_type).objectives
+    if chosen.name not in offered:
+        raise BertineError(
+            f"a model of type {config.model_type} is pre-trained with objective "
+            f"{' or '.join(offered)}, not with {chosen.name}"
+        )
+
+
+def usual_objective(config: Config) -> Objective:
+    """Return the objective that models of this kind are pre-trained with in their paper."""
+    return objective(family_of(config.model_type).objectives[0])
+
+
+def objective_of(model: Model) -> Objective | None:
+    """Return the first objective of the model's family whose heads it has; None without one."""
+    for name in family_of(model.config.model_type).objectives:
+        found = objective(name)
+        with torch.device("meta"):
+            wanted = set(found.heads(model.config))
+        if wanted <= set(model.heads):
+            return found
+    return None

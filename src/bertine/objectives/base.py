@@ -1,14 +1,24 @@
-"""What a loss is made of, in pre-training and in fine-tuning."""
+"""Describe what a loss is made of, in pre-training and in fine-tuning.
+
+A loss can stand around another one: it encodes the batch once, adds the terms of the other
+(:meth:`Loss.terms_of`) to its own, and weighs them (:attr:`Term.weight`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertine.data.batch import Batch
+from bertine.data.corruption.base import Corruption, SequenceSettings
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.model import Model
+
+if TYPE_CHECKING:
+    from bertine.text.tokenizer import Tokenizer
 
 
 @dataclass
@@ -32,15 +42,57 @@ class Term:
     weight: float = 1.0
 
 
-class Objective(Protocol):
-    """What :func:`bertine.training.loop.fit.fit` minimizes; objectives and tasks are of this
-    kind."""
+class Loss(Protocol):
+    """Compute what :func:`bertine.training.loop.fit.fit` minimizes; objectives and tasks are of
+    this kind."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Targets per term in `batch`, known without running the model: what the sums of a
-        whole step are divided by."""
+        """Count the targets of each term in `batch`, without running the model: what the sums of
+        a whole step are divided by."""
+        ...
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        ...
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the terms of what :meth:`encode` returned; the names are those of
+        :meth:`counts`."""
         ...
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        """Run `model` on `batch`; the names are those of :meth:`counts`."""
+        """Encode `batch` and compute the terms."""
         ...
+
+
+class Objective(Loss, Protocol):
+    """Be a loss that a model is pre-trained with.
+
+    Attributes:
+        name: in :data:`bertine.registry.OBJECTIVES`.
+        formats: what sequences may be made of, the usual one first
+            (:data:`bertine.data.instances.formats.FORMATS`).
+    """
+
+    name: ClassVar[str]
+    formats: ClassVar[tuple[str, ...]]
+
+    def corruption(self, tokenizer: Tokenizer, settings: SequenceSettings) -> Corruption:
+        """Make what turns instances into batches with the targets of this objective."""
+        ...
+
+    def heads(self, config: Config) -> dict[str, nn.Module]:
+        """Make fresh heads by name for a backbone of `config`."""
+        ...
+
+
+class LossDefaults:
+    """Encode a batch as it is, and compute the terms of that."""
+
+    def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        return model.encode(batch)
+
+    def terms(self: Loss, model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode `batch` and compute the terms."""
+        return self.terms_of(model, self.encode(model, batch), batch)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import nn
 
 from bertine.data.batch import Batch
-from bertine.data.instances.formats import INPUT_FORMATS
+from bertine.data.corruption.base import SequenceSettings
+from bertine.data.corruption.masked import Masked
+from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.models.config import Config
+from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.objectives.base import Term
+from bertine.objectives.base import LossDefaults, Term
+
+if TYPE_CHECKING:
+    from bertine.text.tokenizer import Tokenizer
 
 
-class Mlm:
-    """Mean MLM loss over the masked positions, which alone go through the MLM head.
+class Mlm(LossDefaults):
+    """Minimize the mean MLM loss of the masked tokens, which alone go through the MLM head.
 
     The model has no NSP head. It keeps its pooler, although nothing here trains it: fine-tuning
     classifies with the pooler's output, as in the paper (section 4.1), and a model directory with
@@ -23,23 +31,26 @@ class Mlm:
     dense layer that pre-training has not seen.
     """
 
-    name = "mlm"
-    #: What sequences may be made of.
-    input_formats = INPUT_FORMATS
+    name: ClassVar[str] = "mlm"
+    formats: ClassVar[tuple[str, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
+
+    @staticmethod
+    def corruption(tokenizer: Tokenizer, settings: SequenceSettings) -> Masked:
+        """Hide tokens."""
+        return Masked(tokenizer, settings)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """A fresh head for `config`."""
+        """Make a fresh head for `config`."""
         return new_head(config, "mlm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens."""
         return {"mlm": batch.targets["mlm_labels"].numel()}
 
-    def logits(self, model: Model, batch: Batch) -> Tensor:
-        """MLM logits [P, V] at ``mlm_positions``."""
-        encoded = model.encode(batch)
-        return model.read("mlm", encoded, places=batch.targets["mlm_positions"])
-
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        total, correct = sum_cross_entropy(self.logits(model, batch), batch.targets["mlm_labels"])
-        return {"mlm": Term(total, self.counts(batch)["mlm"], correct)}
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy of the masked tokens."""
+        labels = batch.targets["mlm_labels"]
+        logits = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
+        total, correct = sum_cross_entropy(logits, labels)
+        return {"mlm": Term(total, labels.numel(), correct)}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertine.reports.plots import Curve, curve
 from bertine.reports.scores import is_share, score_name
 from bertine.runs.log import LogRow, series
+from bertine.terms import TERMS, TermTexts
 
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
@@ -17,58 +19,46 @@ _RIGHT = {
 
 
 def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
-    """Losses of MLM and NSP apart, their accuracies, each with the held-out one over it where
-    there is one, and the curves of :func:`machine_curves`.
+    """Draw the loss and the accuracy of each term, with the held-out one over it where there is
+    one, and the curves of :func:`machine_curves`.
 
     Args:
         log: lines of ``log.jsonl`` (:func:`bertine.runs.log.pretraining_names`); a curve whose
             key no line has is left out.
         facts: of the run; ``unigram_entropy`` in nats is drawn as a line.
     """
-    entropy = facts.get("unigram_entropy")
     drawn = _Drawn(log)
-    drawn.add(
-        "MLM loss",
-        "mlm_loss",
-        "Mean cross-entropy of the masked tokens, in nats."
-        + (
-            ""
-            if entropy is None
-            else " The dashed line is the entropy of the token frequencies: well below it, the "
-            "model uses the context."
-        ),
-        reference=entropy,
-        reference_label=f"unigram entropy {entropy or 0:.2f}",
-    )
-    drawn.add(
-        "MLM accuracy",
-        "mlm_accuracy",
-        "Masked tokens whose best guess is right.",
-        percent=True,
-        from_zero=True,
-    )
-    drawn.add(
-        "NSP loss",
-        "nsp_loss",
-        "Mean cross-entropy of next-sentence prediction, in nats. The dashed line is guessing.",
-        reference=0.6931471805599453,
-        reference_label="guessing 0.69",
-    )
-    drawn.add(
-        "NSP accuracy",
-        "nsp_accuracy",
-        "Does the second segment follow the first, or not?",
-        percent=True,
-        reference=0.5,
-        reference_label="guessing 50%",
-    )
+    for name, term in TERMS.items():
+        _draw_term(drawn, name, term, facts.get("unigram_entropy"))
     drawn.add(
         "Loss",
         "loss",
         "What is minimized: the sum of the losses of all objectives, in nats.",
-        only_if=lambda: bool(series(log, "nsp_loss")[1]),
+        only_if=lambda: len(drawn.terms()) > 1,
     )
     return drawn.curves + machine_curves(log, facts)
+
+
+def _draw_term(drawn: _Drawn, name: str, term: TermTexts, entropy: float | None) -> None:
+    """Draw the loss and the accuracy of a term, with what is to be compared with them."""
+    caption, reference, label = term.loss, None, ""
+    if term.words and entropy is not None:
+        caption += (
+            " The dashed line is the entropy of the token frequencies: well below it, the model "
+            "uses the context."
+        )
+        reference, label = entropy, f"unigram entropy {entropy:.2f}"
+    chance: dict[str, Any] = {"from_zero": True}
+    if term.choices is not None:
+        caption += " The dashed line is guessing."
+        reference = math.log(term.choices)
+        label = f"guessing {reference:.2f}"
+        share = 1 / term.choices
+        chance = {"reference": share, "reference_label": f"guessing {share:.0%}"}
+    drawn.add(
+        f"{term.title} loss", f"{name}_loss", caption, reference=reference, reference_label=label
+    )
+    drawn.add(f"{term.title} accuracy", f"{name}_accuracy", term.accuracy, percent=True, **chance)
 
 
 def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
@@ -162,6 +152,10 @@ class _Drawn:
     def __init__(self, log: Sequence[LogRow], held_out: str = "held-out") -> None:
         self.log, self.held_out = log, held_out
         self.curves: list[Curve] = []
+
+    def terms(self) -> list[str]:
+        """List the terms that have a loss in the log of training."""
+        return [name for name in TERMS if series(self.log, f"{name}_loss")[1]]
 
     def add(
         self,

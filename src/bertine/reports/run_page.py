@@ -25,6 +25,7 @@ from bertine.runs.files import RunFiles
 from bertine.runs.log import series
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
+from bertine.terms import TERMS, main_term
 from bertine.version import __version__
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
@@ -177,20 +178,21 @@ def _headline(files: RunFiles) -> list[Fact]:
 
 def _pretraining_headline(files: RunFiles) -> list[Fact]:
     shown = []
-    loss, entropy = files.last("mlm_loss"), files.settings.get("unigram_entropy")
+    main = main_term(files.settings.get("objective"))
+    loss, entropy = files.last(f"{main}_loss"), files.settings.get("unigram_entropy")
     if loss:
-        against = f"nats; unigram entropy {entropy:.2f}" if entropy is not None else "nats"
-        shown.append(Fact("MLM loss", f"{loss[0]:.3f}", against))
-    accuracy = files.last("mlm_accuracy")
-    if accuracy:
-        shown.append(Fact("MLM accuracy", f"{accuracy[0]:.1%}", "masked tokens guessed right"))
-    nsp = files.last("nsp_accuracy")
-    if nsp:
-        shown.append(Fact("NSP accuracy", f"{nsp[0]:.1%}", "guessing gives 50%"))
-    held = series(files.log, "eval_mlm_perplexity")[1]
+        words = entropy is not None and TERMS[main].words
+        against = f"nats; unigram entropy {entropy:.2f}" if words else "nats"
+        shown.append(Fact(f"{TERMS[main].title} loss", f"{loss[0]:.3f}", against))
+    for name, term in TERMS.items():
+        accuracy = files.last(f"{name}_accuracy")
+        if accuracy:
+            note = f"guessing gives {1 / term.choices:.0%}" if term.choices else term.right
+            shown.append(Fact(f"{term.title} accuracy", f"{accuracy[0]:.1%}", note))
+    held = series(files.log, f"eval_{main}_perplexity")[1]
     if held:
-        loss_there = series(files.log, "eval_mlm_loss")[1]
-        note = f"MLM loss {loss_there[-1]:.3f}" if loss_there else ""
+        loss_there = series(files.log, f"eval_{main}_loss")[1]
+        note = f"{TERMS[main].title} loss {loss_there[-1]:.3f}" if loss_there else ""
         shown.append(Fact("held-out perplexity", f"{held[-1]:,.1f}", note))
     return shown
 

@@ -14,6 +14,7 @@ from bertine.reports.scores import score_name, score_text
 from bertine.runs.files import RunFiles
 from bertine.runs.log import LogRow
 from bertine.terminal.console import counted
+from bertine.terms import TERMS, terms_among
 from bertine.text.spacing import close_up
 from bertine.text.special import WORDPIECE_MASK
 
@@ -77,11 +78,11 @@ def held_out(files: RunFiles) -> list[Section]:
     evaluations = evaluations_of(files.log)
     if not evaluations:
         return []
-    sizes = {"mlm_count": "masked tokens", "nsp_count": "pairs", "tokens": "tokens"}
+    sizes = {f"{name}_count": term.targets for name, term in TERMS.items()} | {"tokens": "tokens"}
     last = evaluations[-1][1]
     counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
-    # Of MLM alone the loss of all is that of MLM.
-    left_out = {*sizes} if "nsp_loss" in last else {*sizes, "loss", "accuracy"}
+    # Of one term the loss of all is its own.
+    left_out = {*sizes} if len(terms_among(last)) > 1 else {*sizes, "loss", "accuracy"}
     shown = [
         (step, {k: v for k, v in scores.items() if k not in left_out and not k.endswith(_SIZES)})
         for step, scores in evaluations

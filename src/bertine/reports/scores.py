@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from decimal import Decimal
 
+from bertine.terms import TERMS
+
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
-_WORDS = {"mlm": "MLM", "nsp": "NSP", "sop": "SOP", "f1": "F1"}
+_WORDS = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
 
 
 def is_share(name: str) -> bool:

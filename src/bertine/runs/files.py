@@ -10,6 +10,7 @@ from bertine.errors import BertineError
 from bertine.files import read_json
 from bertine.runs.log import LogRow, by_step, pretraining_names, read_log, series
 from bertine.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
+from bertine.terms import main_term
 
 #: What a fine-tuning run was asked for, and what it found in the data.
 START, DATA = "start.json", "data.json"
@@ -81,6 +82,7 @@ class RunFiles:
         for name, content in ((START, start), (DATA, data)):
             if not isinstance(content, dict):
                 raise BertineError(f"{folder / name}: damaged; remove it or train again")
+        main = main_term(settings.get("objective"))
         log = by_step(read_log(folder / "log.jsonl"))
         samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
@@ -88,7 +90,7 @@ class RunFiles:
             folder,
             settings,
             environment,
-            log if "task" in settings else pretraining_names(log),
+            log if "task" in settings else pretraining_names(log, main),
             samples,
             scores,
             worst,

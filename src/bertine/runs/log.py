@@ -71,20 +71,23 @@ def by_step(log: Iterable[LogRow]) -> list[LogRow]:
     return [rows[step] for step in sorted(rows)]
 
 
-def pretraining_names(log: Iterable[LogRow]) -> list[LogRow]:
-    """The lines of a pre-training log with MLM under its own names.
+def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
+    """Give the main term of a pre-training log its own names.
 
-    Where a loss has one term alone, the log calls it "loss" and "accuracy"; of an MLM-only run
-    these become "mlm_loss" and "mlm_accuracy" too. Lines that have MLM's own names stay as they
-    are. Not for logs of fine-tuning.
+    Where a loss has one term alone, the log calls it "loss" and "accuracy"; of a run with MLM
+    alone these become "mlm_loss" and "mlm_accuracy" too. Lines that have the term's own names
+    stay as they are. Not for logs of fine-tuning.
+
+    Args:
+        main: the term (:func:`bertine.terms.main_term`).
     """
     named: list[LogRow] = []
     for row in log:
         added = {
-            f"{prefix}mlm_{name}": row[f"{prefix}{name}"]
+            f"{prefix}{main}_{name}": row[f"{prefix}{name}"]
             for prefix in ("", "eval_")
             for name in ("loss", "accuracy")
-            if f"{prefix}{name}" in row and f"{prefix}mlm_loss" not in row
+            if f"{prefix}{name}" in row and f"{prefix}{main}_loss" not in row
         }
         named.append({**row, **added})
     return named

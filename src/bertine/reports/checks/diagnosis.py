@@ -18,6 +18,7 @@ from bertine.reports.checks import pretraining_checks as checks
 from bertine.reports.checks.finetuning_checks import finetuning_findings, with_command
 from bertine.reports.checks.log_view import Finding, Seen, Severity, mean, noise
 from bertine.runs.log import LogRow, pretraining_names
+from bertine.terms import main_term, terms_among
 
 #: How far the loss must have risen above its lowest level: so many nats, this share of all that
 #: it had fallen, and so many standard errors. Means of a tenth of a healthy log differ by less
@@ -50,13 +51,15 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         carried = [row["unigram_entropy"] for row in rows if "unigram_entropy" in row]
         known |= {"unigram_entropy": carried[-1]} if carried else {}
     pretraining = "task" not in known and (
-        "unigram_entropy" in known or any("mlm_loss" in row for row in rows)
+        "unigram_entropy" in known or any(terms_among(row) for row in rows)
     )
-    seen = Seen(pretraining_names(rows) if pretraining else rows, known, pretraining)
+    if pretraining:
+        rows = [dict(row) for row in pretraining_names(rows, main_term(known.get("objective")))]
+    seen = Seen(rows, known, pretraining)
     findings = _not_finite(seen)
     if pretraining:
         findings = findings or _diverged(seen)
-        findings += checks.stalled(seen) + checks.nsp(seen) + checks.spikes(seen)
+        findings += checks.stalled(seen) + checks.guessing(seen) + checks.spikes(seen)
         if not findings:
             findings += checks.falling(seen)
         findings += checks.epochs(seen) + checks.copies(seen)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.runs.log import LogRow, series
+from bertine.terms import TERMS, TermTexts, main_term
 
 #: float64 [N].
 Floats = npt.NDArray[np.float64]
@@ -55,12 +56,22 @@ class Seen:
     pretraining: bool
 
     @property
+    def main(self) -> str:
+        """The term by which a run of pre-training is judged."""
+        return main_term(self.facts.get("objective"))
+
+    @property
+    def term(self) -> TermTexts:
+        """What that term is called and means."""
+        return TERMS[self.main]
+
+    @property
     def loss_key(self) -> str:
-        return "mlm_loss" if self.pretraining else "loss"
+        return f"{self.main}_loss" if self.pretraining else "loss"
 
     @property
     def loss_name(self) -> str:
-        return "MLM loss" if self.pretraining else "loss"
+        return f"{self.term.title} loss" if self.pretraining else "loss"
 
     @property
     def last_step(self) -> int:
@@ -108,15 +119,17 @@ def last_third(seen: Seen, key: str) -> tuple[Floats, Floats] | None:
 
 
 def context_floor(seen: Seen) -> float | None:
-    """The lowest MLM loss that uses no context, in nats.
+    """Return the lowest loss of words that uses no context, in nats; None where none is known.
 
-    Of the chosen tokens a tenth is left in place, so a model that repeats what it sees and knows
-    how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It cannot
+    Of the chosen tokens of MLM a tenth is left in place, so a model that repeats what it sees and
+    knows how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It cannot
     reach that quite: a random token might have been left in place too.)
     """
     entropy = seen.fact("unigram_entropy")
-    if entropy is None:
+    if entropy is None or not seen.term.words:
         return None
+    if not seen.term.copied:
+        return entropy
     split = seen.facts.get("mask_split")
     kept = float(split[2]) if isinstance(split, list | tuple) and len(split) == 3 else 0.1
     return (1 - kept) * entropy

@@ -1,4 +1,4 @@
-"""What can go wrong in pre-training: stalled, guessing, too short, too little or doubled text.
+"""Find what can go wrong in pre-training: stalled, guessing, too short, too little or doubled text.
 
 Every bound says why it is where it is. Losses are in nats, accuracies shares of 1.
 """
@@ -19,6 +19,7 @@ from bertine.reports.checks.log_view import (
     noise,
     rounded,
 )
+from bertine.terms import TERMS, TermTexts
 
 #: A mean within so many nats of a level is at that level: the mean of a few thousand masked
 #: tokens is that exact, and a model that learns from context passes it within a few lines.
@@ -28,9 +29,9 @@ AT_LEVEL = 0.05
 _ON_ITS_WAY = 0.1
 #: The paper's rate is 1e-4; small models take ten times that, and beyond it few runs are stable.
 _HIGH_RATE = 1e-3
-#: Accuracy of next-sentence prediction below which it counts as chance, once so many pairs have
-#: been seen that the standard error (0.5 / sqrt(2500) = 0.01) is half of the distance.
-_NSP_CHANCE, _NSP_PAIRS = 0.52, 2500
+#: An accuracy that is no more than this above guessing counts as guessing, once so many sequences
+#: have been seen that the standard error (at most 0.5 / sqrt(2500) = 0.01) is half of that.
+_GUESSING, _GUESSED = 0.02, 2500
 #: A gradient norm is a spike at so many times the median around it. Healthy norms scatter by a
 #: factor of two; under a lognormal scatter of 30% ten times the median is 7 deviations away.
 _SPIKE = 10.0
@@ -50,7 +51,7 @@ _EPOCHS = 40
 
 def stalled(seen: Seen) -> list[Finding]:
     third, entropy, floor = (
-        last_third(seen, "mlm_loss"),
+        last_third(seen, seen.loss_key),
         seen.fact("unigram_entropy"),
         context_floor(seen),
     )
@@ -62,7 +63,7 @@ def stalled(seen: Seen) -> list[Finding]:
     level, half = mean(loss), len(loss) // 2
     if level < floor - AT_LEVEL or mean(loss[:half]) - mean(loss[half:]) > _ON_ITS_WAY:
         return []
-    told = f"MLM loss {level:.2f} from step {int(steps[0]):,} to {int(steps[-1]):,}"
+    told = f"{seen.loss_name} {level:.2f} from step {int(steps[0]):,} to {int(steps[-1]):,}"
     if level > entropy + AT_LEVEL:
         return [
             Finding(
@@ -106,26 +107,37 @@ def _rate_advice(seen: Seen) -> str:
     return f"try half and twice the learning rate ({rate:.2g})"
 
 
-def nsp(seen: Seen) -> list[Finding]:
-    """Next-sentence prediction at chance although the MLM loss has left the frequencies."""
-    third, floor = last_third(seen, "nsp_accuracy"), context_floor(seen)
-    mlm, batch = last_third(seen, "mlm_loss"), seen.fact("batch_size")
-    if third is None or mlm is None or floor is None or batch is None:
+def guessing(seen: Seen) -> list[Finding]:
+    """Find terms beside the main one, with few choices, at chance although the loss of the main
+    one has left the frequencies."""
+    return [
+        finding
+        for name, term in TERMS.items()
+        if name != seen.main and term.choices is not None
+        for finding in _guessing(seen, name, term, 1 / term.choices)
+    ]
+
+
+def _guessing(seen: Seen, name: str, term: TermTexts, chance: float) -> list[Finding]:
+    third, floor = last_third(seen, f"{name}_accuracy"), context_floor(seen)
+    main, batch = last_third(seen, seen.loss_key), seen.fact("batch_size")
+    if third is None or main is None or floor is None or batch is None:
         return []
     steps, accuracy = third
-    pairs = batch * (steps[-1] - steps[0]) * len(steps) / max(1, len(steps) - 1)
-    level, loss = mean(accuracy), mean(mlm[1])
-    if pairs < _NSP_PAIRS or level >= _NSP_CHANCE or loss > floor - AT_LEVEL:
+    count = batch * (steps[-1] - steps[0]) * len(steps) / max(1, len(steps) - 1)
+    level, loss = mean(accuracy), mean(main[1])
+    if count < _GUESSED or level >= chance + _GUESSING or loss > floor - AT_LEVEL:
         return []
     return [
         Finding(
-            "nsp-at-chance",
+            f"{name}-at-chance",
             "warning",
-            f"NSP accuracy {level:.1%} over the last {rounded(pairs)} pairs (from step "
-            f"{int(steps[0]):,} on) is guessing, while the MLM loss has come down to {loss:.2f}. "
-            "NSP starts later than MLM: train longer. If it lasts: check that documents are "
+            f"{term.title} accuracy {level:.1%} over the last {rounded(count)} {term.targets} "
+            f"(from step {int(steps[0]):,} on) is guessing, while the {seen.loss_name} has come "
+            f"down to {loss:.2f}. {term.title} starts later than {seen.term.title}: train longer. "
+            "If it lasts: check that documents are "
             "running text and not one sentence each ('bertine inspect STORE'), use sequences of "
-            "64 tokens or more, or train with MLM alone",
+            f"64 tokens or more, or train with {seen.term.title} alone",
         )
     ]
 
@@ -162,7 +174,7 @@ def falling(seen: Seen) -> list[Finding]:
     wanted, floor = seen.fact("steps"), context_floor(seen)
     if wanted is None or seen.last_step < wanted or floor is None:
         return []
-    steps, loss = seen.points("mlm_loss", max(seen.warm, seen.begin))
+    steps, loss = seen.points(seen.loss_key, max(seen.warm, seen.begin))
     late = steps > seen.begin + (seen.last_step - seen.begin) / 2
     steps, loss = steps[late], loss[late]
     if len(loss) < 2 * FEW:
@@ -176,9 +188,9 @@ def falling(seen: Seen) -> list[Finding]:
         Finding(
             "still-falling",
             "advice",
-            f"the MLM loss was still falling at the end, over the second half by {-slope:.2f} "
-            f"nats for a doubling of the steps (to {mean(loss[-3:]):.2f}): train longer, about "
-            f"{2 * int(wanted):,} steps",
+            f"the {seen.loss_name} was still falling at the end, over the second half by "
+            f"{-slope:.2f} nats for a doubling of the steps (to {mean(loss[-3:]):.2f}): train "
+            f"longer, about {2 * int(wanted):,} steps",
         )
     ]
 

@@ -25,7 +25,7 @@ from bertine.data.split import select
 from bertine.models.dropout import stream
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.objectives.base import Objective, Term
+from bertine.objectives.base import Loss, Term
 from bertine.training.distributed.sharding import whole as whole_tensor
 from bertine.training.distributed.world import World
 from bertine.training.loop.device import send
@@ -38,7 +38,7 @@ class _Terms(nn.Module):
     own containers.
     """
 
-    def __init__(self, model: Model, objective: Objective) -> None:
+    def __init__(self, model: Model, objective: Loss) -> None:
         super().__init__()
         self.model = model
         self._objective = objective
@@ -67,7 +67,7 @@ class Team:
     def __init__(
         self,
         model: Model,
-        objective: Objective,
+        objective: Loss,
         world: World,
         *,
         max_tokens: int,
@@ -199,7 +199,7 @@ def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
 
 
 def _untrained(
-    model: Model, objective: Objective, sample: Batch, dtype: torch.dtype, device: torch.device
+    model: Model, objective: Loss, sample: Batch, dtype: torch.dtype, device: torch.device
 ) -> list[nn.Parameter]:
     """The parameters that `objective` gives no gradient, such as the pooler's without NSP: found
     by a backward pass over one sequence, whose gradients are dropped."""

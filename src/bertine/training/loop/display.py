@@ -125,17 +125,19 @@ class Display:
 def facts_of(entry: dict[str, float]) -> dict[str, str]:
     """The part of a log entry that is worth a place in the terminal."""
     shown: dict[str, str] = {}
-    for name in ("loss", "mlm_loss"):
+    # Of several terms the first is the one to watch.
+    terms = [name for name in entry if name.endswith("_loss")]
+    for name in ("loss", *terms[:1]):
         if name in entry:
             shown[name.replace("_", " ")] = f"{entry[name]:.3f}"
     if "unigram_entropy" in entry:  # that the loss of masked words is to be compared with
         shown["(unigram entropy"] = f"{entry['unigram_entropy']:.3f})"
-    for name in ("mlm_accuracy", "nsp_accuracy", "accuracy"):
-        if name in entry:
+    for name in entry:
+        if name.endswith("accuracy"):
             shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"
     if "tokens_per_second" in entry:
         shown["tok/s"] = human_count(entry["tokens_per_second"])
     # Of short steps of fine-tuning it says little; the page has its curve, with what it means.
-    if "share_of_ceiling" in entry and "mlm_loss" in entry:
+    if "share_of_ceiling" in entry and "unigram_entropy" in entry:
         shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
     return shown

@@ -23,7 +23,7 @@ from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
-from bertine.objectives.base import Objective
+from bertine.objectives.base import Loss
 from bertine.options.fields import option
 from bertine.options.names import option as named_option
 from bertine.options.optimization import Patience, Updates
@@ -89,7 +89,7 @@ def optimizer_for(model: Model, config: FitConfig) -> AdamW:
 
 def fit(
     model: Model,
-    objective: Objective,
+    objective: Loss,
     batch: Callable[[int], Batch],
     config: FitConfig,
     run: Run,

@@ -17,7 +17,7 @@ from bertine.models.gpu.compiled import compile_parts
 from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.objectives.base import Objective, Term
+from bertine.objectives.base import Loss, Term
 from bertine.training.distributed.parallel import Team
 from bertine.training.distributed.world import World
 from bertine.training.loop.device import send
@@ -28,7 +28,7 @@ CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 65536
 
 
 def accumulate(
-    model: Model, objective: Objective, parts: list[Batch], *, dtype: torch.dtype, seeds: list[int]
+    model: Model, objective: Loss, parts: list[Batch], *, dtype: torch.dtype, seeds: list[int]
 ) -> list[dict[str, Term]]:
     """Add the gradients of one step, computed in `parts`, to the parameters.
 
@@ -80,7 +80,7 @@ class Stepper:
     def __init__(
         self,
         model: Model,
-        objective: Objective,
+        objective: Loss,
         batch: Callable[[int], Batch],
         *,
         world: World,

@@ -15,8 +15,8 @@ from bertine.models.config import Config
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.objectives import check_family
+from bertine.objectives.base import Objective
 from bertine.options.names import option
 from bertine.presets import PRESETS, preset
 from bertine.terminal.console import say
@@ -48,7 +48,7 @@ def has_weights(model: Path | str) -> bool:
 
 def starting_model(
     model: Path | str,
-    objective: MlmNsp | Mlm,
+    objective: Objective,
     store: TokenStore,
     tokenizer: Tokenizer,
     dropout: float | None,
@@ -67,8 +67,9 @@ def starting_model(
         initializer_range: standard deviation of new weights, in place of the configuration's.
 
     Raises:
-        BertineError: no such preset, file or folder; another vocabulary; an initialization that is
-            not known, or is for new weights and these are not.
+        BertineError: no such preset, file or folder; another vocabulary; an objective that models
+            of this type do not have; an initialization that is not known, or is for new weights
+            and these are not.
     """
     if initialization not in INITIALIZATIONS:
         raise BertineError(
@@ -88,6 +89,7 @@ def starting_model(
                 "of a preset or a configuration file"
             )
         config = load_config(model, dropout=dropout)
+        check_family(objective, config)
         loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
         for line in loaded.report.lines():
             say(line)
@@ -105,8 +107,10 @@ def starting_model(
                 "'bertine vocab --extend' makes of it"
             )
     else:
-        check_kind(store.path, _architecture(model), tokenizer)
-        config = _architecture(model).replace(
+        config = _architecture(model)
+        check_kind(store.path, config, tokenizer)
+        check_family(objective, config)
+        config = config.replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )
         config = config.with_dropout(dropout)

@@ -19,14 +19,14 @@ from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import objective as named_objective
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.objectives.base import Objective
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 from bertine.options.pretraining import PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
+from bertine.terms import TERMS, main_term
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distributed.world import join, together
 from bertine.training.loop.best import Choice, load_best
@@ -88,7 +88,7 @@ def pretrain(
     where = world.device
     world.alone(lambda: Run.check(out, resume))
     chosen = named_objective(options.objective, input_format=options.input_format)
-    open_end = steps is None and tokens is None
+    main, open_end = main_term(chosen.name), steps is None and tokens is None
     if (open_end and hours is None) or (steps is not None and tokens is not None):
         raise BertineError(
             f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
@@ -112,7 +112,12 @@ def pretrain(
         lengths, shares = [*lengths, long_seq_length], [1.0 - long_share, long_share]
     settings_of_instances = InstanceSettings.of(options)
     phases = [
-        PretrainingData(opened, tokenizer, at_length(settings_of_instances, length))
+        PretrainingData(
+            opened,
+            tokenizer,
+            at_length(settings_of_instances, length),
+            corruption=chosen.corruption,
+        )
         for length in lengths
     ]
     held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
@@ -202,7 +207,7 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
-            return result_of(run, opened, options.mask_split[2], world)
+            return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
         fit(
             built,
             chosen,
@@ -214,7 +219,7 @@ def pretrain(
             facts={"unigram_entropy": opened.unigram_entropy},
             evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
             evaluate_every=every,
-            choose=None if held is None else Choice("mlm_loss", highest=False),
+            choose=None if held is None else Choice(f"{main}_loss", highest=False),
             world=world,
             shard=options.shard,
             open_end=open_end,
@@ -224,7 +229,7 @@ def pretrain(
         def save() -> None:
             if options.save_best:
                 load_best(run.checkpoints, built)
-            final = last_line(run)
+            final = last_line(run, chosen.name)
             if len(phases) > 1 and final["step"] < steps:
                 done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
                 reason = "the time was enough for" if hours is not None else "the run came to"
@@ -237,7 +242,7 @@ def pretrain(
             save_model(run.model, built, tokenizer, task=task)
 
         world.alone(save)
-        return result_of(run, opened, options.mask_split[2], world)
+        return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
 
 
 def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
@@ -277,7 +282,7 @@ def _evaluation(
     run: Run,
     model: Model,
     tokenizer: Tokenizer,
-    objective: MlmNsp | Mlm,
+    objective: Objective,
     data: PretrainingData,
     held: TokenStore | None,
     precision: str,
@@ -309,10 +314,12 @@ def _evaluation(
             ),
             dtype=dtype,
         )
-        display.note(
-            f"held-out text after step {step}: MLM loss {scores['mlm_loss']:.3f}, "
-            f"accuracy {scores['mlm_accuracy']:.1%}"
-        )
+        main = main_term(objective.name)
+        line = f"held-out text after step {step}: {TERMS[main].title} loss"
+        line += f" {scores[f'{main}_loss']:.3f}"
+        if f"{main}_accuracy" in scores:
+            line += f", accuracy {scores[f'{main}_accuracy']:.1%}"
+        display.note(line)
         return scores
 
     return evaluate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,10 @@ from bertine.runs.log import pretraining_names, read_log
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, human_time
 from bertine.terminal.shown import Shown
+from bertine.terms import TERMS, main_term
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Best, recorded_best
 from bertine.training.run import Run
-
-#: What a line about training has, whatever was trained on.
-_OF_TRAINING = ("tokens", "elapsed", "mlm_loss", "mlm_accuracy")
 
 #: A log with fewer lines has no curve to look at, so no page is made of it.
 _PAGE_FROM = 20
@@ -42,6 +41,7 @@ class PretrainResult(Shown):
         page: the HTML report; None for a run too short to draw.
         best: the best evaluation on held-out text; its checkpoint is kept.
         best_saved: whether the model directory has the weights of that one, not the last.
+        main: the term by which the model is judged (:data:`bertine.terms.TERMS`).
     """
 
     model: Path
@@ -53,18 +53,20 @@ class PretrainResult(Shown):
     page: Path | None = None
     best: Best | None = None
     best_saved: bool = False
+    main: str = "mlm"
 
     def _verdict(self) -> str:
-        loss, entropy = self.final["mlm_loss"], self.unigram_entropy
+        loss, entropy = self.final[f"{self.main}_loss"], self.unigram_entropy
         # A model without context can still copy the chosen tokens that were left in place.
-        if loss < (1.0 - self.kept) * entropy - AT_LEVEL:
+        kept = self.kept if TERMS[self.main].copied else 0.0
+        if loss < (1.0 - kept) * entropy - AT_LEVEL:
             return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
         if loss > entropy + AT_LEVEL:
             return (
                 f"{loss - entropy:.2f} nats above the unigram entropy {entropy:.2f}: it does not "
                 "even know how frequent each piece is; train longer, or with another rate"
             )
-        if self.kept == 1.0:
+        if kept == 1.0:
             return f"unigram entropy {entropy:.2f}; every chosen token is there to be copied"
         return (
             f"unigram entropy {entropy:.2f}: it knows frequencies only; train longer, or with a "
@@ -73,24 +75,22 @@ class PretrainResult(Shown):
 
     def lines(self) -> list[str]:
         """What the command prints at the end."""
-        end = self.final
+        end, main, title = self.final, self.main, TERMS[self.main].title
+        verdict = f" ({self._verdict()})" if TERMS[main].words else ""
         lines = [
             f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
-            f"MLM loss {end['mlm_loss']:.3f} ({self._verdict()})",
-            f"MLM accuracy {end['mlm_accuracy']:.1%}"
-            + (f", NSP accuracy {end['nsp_accuracy']:.1%}" if "nsp_accuracy" in end else ""),
+            f"{title} loss {end[f'{main}_loss']:.3f}{verdict}",
+            ", ".join(_accuracies(end)),
         ]
         if self.held_out:
             held = self.held_out
-            nsp = held.get("nsp_accuracy")
-            lines.append(
-                f"held-out text: MLM loss {held['mlm_loss']:.3f}, perplexity "
-                f"{held['mlm_perplexity']:.1f}, MLM accuracy {held['mlm_accuracy']:.1%}"
-                + ("" if nsp is None else f", NSP accuracy {nsp:.1%}")
-            )
+            told = [f"{title} loss {held[f'{main}_loss']:.3f}"]
+            if f"{main}_perplexity" in held:
+                told.append(f"perplexity {held[f'{main}_perplexity']:.1f}")
+            lines.append(f"held-out text: {', '.join(told + _accuracies(held))}")
         if self.best is not None:
             lines.append(
-                f"best on held-out text: after step {self.best.step}, MLM loss "
+                f"best on held-out text: after step {self.best.step}, {title} loss "
                 f"{self.best.value:.3f}; "
                 + ("its weights are the model's" if self.best_saved else "its checkpoint is kept")
             )
@@ -100,21 +100,37 @@ class PretrainResult(Shown):
         return [*lines, f"model: {self.model}"]
 
 
-def _lines(run: Run) -> list[dict[str, Any]]:
-    return [dict(line) for line in pretraining_names(read_log(run.folder / "log.jsonl"))]
+def _accuracies(scores: Mapping[str, Any]) -> list[str]:
+    """Say how many targets of each term were right."""
+    return [
+        f"{term.title} accuracy {scores[f'{name}_accuracy']:.1%}"
+        for name, term in TERMS.items()
+        if f"{name}_accuracy" in scores
+    ]
+
+
+def _lines(run: Run, main: str) -> list[dict[str, Any]]:
+    """Read the log, with the names of terms."""
+    log = read_log(run.folder / "log.jsonl")
+    return [dict(line) for line in pretraining_names(log, main)]
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def last_line(run: Run) -> dict[str, Any]:
-    """The last line of the log about training.
+def last_line(run: Run, objective: str) -> dict[str, Any]:
+    """Find the last line of the log about training.
+
+    Args:
+        objective: of the run.
 
     Raises:
         BertineError: it has none.
     """
-    found = [line for line in _lines(run) if all(_is_number(line.get(k)) for k in _OF_TRAINING)]
+    main = main_term(objective)
+    needed = ("tokens", "elapsed", f"{main}_loss")
+    found = [line for line in _lines(run, main) if all(_is_number(line.get(k)) for k in needed)]
     if not found:
         raise BertineError(
             f"{run.folder / 'log.jsonl'}: has no line about training; put it back, or delete the "
@@ -123,16 +139,19 @@ def last_line(run: Run) -> dict[str, Any]:
     return found[-1]
 
 
-def result_of(run: Run, store: TokenStore, kept: float, world: World) -> PretrainResult:
-    """What a finished run ended with; all processes must call it."""
+def result_of(
+    run: Run, store: TokenStore, kept: float, world: World, *, objective: str
+) -> PretrainResult:
+    """Read what a finished run ended with; all processes must call it."""
+    main = main_term(objective)
 
     def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any] | None]:
-        log = _lines(run)
-        found = [line for line in log if "eval_mlm_loss" in line]
+        log = _lines(run, main)
+        found = [line for line in log if f"eval_{main}_loss" in line]
         training = TaskInfo.read(run.model / TASK).training
         best = recorded_best(run.checkpoints)
         told = None if best is None else best.to_dict()
-        return len(log), last_line(run), found[-1] if found else {}, training, told
+        return len(log), last_line(run, objective), found[-1] if found else {}, training, told
 
     lines, final, held, training, best = world.alone(look)
     page = report(run.folder) if lines >= _PAGE_FROM and world.main else None
@@ -146,4 +165,5 @@ def result_of(run: Run, store: TokenStore, kept: float, world: World) -> Pretrai
         None if page is None else page.path,
         None if best is None else Best(**best),
         bool(training.get("save_best")),
+        main,
     )

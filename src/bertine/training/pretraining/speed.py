@@ -15,7 +15,7 @@ from bertine.data.batch import Batch
 from bertine.data.loader import batches_ahead
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
-from bertine.objectives.base import Objective
+from bertine.objectives.base import Loss
 from bertine.terminal.console import say
 from bertine.training.distributed.world import World
 from bertine.training.loop.device import wait_for
@@ -33,7 +33,7 @@ _MEASURING, _MEASURING_SHARE = 20.0, 0.01
 
 def seconds_per_step(
     model: Model,
-    objective: Objective,
+    objective: Loss,
     batch: Callable[[int], Batch],
     *,
     dtype: torch.dtype,
@@ -94,7 +94,7 @@ def seconds_per_step(
 def steps_for_hours(
     hours: float,
     model: Model,
-    objective: Objective,
+    objective: Loss,
     batches: Sequence[Callable[[int], Batch]],
     shares: Sequence[float],
     *,

@@ -1,0 +1,71 @@
+"""Say what the terms of the losses of pre-training are called and mean, for logs, pages and checks.
+
+A term's loss stands in a log as ``mlm_loss``, its accuracy as ``mlm_accuracy``; of a loss of one
+term as ``loss`` and ``accuracy``. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TermTexts:
+    """Name one term of a loss, and say what its numbers mean.
+
+    Attributes:
+        title: its name for people, e.g. "MLM".
+        loss: what its loss is, as a sentence.
+        accuracy: what its accuracy is the share of, as a sentence.
+        right: the same in a few words.
+        targets: what is counted, in the plural.
+        words: whether the targets are words, so that the entropy of their frequencies is the line
+            to beat, and e to the loss a perplexity.
+        copied: whether some of the words are left in place, to be copied (``mask_split``).
+        choices: among how many answers each target is one; None: as many as there are words.
+    """
+
+    title: str
+    loss: str
+    accuracy: str
+    right: str
+    targets: str
+    words: bool = False
+    copied: bool = False
+    choices: int | None = None
+
+
+#: Every term of the objectives in :data:`bertine.registry.OBJECTIVES`.
+TERMS = {
+    "mlm": TermTexts(
+        title="MLM",
+        loss="Mean cross-entropy of the masked tokens, in nats.",
+        accuracy="Masked tokens whose best guess is right.",
+        right="masked tokens guessed right",
+        targets="masked tokens",
+        words=True,
+        copied=True,
+    ),
+    "nsp": TermTexts(
+        title="NSP",
+        loss="Mean cross-entropy of next-sentence prediction, in nats.",
+        accuracy="Does the second segment follow the first, or not?",
+        right="next sentences told right",
+        targets="pairs",
+        choices=2,
+    ),
+}
+#: The terms of each objective, that by which models are chosen first.
+OBJECTIVE_TERMS = {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",)}
+
+
+def main_term(objective: object) -> str:
+    """Return the term by which models of an objective are chosen; "mlm" where the name of the
+    objective is not known, as in old runs."""
+    return OBJECTIVE_TERMS.get(str(objective), ("mlm",))[0]
+
+
+def terms_among(keys: Collection[str]) -> list[str]:
+    """List the terms that have a loss among the keys of a log or the names of scores."""
+    return [name for name in TERMS if f"{name}_loss" in keys]
