@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from bertine.terminal.console import human_count, human_time, progress, say, shows_bars
+from bertine.terms import terms_among
 
 #: Seconds for which other programs must use cores without a break before it is said, and leave
 #: them before that is said.
@@ -138,6 +139,7 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
     if "tokens_per_second" in entry:
         shown["tok/s"] = human_count(entry["tokens_per_second"])
     # Of short steps of fine-tuning it says little; the page has its curve, with what it means.
-    if "share_of_ceiling" in entry and "unigram_entropy" in entry:
+    pretraining = "unigram_entropy" in entry or terms_among(entry)
+    if "share_of_ceiling" in entry and pretraining:
         shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
     return shown
