@@ -16,9 +16,8 @@ from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast import recorded
 from bertine.models.fast.backbone import PackedBackbone
-from bertine.models.fast.int8 import Grid, Int8Linear, observed
+from bertine.models.fast.int8 import Grid, observed
 from bertine.models.fast.layers import attend, attend_few
-from bertine.models.fast.quick_bytes import has_quick_bytes
 from bertine.models.fast.recorded import Recorded
 from bertine.models.fast.rows import Bare, Padded
 
@@ -129,17 +128,13 @@ def test_with_padding_and_without(
 
 
 @pytest.mark.parametrize("act", ["gelu", "silu"])
-@pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=int8)]
 )
 def test_what_is_recorded_has_the_same_bits(
-    dtype: torch.dtype, quick: bool, act: str, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lone sequence, called often enough, of every length and of all ways to compute it."""
-    if quick and not (dtype == torch.int8 and has_quick_bytes()):
-        pytest.skip("no quick products of bytes here")
-    monkeypatch.setattr(packed_int8, "has_quick_bytes", lambda: quick)
     packed = pack(make(CONFIG.replace(hidden_act=act, max_position_embeddings=400)), dtype)
     draw = torch.Generator().manual_seed(5)
     ids = torch.randint(0, 100, (1, 400), generator=draw)
@@ -153,7 +148,7 @@ def test_what_is_recorded_has_the_same_bits(
         for _ in range(10):
             for length in (5, 30, 44, 390):
                 outputs_of(packed, ids[:, :length], segments[:, :length])
-        assert len(packed._recorded) == 3 * 4
+        assert len(packed._recorded) == 3 * 3
         assert all(each._script is not None for each in packed._recorded.values())
         for length, expected in zip(lengths, eager, strict=True):
             found = outputs_of(packed, ids[:, :length], segments[:, :length])
@@ -224,13 +219,7 @@ def test_the_model_is_not_touched() -> None:
 
 
 @int8
-@pytest.mark.parametrize("quick", [True, False])
-def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours(
-    quick: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if quick and not has_quick_bytes():
-        pytest.skip("no quick products of bytes here")
-    monkeypatch.setattr(packed_int8, "has_quick_bytes", lambda: quick)
+def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
     backbone = make()
     packed = pack(backbone, torch.int8)
     ids, mask, _ = inputs()
@@ -245,22 +234,6 @@ def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours(
             # For the first tokens alone.
             found = packed(ids[rows], mask[rows]).pooler_output
             assert difference(found, packed(ids, mask).pooler_output[rows]) < 1e-3
-
-
-@int8
-@pytest.mark.skipif(not has_quick_bytes(), reason="no quick products of bytes here")
-def test_quick_products_have_the_same_bits() -> None:
-    draw = torch.Generator().manual_seed(3)
-    weight, bias = torch.randn(48, 70, generator=draw), torch.randn(48, generator=draw)
-    product = Int8Linear(weight, bias, 117, quick=True)
-    x = 60 * torch.randn(5, 70, generator=draw)
-    rounded = Grid(1.0, 117).round(x)
-    assert {0, 255} <= set(rounded.unique().tolist())  # and beyond the ends
-    assert torch.equal(product.few(x) + bias, product(rounded, torch.float32))
-    other = torch.randn(5, 48, generator=draw)
-    assert torch.equal(product.few(x) + other, product.added_to(other.clone(), rounded))
-    exact = (rounded.float() - 117) @ weight.t()
-    assert difference(product.few(x), exact) < 0.01
 
 
 @int8

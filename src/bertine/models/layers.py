@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.dropout import dropout_add, stream
+from bertine.models.fast.torch_private import gelu_backward, softmax_backward
 from bertine.models.gpu.varlen import varlen_attention
 
 
@@ -129,9 +130,8 @@ def _softmax(scores: Tensor) -> Tensor:
 
 def _softmax_backward(grad: Tensor, probs: Tensor) -> Tensor:
     if _odd(probs):
-        wide = torch._softmax_backward_data(grad.float(), probs.float(), -1, torch.float32)
-        return wide.to(probs.dtype)
-    return torch._softmax_backward_data(grad, probs, -1, probs.dtype)
+        return softmax_backward(grad.float(), probs.float()).to(probs.dtype)
+    return softmax_backward(grad, probs)
 
 
 #: Up to this length attention in training is written out even without dropout: the backward pass
@@ -241,7 +241,7 @@ class _GeluLinear(torch.autograd.Function):
         (grad,) = grads
         x, weight = ctx.saved_tensors
         grad_weight = grad.t() @ F.gelu(x)
-        grad_x = torch.ops.aten.gelu_backward(grad @ weight, x)
+        grad_x = gelu_backward(grad @ weight, x)
         return grad_x, grad_weight.to(ctx.dtype), grad.sum(0).to(ctx.dtype)
 
 

@@ -21,6 +21,7 @@ from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import LayerRanges, observed
 from bertine.models.fast.layers import FloatLayer
 from bertine.models.fast.rows import Padded
+from bertine.models.fast.torch_private import has_byte_products
 from bertine.models.precision import cpu_has_bf16, cpu_has_int8
 from bertine.rng import generator
 
@@ -69,7 +70,7 @@ def why_not_int8() -> str | None:
         return "this CPU has no instructions for 8-bit products (VNNI, AMX)"
     if not torch.backends.mkldnn.is_available():
         return "this build of PyTorch is without oneDNN"
-    if not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+    if not has_byte_products():
         return "this version of PyTorch has no 8-bit products"
     return None
 

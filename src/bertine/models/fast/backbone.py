@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from bertine.models.encoder import Encoder
 from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
 from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
-from bertine.models.fast.quick_bytes import QUICK_ROWS
 from bertine.models.fast.recorded import Recorded
 from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
 from bertine.models.model import Model
 
 #: The numbers of tokens of a lone sequence from which on it is computed in another way.
-_DIFFERENT = (1, QUICK_ROWS + 1, FEW_ROWS + 1, BLOCKED_FROM)
+_DIFFERENT = (1, FEW_ROWS + 1, BLOCKED_FROM)
 
 Part = Literal["before last", "last", "first of last"]
 

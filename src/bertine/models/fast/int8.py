@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.models.encoder import Encoder
-from bertine.models.fast import onednn
+from bertine.models.fast import torch_private
 from bertine.models.fast.layers import (
     FUSED_ACTIVATIONS,
     attend_few,
@@ -34,7 +34,6 @@ from bertine.models.fast.layers import (
     scaled_queries,
     self_attention,
 )
-from bertine.models.fast.quick_bytes import QUICK_ROWS, QuickLinear, has_quick_bytes
 from bertine.models.fast.rows import Padded, Rows
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
@@ -44,9 +43,6 @@ _MARGIN = 1.1
 _ALPHA = 0.65
 #: Neurons of a feed-forward part that are computed in fp32.
 _APART = 8
-#: Up to so many bytes of weights in all layers, which caches may hold, few rows take the quick
-#: products: from memory oneDNN reads weights faster (bert-base has 85 MB, MiniLM 11).
-_QUICK_BYTES = 32 << 20
 
 
 @dataclass
@@ -138,11 +134,6 @@ class Grid:
         scale = max(high - low, 1e-6) / 255
         return cls(scale, min(255, max(0, round(-low / scale))))
 
-    @property
-    def inverse(self) -> float:
-        """1 / scale, as it is rounded in fp32, where :meth:`round` multiplies with it."""
-        return float(torch.tensor(1.0) / torch.tensor(self.scale, dtype=torch.float32))
-
     def of_ones(self) -> tuple[float, Grid]:
         """The scale, and the grid of what was divided by it."""
         return self.scale, Grid(1.0, self.zero)
@@ -179,31 +170,23 @@ class Int8Linear:
         weight: fp32 [F, K].
         bias: fp32 [F].
         zero: the byte of 0 in the input, whose numbers are its bytes less this.
-        quick: also keep the weight for :meth:`few`.
 
     Attributes:
         bias: fp32 [F].
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, zero: int, quick: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, zero: int) -> None:
         weight = weight.detach().float()
         scale = weight.abs().amax(1).clamp_min_(1e-12) / 127
         rounded = (weight / scale[:, None]).round_().to(torch.int8)
-        packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+        packed = torch_private.pack_bytes(rounded)
         self._weight = packed, scale, torch.zeros(weight.shape[0], dtype=torch.int64)
         self._zero = zero
         self.bias = bias.detach().float().clone()
-        self._quick = QuickLinear(rounded, scale, zero) if quick else None
 
     def weights(self) -> list[Any]:
         """Those of the products, as they are packed."""
-        return [self._weight[0], *([] if self._quick is None else [self._quick.weight])]
-
-    def few(self, x: Tensor) -> Tensor:
-        """x W' for fp32 x [N, K], rounded here: fp32 [N, F]. The same bits as of the others, and
-        quicker with few rows; only if it was made `quick`."""
-        assert self._quick is not None
-        return self._quick(x)
+        return [self._weight[0]]
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
@@ -215,13 +198,13 @@ class Int8Linear:
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
         """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
-        return onednn.byte_linear_add(x, self._zero, self._weight, other)
+        return torch_private.byte_linear_add(x, self._zero, self._weight, other)
 
     def _product(
         self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
     ) -> Tensor:
         to = (scale, zero, dtype)
-        return onednn.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
+        return torch_private.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
 
 
 class Int8Layer:
@@ -236,7 +219,6 @@ class Int8Layer:
         act: hidden_act of the configuration.
         next_divisor: fp32 [H], of the next layer; None: the output is as it is.
         split: also keep queries apart from keys and values, for :meth:`first_token`.
-        quick: also keep the weights for the quick products of few rows.
 
     Attributes:
         divisor: fp32 [H].
@@ -249,10 +231,8 @@ class Int8Layer:
         act: str,
         next_divisor: Tensor | None,
         split: bool = False,
-        quick: bool = False,
     ) -> None:
         self.heads = layer.attention.heads
-        self._quick = quick
         weight, bias = scaled_queries(layer)
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
@@ -280,36 +260,34 @@ class Int8Layer:
         self._down_apart = down_weight[:, self._apart].t().contiguous()
         down_weight[:, self._apart] = 0.0
         down_weight *= self._inner.scale
-        self._qkv = Int8Linear(weight, bias, self._input.zero, quick)
+        self._qkv = Int8Linear(weight, bias, self._input.zero)
         self._split = split
         if split:
             self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
             self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
-        self._out = Int8Linear(out_weight, out.bias, self._mixed.zero, quick)
-        self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero, quick)
-        self._down = Int8Linear(down_weight, down.bias, self._inner.zero, quick)
+        self._out = Int8Linear(out_weight, out.bias, self._mixed.zero)
+        self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero)
+        self._down = Int8Linear(down_weight, down.bias, self._inner.zero)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
         self._output_norm = norm_of(layer.output_norm, next_divisor)
-        self._inverse = self._inner.inverse
         self._fused = FUSED_ACTIVATIONS.get(act)
         self._act = ACTIVATIONS[act]
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [N, H]."""
-        if isinstance(rows, Padded) and rows.few:
-            mixed = attend_few(self._qkv_of_few(x), rows, self.heads, torch.bfloat16)
-            return self._rest_of_few(x, _wide(mixed, x))
         qkv = self._qkv(self._input.round(x), torch.bfloat16)
+        if isinstance(rows, Padded) and rows.few:
+            mixed = attend_few(qkv, rows, self.heads, torch.bfloat16)
+            return self._rest(x, _wide(mixed, x))
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
-        first = rows.first(x)
+        first, rounded = rows.first(x), self._input.round(x)
         if isinstance(rows, Padded) and rows.few:
-            qkv = self._qkv_of_few(x)
+            qkv = self._qkv(rounded, torch.bfloat16)
             mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
-            return self._rest_of_few(first, _wide(mixed, first))
-        rounded = self._input.round(x)
+            return self._rest(first, _wide(mixed, first))
         q = self._q(rows.first(rounded), torch.bfloat16)
         kv = self._kv(rounded, torch.bfloat16)
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
@@ -334,24 +312,6 @@ class Int8Layer:
         x = torch.addcmul(self._down.bias, x, self._divisor).addmm_(apart, self._down_apart)
         return self._output_norm(self._down.added_to(x, inner))
 
-    def _qkv_of_few(self, x: Tensor) -> Tensor:
-        if self._quick and len(x) <= QUICK_ROWS:
-            return self._qkv.few(x).add_(self._qkv.bias)
-        return self._qkv(self._input.round(x), torch.bfloat16)
-
-    def _rest_of_few(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """:meth:`_rest` for few rows, with the same bits but for what a product in fp32 rounds."""
-        if not self._quick or len(x) > QUICK_ROWS:
-            return self._rest(x, mixed)
-        x = torch.addcmul(self._out.bias, x, self.divisor)
-        x = self._attention_norm(x.add_(self._out.few(mixed)))
-        inner = self._up.few(x).add_(self._up.bias)
-        torch.addmm(self._up_apart_bias, x, self._up_apart, out=inner[:, self._apart])
-        inner = self._act(inner)
-        x = torch.addcmul(self._down.bias, x, self._divisor)
-        x.addmm_(inner[:, self._apart], self._down_apart)
-        return self._output_norm(x.add_(self._down.few(inner.mul_(self._inverse))))
-
 
 def _wide(mixed: Tensor, x: Tensor) -> Tensor:
     """`mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
@@ -371,10 +331,8 @@ def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> l
     """The layers of a backbone in 8 bits; the last is `split`."""
     made: list[Int8Layer] = []
     following: Tensor | None = None
-    weights = sum(part.numel() for part in layers.parameters())
-    quick = weights <= _QUICK_BYTES and has_quick_bytes()
     for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
         assert isinstance(layer, EncoderLayer)
-        made.append(Int8Layer(layer, seen, act, following, split=not made, quick=quick))
+        made.append(Int8Layer(layer, seen, act, following, split=not made))
         following = made[-1].divisor
     return made[::-1]

@@ -11,7 +11,6 @@ N rows: the B * T places of a padded batch, or its tokens alone, and some that f
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.models.fast import onednn
+from bertine.models.fast import torch_private
 from bertine.models.fast.rows import Padded, Rows
+from bertine.models.fast.torch_private import has_packed
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
 #: hidden_act of config.json → name and algorithm of oneDNN's post-operation.
@@ -210,22 +210,13 @@ class FloatLayer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [N, H]."""
         qkv = _linear(x, self._qkv)
-        if isinstance(rows, Padded) and rows.few:
-            mixed = attend_few(qkv, rows, self.heads, self.dtype).reshape(x.shape)
-        else:
-            mixed = self_attention(qkv, rows, self.heads, self.dtype)
-        return self._rest(x, mixed)
+        return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
         first = rows.first(x)
-        if isinstance(rows, Padded) and rows.few:
-            qkv = _linear(x, self._qkv)
-            mixed = attend_few(qkv, rows, self.heads, self.dtype, first=True).reshape(first.shape)
-        else:
-            q, kv = _linear(first, self._q), _linear(x, self._kv)
-            mixed = first_attention(q, kv, rows, self.heads)
-        return self._rest(first, mixed)
+        q, kv = _linear(first, self._q), _linear(x, self._kv)
+        return self._rest(first, first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
         """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
@@ -250,41 +241,25 @@ _Packed = tuple[Tensor, Tensor]
 _TYPICAL_ROWS = 1024
 
 
-@functools.cache
-def has_packed(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's products over packed weights are there for `dtype`. They are not in builds
-    of PyTorch without oneDNN (macOS), and in bf16 not on every CPU (x86: AVX-512 or
-    AVX-NE-CONVERT): PyTorch's own products are taken there."""
-    if not torch.backends.mkldnn.is_available():
-        return False
-    try:
-        weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(8, 8, dtype=dtype), 8)
-        x = torch.zeros(8, 8, dtype=dtype)
-        onednn.linear(x, weight, x[0], "gelu", "none")
-    except (AttributeError, RuntimeError):
-        return False
-    return True
-
-
 def _packed(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> _Packed:
     weight, bias = weight.detach().to(dtype).contiguous(), bias.detach().to(dtype, copy=True)
     if not has_packed(dtype):
         return weight.clone(), bias
-    return torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS), bias
+    return torch_private.pack(weight, _TYPICAL_ROWS), bias
 
 
 def _linear(x: Tensor, packed: _Packed, act: str = "none", algorithm: str = "") -> Tensor:
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias)
-    return onednn.linear(x, weight, bias, act, algorithm)
+    return torch_private.linear(x, weight, bias, act, algorithm)
 
 
 def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias).add_(other)
-    return onednn.linear_add(x, other, weight, bias)
+    return torch_private.linear_add(x, other, weight, bias)
 
 
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:

@@ -8,9 +8,8 @@ the rest as without compiling.
 
 from __future__ import annotations
 
-import torch
-
 from bertine.models import losses
+from bertine.models.fast.torch_private import allow_recompilations
 from bertine.models.model import Model
 
 #: Ways to call a part that are compiled: training and evaluation, with padding and without.
@@ -20,7 +19,7 @@ _WAYS = 16
 def compile_parts(model: Model) -> None:
     """Compile the encoder layers of `model` (in place), its MLM head, and the cross-entropy; each
     when it is first called. State dicts and copies of the model stay as they are."""
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _WAYS)
+    allow_recompilations(_WAYS)
     for layer in model.backbone.layers:
         layer.compile()
     if "mlm" in model.heads:

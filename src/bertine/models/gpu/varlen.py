@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bertine.models.fast.torch_private import flash_attention, has_flash_forward
+
 #: What flash attention takes, of the shapes a BERT may have.
 _HEAD_SIZES = range(8, 257, 8)
 
@@ -20,6 +22,7 @@ def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int
         and dtype in (torch.bfloat16, torch.float16)
         and head_size in _HEAD_SIZES
         and torch.version.cuda is not None
+        and has_flash_forward()
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
 
@@ -49,10 +52,7 @@ def varlen_attention(
     """
     if q.device.type == "cpu":
         return reference(q, k, v, ends, p)
-    out: Tensor = torch.ops.aten._flash_attention_forward(
-        q, k, v, ends, ends, longest, longest, p, False, False
-    )[0]
-    return out
+    return flash_attention(q, k, v, ends, longest, p)
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, p: float = 0.0) -> Tensor:

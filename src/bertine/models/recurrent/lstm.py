@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bertine.models.fast import onednn
-from bertine.models.fast.layers import has_packed
+from bertine.models.fast import torch_private
+from bertine.models.fast.torch_private import has_packed
+from bertine.models.precision import autocast_dtype
 
 
 def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
@@ -40,7 +41,7 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
         return found
     x, sizes = packed.data, packed.batch_sizes
     # In fp32 between the products, which round what they read.
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    dtype = autocast_dtype("cpu") or x.dtype
     back = _from_behind(sizes)
     with torch.autocast("cpu", enabled=False):
         for layer in range(lstm.num_layers):
@@ -176,12 +177,12 @@ def _product(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Ten
     weight = weight.detach()
     if not has_packed(weight.dtype):
         return lambda x, other: F.linear(x, weight) if other is None else other + x @ weight.t()
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
+    packed = torch_private.pack(weight.contiguous(), rows)
     none = torch.zeros(weight.shape[0], dtype=weight.dtype)
 
     def product(x: Tensor, other: Tensor | None) -> Tensor:
         if other is None:
-            return onednn.linear(x, packed, none, "none", "")
-        return onednn.linear_add(x, other, packed, none)
+            return torch_private.linear(x, packed, none, "none", "")
+        return torch_private.linear_add(x, other, packed, none)
 
     return product

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from bertine.models.fast.torch_private import norms
 from bertine.training.distributed.world import World
 
 
@@ -67,7 +68,7 @@ def put(tensor: Tensor, value: Tensor | None, world: World) -> None:
 def norm(tensors: list[Tensor]) -> Tensor:
     """The Euclidean norm of `tensors` together (fp32 scalar, plain), shards counted once."""
     parts = [local(tensor) for tensor in tensors]
-    found = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(parts)))
+    found = torch.linalg.vector_norm(torch.stack(norms(parts)))
     if any(is_sharded(tensor) for tensor in tensors):
         squared = found.square()
         dist.all_reduce(squared)
