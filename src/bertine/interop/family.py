@@ -28,7 +28,7 @@ class Family:
         class_prefix: what transformers' classes begin with.
         names: of its weights.
         keys: of its ``config.json``.
-        tokenizer: the kind of its published tokenizers, one of ``bertine.registry.TOKENIZERS``.
+        tokenizer: the kind of its published tokenizers, one of ``bertine.names.TokenizerKind``.
         objectives: that it can be pre-trained with, the paper's first.
         presets: its published sizes by name.
         pretraining: heads that together make the class ``ForPreTraining``.
