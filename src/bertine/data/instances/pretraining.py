@@ -194,14 +194,16 @@ class PretrainingData:
         before, between, after = self._around
         pieces: list[Any] = []
         sizes: list[int] = []
+        ends, gap = len(before) + len(after), len(between)
         for instance in instances:
-            behind, size = before, 0
-            for segment in instance.segments:
-                pieces += (behind, segment)
-                size += len(behind) + len(segment)
-                behind = between
+            first, *others = instance.segments
+            pieces += (before, first)
+            size = ends + len(first)
+            for segment in others:
+                pieces += (between, segment)
+                size += gap + len(segment)
             pieces.append(after)
-            sizes.append(size + len(after))
+            sizes.append(size)
         lengths = np.array(sizes)
         column = np.arange(lengths.max())
         real = column < lengths[:, None]
