@@ -87,11 +87,15 @@ def iter_sentences(text: str, language: str = "en", *, spaces: bool = False) -> 
             line = line.strip()
             if not line:
                 continue
+            if not spaces:
+                yield from (s for piece in _segment(line, code) if (s := piece.strip()))
+                continue
             for piece in _segment(line, code):
                 if sentence := piece.strip():
                     parted = parted or piece[0].isspace()
-                    yield f" {sentence}" if spaces and parted else sentence
-                parted = piece[-1].isspace()
+                    yield f" {sentence}" if parted else sentence
+                if piece:
+                    parted = piece[-1].isspace()
             parted = True
         begin = end
 

@@ -376,9 +376,11 @@ class Tokenizer:
             return [(*wrap(a[:room]), max(0, len(a) - room)) for a in firsts]
         made = []
         for a, b in zip(firsts, self._split(pairs), strict=True):
-            keep_a, keep_b = kept_lengths(len(a), len(b), room)
-            ids, segments = wrap(a[:keep_a], b[:keep_b])
-            made.append((ids, segments, len(a) + len(b) - keep_a - keep_b))
+            cut = 0
+            if room is not None and (over := len(a) + len(b) - room) > 0:
+                keep_a, keep_b = kept_lengths(len(a), len(b), room)
+                a, b, cut = a[:keep_a], b[:keep_b], over
+            made.append((*wrap(a, b), cut))
         return made
 
     def _split(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
