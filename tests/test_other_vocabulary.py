@@ -11,17 +11,18 @@ import pytest
 import torch
 
 import bertine
+import toys
 from bertine.data.inspection.store import inspect_store
-from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.prepare import prepare
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.explaining.explained_text import read_text
 from bertine.modeldir import LoadedModel, load_model, save_model
-from bertine.models.config import BertConfig
+from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.objectives.mlm import Mlm
+from bertine.options.instances import InstanceSettings
 from bertine.records.examples import Example, Examples
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.span_examples import Gold, SpanExamples
@@ -95,8 +96,12 @@ def test_a_store_holds_running_text(store: TokenStore, tokenizer: Tokenizer) -> 
 def test_sequences_have_the_templates_special_tokens(
     store: TokenStore, tokenizer: Tokenizer, input_format: str
 ) -> None:
-    data = PretrainingData(
-        store, tokenizer, batch_size=16, max_seq_length=40, input_format=input_format
+    data = toys.instances_of(
+        store,
+        tokenizer,
+        batch_size=16,
+        max_seq_length=40,
+        input_format=input_format,
     )
     longest = 0
     for step in range(4):
@@ -106,7 +111,7 @@ def test_sequences_have_the_templates_special_tokens(
         for row, instance in enumerate(data.instances(step)):
             found = ids.reshape(batch.input_ids.shape)[row].tolist()
             texts = [segment.tolist() for segment in instance.segments]
-            if data.has_pairs:
+            if data.format.pairs:
                 expected = [0, *texts[0], 2, 2, *texts[1], 2]
                 kinds = [0] * (len(texts[0]) + 3) + [1] * (len(texts[1]) + 1)
             else:
@@ -123,7 +128,7 @@ def test_sequences_have_the_templates_special_tokens(
 
 
 def test_whole_words_go_from_space_to_space(store: TokenStore, tokenizer: Tokenizer) -> None:
-    data = PretrainingData(
+    data = toys.instances_of(
         store,
         tokenizer,
         batch_size=32,
@@ -154,7 +159,10 @@ def test_whole_words_go_from_space_to_space(store: TokenStore, tokenizer: Tokeni
 
 def test_instances_are_shown_in_words(folder: Path) -> None:
     lines = inspect_store(
-        folder / "store", num_instances=40, whole_word_mask=True, html=folder / "page.html"
+        folder / "store",
+        num_instances=40,
+        settings=InstanceSettings(whole_word_mask=True),
+        html=folder / "page.html",
     )
     text = "\n".join(lines)
     assert "Ġ" not in text

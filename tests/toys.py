@@ -108,10 +108,13 @@ def write_store(folder: Path, documents: int = 40) -> Path:
     return folder
 
 
-def instances_of(store: TokenStore, words: Tokenizer, **settings: Any) -> PretrainingData:
+def instances_of(
+    store: TokenStore, words: Tokenizer, corruption: Any = None, **settings: Any
+) -> PretrainingData:
     """Batches with these settings, of up to 20 predictions a sequence as in the paper."""
-    limit = {"max_predictions_per_seq": 20}
-    return PretrainingData(store, words, InstanceSettings(**{**limit, **settings}))
+    made = InstanceSettings(**{"max_predictions_per_seq": 20, **settings})
+    given = {} if corruption is None else {"corruption": corruption}
+    return PretrainingData(store, words, made, **given)
 
 
 def pretraining_data(store: Path, **changes: Any) -> PretrainingData:

@@ -285,22 +285,7 @@ def _load_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def check_kind(where: str | Path, config: Config, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer of another kind than models of this type read.
-
-    Raises:
-        BertineError: it is.
-    """
-    kind = family_of(config.model_type).tokenizer
-    if tokenizer.kind != kind:
-        raise BertineError(
-            f"{where}: a {config.title} reads a vocabulary of the kind {kind}, but this one is of "
-            f"the kind {tokenizer.kind}; 'bertine vocab --kind {kind}' makes one"
-        )
-
-
 def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None:
-    check_kind(where, config, tokenizer)
     # The other way round is common: vocabularies padded to a round number.
     if tokenizer.vocab_size > config.vocab_size:
         raise BertineError(

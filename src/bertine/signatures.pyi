@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.datasets.reading import Labelled
-from bertine.inference.export import ExportReport
+from bertine.inference.export_report import ExportReport
 from bertine.inference.predictor import Predictor
 from bertine.inspection import Inspection
 from bertine.names import (
@@ -632,7 +632,7 @@ def pretrain(
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
             asks for in a full one.
-        mask_split: of the predicted tokens, the shares that become [MASK], become a random token,
+        mask_split: of the predicted tokens, the shares that become the mask, become a random token,
             stay.
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.

@@ -20,7 +20,10 @@ from bertine.data.instances import formats
 from bertine.data.instances.formats import Format, Label
 from bertine.data.instances.full_sequences import DocSentences
 from bertine.data.instances.instance import Instance
+from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.split import select, split
+from bertine.data.store import TokenStore
+from bertine.options.instances import InstanceSettings
 from bertine.rng import generator
 from bertine.text.tokenizer import Tokenizer
 
@@ -100,7 +103,11 @@ def test_the_order_of_sentences_is_a_format_under_any_corruption(
 
     order = Label("sentence_order_label", ("in order", "swapped"))
     monkeypatch.setitem(formats.FORMATS, "ordered", Format(make, pairs=True, label=order))
-    data = toys.pretraining_data(store, input_format="ordered", batch_size=64)
+    settings = InstanceSettings(
+        batch_size=64, max_seq_length=32, seed=3, max_predictions_per_seq=20
+    )
+    object.__setattr__(settings, "input_format", "ordered")  # a name that nobody can type
+    data = PretrainingData(TokenStore.open(store), toys.tokenizer(), settings)
     batch = data.batch(0)
     assert list(batch.targets) == ["mlm_positions", "mlm_labels", "sentence_order_label"]
     labels = batch.targets["sentence_order_label"]

@@ -61,7 +61,7 @@ def test_texts_with_two_separators_between_are_taken_apart() -> None:
     ids = torch.tensor([[*row.tolist(), *[1] * (width - len(row))] for row, _ in rows])
     types = torch.tensor([[*kinds.tolist(), *[0] * (width - len(kinds))] for _, kinds in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row, _ in rows])
-    result = texts_apart(TextInputs(ids, mask, types), separators=len(template.two.between))
+    result = texts_apart(TextInputs(ids, mask, types))
     apart, real = result.input_ids, result.attention_mask
     assert real is not None
     for row, text in enumerate([pair[0] for pair in texts] + [pair[1] for pair in texts]):

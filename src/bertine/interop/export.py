@@ -92,7 +92,7 @@ class ExportModule(Model):
             encoded = self.encode(batch, all_states=self.pooling.needs_all_layers)
             return (self.pooling(encoded, attention_mask),)
         if self.config.heads[self.head_name].reads == "texts":
-            batch = texts_apart(batch, self.config.pair_separators)
+            batch = texts_apart(batch)
         logits = self.read(self.head_name, self.encode(batch), mask=batch.attention_mask)
         if self.head_name == "spans":
             return (logits[..., 0], logits[..., 1])

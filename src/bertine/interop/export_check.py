@@ -94,7 +94,7 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
             return [pooling(model.encode(batch, all_states=every), mask).numpy()]
         name = next(name for name in model.heads if name not in ("mlm", "nsp"))
         if model.config.heads[name].reads == "texts":
-            batch = texts_apart(batch, model.config.pair_separators)
+            batch = texts_apart(batch)
         logits = model.read(name, model.encode(batch), mask=batch.attention_mask)
         return [each.numpy() for each in logits.unbind(-1)] if name == "spans" else [logits.numpy()]
 

@@ -33,7 +33,6 @@ class Config:
         model_type: the name of the type in config.json.
         title: the name of the type in messages.
         heads: what heads a model of this type can have, by name.
-        pair_separators: how many special tokens stand between the two texts of a pair.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -43,7 +42,6 @@ class Config:
     model_type: ClassVar[str]
     title: ClassVar[str]
     heads: ClassVar[Mapping[str, HeadKind]]
-    pair_separators: ClassVar[int] = 1
 
     vocab_size: int = 30522
     hidden_size: int = 768

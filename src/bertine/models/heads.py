@@ -139,14 +139,12 @@ class PairHead(nn.Module):
         return torch.cat([u, v, (u - v).abs(), u * v, cosine], -1)
 
 
-def texts_apart(inputs: Inputs, separators: int = 1) -> TextInputs:
+def texts_apart(inputs: Inputs) -> TextInputs:
     """Take pairs apart that stand in one input each.
 
     Args:
-        inputs: of B pairs, with their mask and types: ``[CLS] a [SEP] b [SEP]``, with the type 1
-            from the first piece of the second text on.
-        separators: how many stand between the texts: 1 as in BERT's pairs, 2 as in RoBERTa's, of
-            which one stays with the first.
+        inputs: of B pairs, with their mask and types: ``[CLS] a [SEP] b [SEP]`` or ``<s> a </s>
+            </s> b </s>``, with the type 1 from the first piece of the second text on.
 
     Returns:
         2 B texts by themselves, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``, first all a, without
@@ -162,8 +160,10 @@ def texts_apart(inputs: Inputs, separators: int = 1) -> TextInputs:
     # [CLS], and then what comes after the last separator between the texts.
     source = (places + before - 1).clamp(max=input_ids.shape[1] - 1) * (places > 0)
     ids = torch.cat([input_ids, input_ids.gather(1, source)])
-    mask = torch.cat([places < before - (separators - 1), places < after + 1])
-    return TextInputs(ids, mask)
+    # Of two separators between the texts one stays with the first.
+    ends = input_ids.gather(1, (before - 1).clamp(min=0))
+    twice = (ends == input_ids.gather(1, (before - 2).clamp(min=0))) & (before > 1)
+    return TextInputs(ids, torch.cat([places < before - twice.long(), places < after + 1]))
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,6 @@ class RobertaConfig(Config):
         "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
         "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
     }
-    pair_separators: ClassVar[int] = 2
 
     vocab_size: int = 50265
     pad_token_id: int = 1

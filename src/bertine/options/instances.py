@@ -53,7 +53,7 @@ class InstanceSettings(InstanceForm, Seed):
     )
     mask_split: Sequence[float] = option(
         (0.8, 0.1, 0.1),
-        "of the predicted tokens, the shares that become [MASK], become a random token, stay",
+        "of the predicted tokens, the shares that become the mask, become a random token, stay",
         values=3,
         least=0,
         most=1,

@@ -90,7 +90,7 @@ class HeadOfTexts:
     def encode(self, model: Model, batch: Batch) -> Encoded:
         """Encode the inputs, or both texts of each pair by themselves."""
         if self.pair_pooling:
-            return model.encode(texts_apart(batch, model.config.pair_separators))
+            return model.encode(texts_apart(batch))
         return model.encode(batch)
 
     def logits(self, model: Model, encoded: Encoded, batch: Batch, *, fp32: bool = False) -> Tensor:
@@ -102,7 +102,7 @@ class HeadOfTexts:
         """
         mask = None
         if self.pair_pooling:
-            mask = texts_apart(batch, model.config.pair_separators).attention_mask
+            mask = texts_apart(batch).attention_mask
         return model.read(self.head, encoded, mask=mask, fp32=fp32)
 
 

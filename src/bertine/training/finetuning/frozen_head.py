@@ -178,7 +178,7 @@ class _PairVectors:
         return self.task.collate(features, pad_id)
 
     def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
-        texts = texts_apart(batch, model.config.pair_separators)
+        texts = texts_apart(batch)
         head = model.heads[PAIR_CLASSIFIER]
         return cast(torch.Tensor, head.features(model.encode(texts), texts.attention_mask))
 

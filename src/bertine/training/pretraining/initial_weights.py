@@ -10,7 +10,7 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.interop.family import read_config
 from bertine.interop.size_check import check_fits
-from bertine.modeldir import check_kind, load_config, load_model
+from bertine.modeldir import load_config, load_model
 from bertine.models.config import Config
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
@@ -108,7 +108,6 @@ def starting_model(
             )
     else:
         config = _architecture(model)
-        check_kind(store.path, config, tokenizer)
         check_family(objective, config)
         config = config.replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
