@@ -6,7 +6,7 @@ from pathlib import Path
 from bertine.datasets.reading import Labelled
 from bertine.inference.export_report import ExportReport
 from bertine.inference.predictor import Predictor
-from bertine.inspection import Inspection
+from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
     ClassWeights,

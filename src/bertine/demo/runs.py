@@ -1,4 +1,4 @@
-"""The training runs of the demo: pre-training for as long as the time allows, and learning the
+"""Do the training runs of the demo: pre-training for as long as the time allows, and learning the
 subjects from a few labels with each of the models."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from bertine.bundled import bundled_folder
 from bertine.demo import texts
-from bertine.demo.recipe import BUNDLED_MODEL, Recipe
-from bertine.demo.scores import Scores
+from bertine.demo.recipe import BUNDLED_MODEL, DemoRecipe
+from bertine.demo.scores import DemoScores
 from bertine.files import write_text
 from bertine.inference.baselines.texts import ngrams
 from bertine.inference.predictor import Predictor
@@ -23,7 +23,7 @@ from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.objectives import objective
 from bertine.records.examples import Example, Examples
-from bertine.runs.log import LogRow, read_log
+from bertine.runs.log import LogRow, pretraining_names, read_log
 from bertine.tasks.texts.classification import Prediction, TextClassification
 from bertine.terminal.console import console
 from bertine.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ from bertine.training.pretraining.result import PretrainResult
 _END_LINES = 8
 
 
-def write_labelled(folder: Path, recipe: Recipe) -> None:
+def write_labelled(folder: Path, recipe: DemoRecipe) -> None:
     """Write ``test.csv``, the licence of the passages and, for each draw, ``draw-N/train.csv`` with
     the labelled passages that a model is shown and ``draw-N/validation.csv``, which is the same for
     all."""
@@ -48,7 +48,7 @@ def write_labelled(folder: Path, recipe: Recipe) -> None:
     write_text(folder / "LICENSE.md", texts.licence())
 
 
-def untrained_model(out: Path, recipe: Recipe, tokenizer: Tokenizer, seed: int) -> Path:
+def untrained_model(out: Path, recipe: DemoRecipe, tokenizer: Tokenizer, seed: int) -> Path:
     """Write a model directory with the weights that pre-training begins with: the layers of the
     bundled model, random but for attention that is arranged as in trained models."""
     config = load_config(bundled_folder(BUNDLED_MODEL), dropout=0.0).replace(
@@ -64,7 +64,7 @@ def untrained_model(out: Path, recipe: Recipe, tokenizer: Tokenizer, seed: int) 
 
 
 def pretrain_for(
-    out: Path, model: Path, recipe: Recipe, seconds: float, seed: int
+    out: Path, model: Path, recipe: DemoRecipe, seconds: float, seed: int
 ) -> PretrainResult:
     """Pre-train `model` on the store for so many seconds."""
     return pretrain(
@@ -80,23 +80,23 @@ def pretrain_for(
 
 def end_of(log: Sequence[LogRow]) -> dict[str, float]:
     """Read off a log how pre-training ended: loss and accuracy, means over the last lines."""
-    lines = log[-_END_LINES:]
-    return {key: statistics.fmean(line[key] for line in lines) for key in ("loss", "accuracy")}
+    keys = ("mlm_loss", "mlm_accuracy")
+    return {key: statistics.fmean(line[key] for line in log[-_END_LINES:]) for key in keys}
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What one kind of model came to: its scores, the answers of its first training to the test
-    passages, and the model directory of that training."""
+class LearnedSubjects:
+    """A model that was shown the labelled passages: its scores, the answers of its first training
+    to the test passages, and the model directory of that training."""
 
-    scores: Scores
+    scores: DemoScores
     answers: list[Prediction]
     model: Path
 
 
 def learn_subjects(
-    out: Path, name: str, model: Path | str, recipe: Recipe, seed: int, *, kind: str
-) -> Judged:
+    out: Path, name: str, model: Path | str, recipe: DemoRecipe, seed: int, *, kind: str
+) -> LearnedSubjects:
     """Show `model` each draw of labelled passages, and have it answer the test passages.
 
     Its layers stay as they are and a linear head is fitted (``finetune(frozen=True)``): it takes
@@ -123,14 +123,14 @@ def learn_subjects(
             )
             predictor = Predictor.load(tuned.model)
         answers.append(list(predictor.predict([passage.text for passage in test])))
-    return Judged(_scores(name, answers), answers[0], folder / "draw-1" / "model")
+    return LearnedSubjects(_scores(name, answers), answers[0], folder / "draw-1" / "model")
 
 
-def count_words(recipe: Recipe) -> Scores:
+def count_words(recipe: DemoRecipe) -> DemoScores:
     """Score logistic regression on tf-idf of words and characters, which reads nothing but
     the labelled passages."""
     test = _examples("test", texts.passages("test"))
-    task = TextClassification(texts.facts().subjects)
+    task = TextClassification(texts.count_texts().subjects)
     answers = []
     for number in range(recipe.draws):
         train = _examples("train", texts.draw(number, recipe.labels))
@@ -143,23 +143,23 @@ def _examples(source: str, passages: list[texts.Passage]) -> Examples[Example]:
     return Examples(source, ("text",), "subject", items)
 
 
-def _scores(name: str, answers: list[list[Any]]) -> Scores:
+def _scores(name: str, answers: list[list[Any]]) -> DemoScores:
     test = texts.passages("test")
     right = [
         [answer.label == passage.subject for answer, passage in zip(run, test, strict=True)]
         for run in answers
     ]
-    return Scores(name, [passage.article for passage in test], right)
+    return DemoScores(name, [passage.article for passage in test], right)
 
 
 def pretraining_log(out: Path) -> Sequence[LogRow]:
-    """Read the log of pre-training."""
-    return read_log(out / "pretraining" / "log.jsonl")
+    """Read the log of pre-training, with the names of terms."""
+    return pretraining_names(read_log(out / "pretraining" / "log.jsonl"))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Say nothing for a while: what runs print of themselves is not what the demo is about."""
+    """Say nothing for a while: what runs print is not what the demo is about."""
     before, console.quiet = console.quiet, True
     try:
         yield

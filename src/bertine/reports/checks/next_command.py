@@ -81,13 +81,10 @@ class Asked:
         arguments["out"] = str(_beside(self.folder))
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        words = ["bertine", "finetune", self.task]
-        for name, value in arguments.items():
-            words += _option(name, value)
         call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
         if "data" not in arguments:
             call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
-        return NextCommand(shlex.join(words), f"bertine.finetune({call})")
+        return NextCommand(finetune_command(self.task, arguments), f"bertine.finetune({call})")
 
     def worst(self, count: int = 20) -> NextCommand:
         """List the training examples that the run's model predicts worst."""
@@ -106,6 +103,14 @@ class Asked:
         model = str(self.folder / "model")
         words = ["bertine", "evaluate", model, "--data", "OTHER.csv"]
         return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
+
+
+def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:
+    """Write the command that fine-tunes for `task` with these arguments, by name, for the shell."""
+    words = ["bertine", "finetune", task]
+    for name, value in arguments.items():
+        words += _option(name, value)
+    return shlex.join(words)
 
 
 def _option(name: str, value: Any) -> list[str]:

@@ -11,7 +11,7 @@ from bertine.errors import BertineError
 from bertine.files import read_json_object
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder
 from bertine.tasks.base import Report
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
 from bertine.tasks.metrics import official_score
@@ -122,5 +122,5 @@ class FinetuneResult(Shown):
         folder = self.model.parent
         if self.runs or not (folder / "run.json").is_file():
             return []
-        files = RunFiles.read(folder)
+        files = RunFolder.read(folder)
         return diagnose(files.log, files.facts())

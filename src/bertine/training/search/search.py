@@ -27,14 +27,14 @@ from bertine.options.names import option
 from bertine.options.search import SearchOptions
 from bertine.options.verbs import takes_options
 from bertine.records.given_writer import write_given
-from bertine.reports.search_page import write_search_page
 from bertine.tables.given import TableLike, as_data
-from bertine.terminal.console import human_time, progress, say, warn
+from bertine.terminal.console import counted, human_time, progress, say, warn
 from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.search.folder import SearchFolder, needed_weights
-from bertine.training.search.grid import PAPER_GRID, Grid, Trial, grid_around
-from bertine.training.search.runners import Told, run_here, run_processes, run_ray
+from bertine.training.search.grid import PAPER_GRID, SearchGrid, Trial, grid_around
+from bertine.training.search.page import search_page
+from bertine.training.search.runs import OnEnd, run_here, run_processes, run_ray
 from bertine.training.search.table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
@@ -98,7 +98,7 @@ def search(
         )
         wishes = Wishes(patience=options["patience"])
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
-    wanted = Grid.given(*lists, grid.seeds, grid.restarts, otherwise)
+    wanted = SearchGrid.of(*lists, grid.seeds, grid.restarts, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
     changed = FinetuneOptions(**options).changed()
@@ -113,14 +113,14 @@ def search(
         arguments = {"task": task, "model": place(locate(model)), "data": place(found), **changed}
         under_way = _Search(folder, wanted, arguments, place, grid.keep_models)
 
-        def do(jobs: list[Trial], told: Told) -> None:
+        def do(jobs: list[Trial], on_end: OnEnd) -> None:
             listed = [under_way.job(trial) for trial in jobs]
             if ray is not None:
-                run_ray(listed, told, ray, processes)
+                run_ray(listed, on_end, ray, processes)
             elif processes is None or processes == 1:
-                run_here(listed, told, under_way.announce)
+                run_here(listed, on_end, under_way.announce)
             else:
-                run_processes(listed, told, processes, options["device"])
+                run_processes(listed, on_end, processes, options["device"])
 
         alone = ray is None and processes in (None, 1)
         return under_way.finish(do, shown=not alone)
@@ -140,7 +140,7 @@ class _Search:
     def __init__(
         self,
         folder: SearchFolder,
-        grid: Grid,
+        grid: SearchGrid,
         arguments: dict[str, Any],
         place: Callable[[Any], str],
         keep_models: bool,
@@ -157,13 +157,13 @@ class _Search:
         say(f"search: {grid}")
         before = sum(trial.name in self._runs for trial in wanted)
         say(
-            f"{_number(len(wanted), 'run')} of {_number(len(grid.settings), 'setting')}"
+            f"{counted(len(wanted), 'run')} of {counted(len(grid.settings), 'setting')}"
             + (f", {before} of them done before" if before else "")
-            + (f"; {_number(len(others), 'run')} with other values before" if others else "")
+            + (f"; {counted(len(others), 'run')} with other values before" if others else "")
         )
 
     def job(self, trial: Trial) -> dict[str, Any]:
-        """A run as :func:`~bertine.training.search.run.run_one` takes it."""
+        """A run as :func:`~bertine.training.search.runs.run_one` takes it."""
         setting = trial.setting
         return {
             "arguments": {
@@ -182,7 +182,7 @@ class _Search:
         """Say which run begins."""
         say(f"{self._todo[number].name} ({number + 1} of {len(self._todo)})")
 
-    def finish(self, do: Callable[[list[Trial], Told], None], *, shown: bool) -> SearchResult:
+    def finish(self, do: Callable[[list[Trial], OnEnd], None], *, shown: bool) -> SearchResult:
         """Do what is not done, and choose.
 
         Args:
@@ -202,14 +202,14 @@ class _Search:
                     shutil.rmtree(self._folder.run(trial), ignore_errors=True)
             with _display(len(self._todo)) if shown else contextlib.nullcontext() as advance:
 
-                def told(number: int, message: dict[str, Any]) -> None:
+                def on_end(number: int, message: dict[str, Any]) -> None:
                     run = self._ended(self._todo[number], message)
                     if advance is not None:
                         advance(_line(run))
                     elif run.failed is not None:
                         warn(_line(run))
 
-                do(self._todo, told)
+                do(self._todo, on_end)
         result = self._result()
         self._folder.take_model(result)
         self._let_go()
@@ -218,11 +218,11 @@ class _Search:
             gone = sum(not self._folder.has_weights(run.trial) for run in done)
             if gone:
                 result.notes.append(
-                    f"{_number(gone, 'run')} of {len(done)} had no weights to keep: they were done "
+                    f"{counted(gone, 'run')} of {len(done)} had no weights to keep: they were done "
                     f"before, without {option('keep_models', True)}"
                 )
         self._folder.write(result)
-        write_search_page(self._folder.path / PAGE, result.to_dict())
+        search_page(result).write(self._folder.path / PAGE)
         return result
 
     def _missing(self) -> list[Trial]:
@@ -284,10 +284,6 @@ class _Search:
         task = self._arguments.get("glue_task")
         name = self._arguments["task"] if task is None else f"{self._arguments['task']}/{task}"
         return SearchResult(self._folder.path, name, self._metric_names, self._in_order())
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _line(run: SearchRun) -> str:
