@@ -10,7 +10,6 @@ from bertine.terms import TERMS
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
-_WORDS = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
 
 
 def is_share(name: str) -> bool:
@@ -28,7 +27,8 @@ def score_name(name: str, beside: Collection[str] = ()) -> str:
     """
     if name == "accuracy" and "micro_f1" in beside:
         return "all labels right"
-    return " ".join(_WORDS.get(word, word) for word in name.split("_"))
+    titles = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
+    return " ".join(titles.get(word, word) for word in name.split("_"))
 
 
 def score_text(name: str, value: float) -> str:
