@@ -322,6 +322,31 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
     assert opened.config.num_labels == 2
 
 
+def test_a_server_answers_explains_and_shows_attention(
+    home: Home, finetuned: tuple[TaskCase, Path]
+) -> None:
+    pytest.importorskip("fastapi")
+    from serving.conftest import running
+
+    case, folder = finetuned
+    names = bertine.Predictor.load(folder, "cpu", "fp32").tokenizer.names
+    with running({"task": folder, "base": home.pretrained}) as ask:
+        inputs = [list(text) if isinstance(text, tuple) else text for text in case.texts]
+        answers = ask("/predict", {"texts": inputs, "model": "task"})
+        assert answers.status == 200, answers.body
+        assert len(answers.json["predictions"]) == len(inputs)
+        assert ask("/explain", {"text": inputs[0], "model": "task"}).json["words"]
+        listed = {entry["id"]: entry for entry in ask("/v1/models").json["data"]}
+        hidden = f"the old {listed['base']['mask']} sleeps"
+        filled = ask("/fill-mask", {"model": "base", "texts": [hidden]}).json
+        assert len(filled["filled"][0]["masks"]) == 1
+        for item in ({"text": _ONE[0]}, {"text": _ONE[0], "pair": "the soup"}):
+            shown = ask("/attention", {**item, "model": "base"}).json["tokens"]
+            words = [each["token"] for each in shown if each["end"]]
+            assert set(words) <= {*names, *(name[2:] for name in names)}
+            assert not words[0].startswith("##"), "no word goes on where a text begins"
+
+
 def test_graphs_are_exported_and_answers_explained(
     finetuned: tuple[TaskCase, Path], tmp_path: Path
 ) -> None:
