@@ -747,7 +747,7 @@ def pretrain(
     steps: int | None = None,
     tokens: int | None = None,
     hours: float | None = None,
-    objective: ObjectiveName = "mlm-nsp",
+    objective: ObjectiveName | None = None,
     initialization: Initialization = "normal",
     initializer_range: float | None = None,
     held_out: Path | str | None = None,
@@ -759,7 +759,7 @@ def pretrain(
     short_seq_prob: float = 0.1,
     dupe_factor: int = 10,
     max_seq_length: int = 128,
-    input_format: InputFormat = "segment-pair",
+    input_format: InputFormat | None = None,
     whole_word_mask: bool = False,
     masking: Masking = "dynamic",
     seed: int = 0,
@@ -807,7 +807,8 @@ def pretrain(
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
-        objective: masked tokens and next sentences, or masked tokens only.
+        objective: masked tokens and next sentences, or masked tokens only; None: as in the model's
+            paper: mlm-nsp for BERT, mlm for RoBERTa.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -825,9 +826,9 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
-            (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; the last two need objective mlm; None: as in the
+            model's paper: segment pairs for BERT, full sentences for RoBERTa. One of segment-pair,
+            sentence-pair, full-sentences and doc-sentences (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.

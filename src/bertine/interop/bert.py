@@ -107,6 +107,7 @@ FAMILY = Family(
     ),
     tokenizer="wordpiece",
     objectives=("mlm-nsp", "mlm"),
+    input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),
 )

@@ -22,9 +22,10 @@ class InstanceForm(OptionGroup):
     max_seq_length: int = declare(
         128, "tokens of a sequence with its special tokens, at the most", least=8
     )
-    input_format: InputFormat = declare(
-        "segment-pair",
+    input_format: InputFormat | None = declare(
+        None,
         "what a sequence is made of; the last two need objective mlm",
+        otherwise="as in the model's paper: segment pairs for BERT, full sentences for RoBERTa",
         more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
         "(:mod:`bertine.data.instances.formats`).",
     )
@@ -38,8 +39,8 @@ class InstanceForm(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceSettings(InstanceForm, Seed):
-    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+class InstanceOptions(InstanceForm, Seed):
+    """How batches of sequences are made, with what the model decides still open."""
 
     title = "instances (the paper's: --config paper)"
 
@@ -80,6 +81,15 @@ class InstanceSettings(InstanceForm, Seed):
                 "that add up to 1"
             )
 
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSettings(InstanceOptions):
+    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise=""
+    )
+
     @property
     def shares(self) -> tuple[float, float, float]:
         """Of the predicted tokens, those masked, replaced at random, kept."""
@@ -101,6 +111,10 @@ class InspectionOptions(InstanceForm):
     """Which instances of a store are shown."""
 
     title = "of a store"
+
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise="", title="of a store"
+    )
 
     num_instances: int = declare(3, "instances to show", least=0)
     seed: int = like(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bertine.names import Initialization, ObjectiveName
 from bertine.options.fields import OptionGroup, declare, like
-from bertine.options.instances import InstanceSettings
+from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
 from bertine.options.run import Loading, Resuming, RunFiles
@@ -44,8 +44,10 @@ class Learning(OptionGroup):
 
     title = "what is learnt, on what"
 
-    objective: ObjectiveName = declare(
-        "mlm-nsp", "masked tokens and next sentences, or masked tokens only"
+    objective: ObjectiveName | None = declare(
+        None,
+        "masked tokens and next sentences, or masked tokens only",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for RoBERTa",
     )
     initialization: Initialization = declare(
         "normal",
@@ -80,7 +82,7 @@ class Learning(OptionGroup):
 class SecondPhase(OptionGroup):
     """A second phase of longer sequences."""
 
-    title = InstanceSettings.title
+    title = InstanceOptions.title
 
     long_seq_length: int | None = declare(
         None,
@@ -97,7 +99,7 @@ class SecondPhase(OptionGroup):
 class PretrainOptions(
     Length,
     Learning,
-    InstanceSettings,
+    InstanceOptions,
     SecondPhase,
     Rate,
     WarmUp,

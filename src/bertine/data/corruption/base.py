@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bertine.data.batch import Batch
 from bertine.data.instances.instance import Instance
+from bertine.names import InputFormat
 from bertine.rng import generator, key
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SequenceSettings(Protocol):
     """Say how sequences are made; what a corruption may ask."""
 
     @property
-    def input_format(self) -> str: ...
+    def input_format(self) -> InputFormat: ...
     @property
     def max_seq_length(self) -> int: ...
     @property

@@ -12,6 +12,7 @@ from bertine.data.instances.segments import NspSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.names import InputFormat
 from bertine.text.template import Frame, Template
 
 #: The shortest sequences that instances are made for.
@@ -88,7 +89,7 @@ def _doc_sentences(
 #: Whether B is what follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
 #: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
-FORMATS: dict[str, Format] = {
+FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(_segments, pairs=True, label=NEXT_SENTENCE),
     "sentence-pair": Format(_sentence_pairs, pairs=True, label=NEXT_SENTENCE),
     "full-sentences": Format(_full_sentences),
@@ -96,11 +97,13 @@ FORMATS: dict[str, Format] = {
 }
 INPUT_FORMATS = tuple(FORMATS)
 #: Those whose instances say whether B follows A, as next-sentence prediction needs them.
-PAIR_FORMATS = tuple(name for name, each in FORMATS.items() if each.label == NEXT_SENTENCE)
+PAIR_FORMATS: tuple[InputFormat, ...] = tuple(
+    name for name, each in FORMATS.items() if each.label == NEXT_SENTENCE
+)
 
 
 def make_instances(
-    input_format: str,
+    input_format: InputFormat,
     store: TokenStore,
     template: Template,
     *,
@@ -136,6 +139,6 @@ def make_instances(
     )
 
 
-def sequence_frame(input_format: str, template: Template) -> Frame:
+def sequence_frame(input_format: InputFormat, template: Template) -> Frame:
     """Return the special tokens of a sequence of a format."""
     return template.two if FORMATS[input_format].pairs else template.running
