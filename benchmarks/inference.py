@@ -53,6 +53,7 @@ from bertine.inference.files.rows import open_texts
 from bertine.modeldir import load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
+from bertine.options.answering import PlainTexts
 from bertine.presets import preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.text.vocab import train_vocab
@@ -70,7 +71,7 @@ def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
 
 def read_texts(path: Path, column: str | None, number: int) -> list[str]:
     """The first texts of a table."""
-    with open_texts(path, column, format=None, quotes=None, strict=False) as (table, name):
+    with open_texts(path, PlainTexts(text_column=column)) as (table, name):
         return [table.text(row, name) for row in itertools.islice(table, number)]
 
 

@@ -24,8 +24,8 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
 from bertine.objectives.base import Loss
-from bertine.options.fields import option
-from bertine.options.names import option as named_option
+from bertine.options.fields import declare
+from bertine.options.names import option
 from bertine.options.optimization import Patience, Updates
 from bertine.options.run import RunFiles, Seed
 from bertine.training.distributed.world import World
@@ -60,12 +60,12 @@ class FitConfig(Updates, Patience, Seed, RunFiles):
         BertineError: a value is out of range or not known.
     """
 
-    steps: int = option(MISSING, "updates of the weights", least=1)
-    learning_rate: float = option(MISSING, "its highest value", least=0)
-    warmup_steps: int = option(0, "of the steps, with a rising rate", least=0)
+    steps: int = declare(MISSING, "updates of the weights", least=1)
+    learning_rate: float = declare(MISSING, "its highest value", least=0)
+    warmup_steps: int = declare(0, "of the steps, with a rising rate", least=0)
     precision: Precision = "auto"
-    budget_seconds: float | None = option(None, "of wall time; None: no limit", above=0)
-    workers: int = option(0, "processes that make the coming batches", least=0)
+    budget_seconds: float | None = declare(None, "of wall time; None: no limit", above=0)
+    workers: int = declare(0, "processes that make the coming batches", least=0)
     compile: bool | None = None
 
     def __post_init__(self) -> None:
@@ -274,7 +274,7 @@ class _Fitting:
                 self._save()
             if stop:
                 if every:
-                    again = named_option("resume", True)
+                    again = option("resume", True)
                     display.note(f"stopped after step {self.done}; go on with {again}")
                 raise KeyboardInterrupt
         timed = config.budget_seconds is not None
