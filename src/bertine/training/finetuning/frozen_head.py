@@ -46,12 +46,12 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.encoding import PAIR_CLASSIFIER
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel, SetFeatures
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.texts.whole_text import PAIR_CLASSIFIER
 from bertine.terminal.console import human_time, say
 from bertine.training.finetuning.setup import Prepared
 
@@ -226,9 +226,9 @@ def _(task: TextClassification, features: Sequence[Features]) -> Targets:
 
 
 @_targets.register
-def _(task: MultiLabel, features: Sequence[SetFeatures]) -> Targets:
+def _(task: MultiLabel, features: Sequence[Features]) -> Targets:
     weights = None if task.positive_weights is None else np.array(task.positive_weights)
-    chosen = np.stack([each.chosen for each in features if each.chosen is not None])
+    chosen = np.stack([feature.label for feature in features])
     return LabelTargets(chosen.astype(np.float64), weights)
 
 

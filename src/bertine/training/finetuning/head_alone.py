@@ -17,8 +17,8 @@ import torch
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.reports.scores import score_text
-from bertine.tasks.base import Report
 from bertine.tasks.metrics import official_score
+from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import say, warn
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.setup import Prepared, frozen_beside
@@ -33,13 +33,13 @@ _FEW_PAIRS = 10_000
 
 def head_alone_instead(
     prepared: Prepared,
-    trained: Report,
+    trained: EvaluationReport,
     baselines: Sequence[Mapping[str, Any]],
-    judge: Callable[[Prepared], Report],
+    judge: Callable[[Prepared], EvaluationReport],
     *,
     dtype: torch.dtype,
     seed: int,
-) -> tuple[Prepared, Report, FittedHead] | None:
+) -> tuple[Prepared, EvaluationReport, FittedHead] | None:
     """Fit the head alone where it may be better than the trained model.
 
     Args:
