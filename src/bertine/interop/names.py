@@ -248,13 +248,6 @@ class WeightNames:
             result[ours] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         return result | rest
 
-    def from_huggingface(
-        self, state_dict: Mapping[str, Tensor], config: Config
-    ) -> dict[str, Tensor]:
-        """Rename the tensors of a file to our names: :meth:`canonical_names`, then
-        :meth:`from_canonical`."""
-        return self.from_canonical(self.canonical_names(state_dict), config)
-
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
     """Whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the weights."""
