@@ -39,6 +39,10 @@ class MlmHead(nn.Module):
         self.act = activation(act or config.hidden_act)
         init_weights(self, config.initializer_range)
 
+    def reset_parameters(self) -> None:
+        """Set the decoder's bias to 0."""
+        nn.init.zeros_(self.bias)
+
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
