@@ -174,6 +174,10 @@ def texts_apart(inputs: Inputs) -> TextInputs:
 class HeadKind:
     """A kind of head: how it is made, what it reads, what it is called.
 
+    A module whose outputs are a task's calls its last layer ``out``; one that has a layer of its
+    own before it calls that ``dense`` and the activation between them, if not tanh, ``act``:
+    fitting a head alone sets both.
+
     Attributes:
         reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
             states of all "tokens", the "rows" at given places, or "texts", the vectors of texts
