@@ -63,7 +63,7 @@ class AttentionReader:
         Raises:
             BertineError: no such layer or head; a pair for a model of single texts.
         """
-        if item.pair is not None and self.model.config.type_vocab_size < 2:
+        if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
         apart = self.task is not None and self.task.reads_apart
