@@ -23,6 +23,7 @@ from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import load_model, save_model
 from bertine.rng import generator
 
+from .parity import inputs
 from .variants import VARIANTS, Variant
 
 LENGTH = 64
@@ -263,14 +264,7 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
         folder, output_loading_info=True
     )
     assert not info["missing_keys"]
-    types = batch.token_type_ids
-    if loaded.config.type_vocab_size == 1:
-        types = torch.zeros_like(types)
-    given = {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": types,
-    }
+    given = inputs(batch, loaded.config)
     if case.auto == "MultipleChoice":
         given = {name: value[None] for name, value in given.items()}
     with torch.inference_mode():

@@ -110,7 +110,8 @@ class ExportModule(Model):
         x = parts.word_embeddings(ids) + parts.position_embeddings(places)
         types = None if parts.one_segment else inputs.token_type_ids
         segments = parts.token_type_embeddings
-        x = x + (segments.weight[0] if types is None else segments(types))
+        if segments is not None:
+            x = x + (segments.weight[0] if types is None else segments(types))
         x = parts.layer_norm(x.reshape(b * t, -1))
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min

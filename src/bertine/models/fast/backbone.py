@@ -128,10 +128,13 @@ class PackedBackbone(nn.Module):
                 ]
             embeddings = backbone.embeddings
             self._words = embeddings.word_embeddings.weight.detach()
-            types = embeddings.token_type_embeddings.weight.detach()
-            # Nearly every token is of the first segment.
-            self._places = embeddings.places().detach() + types[0]
-            self._types = types - types[0]
+            self._places = embeddings.places().detach()
+            self._types = torch.zeros(1, self.config.hidden_size)
+            if embeddings.token_type_embeddings is not None:
+                types = embeddings.token_type_embeddings.weight.detach()
+                # Nearly every token is of the first segment.
+                self._places = self._places + types[0]
+                self._types = types - types[0]
             self._norm = norm_of(embeddings.layer_norm, first)
 
     def forward(
