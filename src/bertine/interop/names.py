@@ -145,19 +145,12 @@ class WeightNames:
         return rows
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of some tensors that tell every size of `config`, by canonical name."""
-        width, tables = config.hidden_size, dict(self.tables)
-        shapes: dict[str, tuple[int, ...]] = {
-            tables.get(f"backbone.embeddings.{kind}_embeddings.weight", ""): (rows, width)
-            for kind, rows in (
-                ("word", config.vocab_size),
-                ("position", config.max_position_embeddings),
-                ("token_type", config.type_vocab_size),
-            )
-        }
-        up = dict(self.layer)["up"][0]
-        shapes[f"{self.layers[1].format(0)}.{up}.weight"] = (config.intermediate_size, width)
-        return shapes
+        """Return the shapes of the tensors before the layers and of the first layer, by canonical
+        name: they tell every size of `config` but the number of layers. Nothing is computed."""
+        with torch.device("meta"):
+            backbone = config.replace(num_hidden_layers=1).new_backbone(False)
+        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        return {name: tuple(t.shape) for name, t in self.to_canonical(state, config).items()}
 
     def layer_numbers(self, canonical: Iterable[str]) -> Iterator[int]:
         """Yield the numbers of the layers that tensors of these names belong to."""

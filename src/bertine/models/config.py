@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from bertine.errors import BertineError
 
 if TYPE_CHECKING:
-    from bertine.models.encoder import Encoder
+    from bertine.models.backbone import Backbone
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
@@ -137,7 +137,7 @@ class Config:
         """Whether a new model with these heads gets a pooler; without heads, a bare backbone."""
         raise NotImplementedError
 
-    def new_backbone(self, pooler: bool) -> Encoder:
+    def new_backbone(self, pooler: bool) -> Backbone:
         """Build a backbone with new weights."""
         raise NotImplementedError
 

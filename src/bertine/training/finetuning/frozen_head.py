@@ -40,6 +40,7 @@ from bertine.inference.baselines.linear import (
     fit_linear,
 )
 from bertine.inference.compute.running import run_features
+from bertine.models.encoder import Encoder
 from bertine.models.heads import texts_apart
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
@@ -68,13 +69,24 @@ _LARGE = 32.0
 _MOST_WORDS = 200_000
 
 
-def check_frozen(task: Task[Any], options: FinetuneOptions) -> None:
+def fits_alone(model: Model) -> bool:
+    """Return whether the head of `model` can be fitted alone: its layers are BERT's."""
+    return isinstance(model.backbone, Encoder)
+
+
+def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
     """Refuse what does not go with fitting the head alone.
 
     Raises:
-        BertineError: the task's head finds nothing in states that were not trained for it; an
-            option of training is given; several processes were started.
+        BertineError: the task's head finds nothing in states that were not trained for it; the
+            layers of `model` are not BERT's; an option of training is given; several processes
+            were started.
     """
+    if not fits_alone(model):
+        raise BertineError(
+            f"frozen is for models with layers and heads like BERT's, and those of "
+            f"{model.config.title} are others; leave it out"
+        )
     if task.reads_questions:
         raise BertineError(
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
