@@ -148,7 +148,7 @@ def test_a_demo_replaces_a_demo_and_nothing_else(
     (again / "model" / "config.json").write_text("{}")
     (again / "notes.txt").write_text("mine")
     (again / "demo.json").write_text((demo.out / "demo.json").read_text())
-    monkeypatch.setattr("bertine.demo.run.write_labelled", stop)
+    monkeypatch.setattr("bertine.demo.runs.DemoRuns.write_labelled", stop)
     with pytest.raises(Reached):
         run_demo(again, fast=True)
     assert sorted(path.name for path in again.iterdir()) == ["demo.json", "notes.txt"]

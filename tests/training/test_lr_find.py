@@ -209,7 +209,7 @@ def test_a_curve_that_diverges_at_once_is_told_as_such() -> None:
         "num_examples": 99,
         "seconds": 1.0,
     }
-    found = LrFindReport.of(curve, out=Path("o"), **facts)
+    found = LrFindReport(curve, out=Path("o"), **facts)
     assert found.bracket is None
     assert found.notes[0].startswith("the loss diverged after 3 steps with a rising rate")
     # There is none that could be too high.
@@ -227,7 +227,7 @@ def test_a_curve_that_falls_to_its_end_is_not_said_to_rise(tmp_path: Path) -> No
         "num_examples": 99,
         "seconds": 1.0,
     }
-    found = LrFindReport.of(curve, out=tmp_path, **facts)
+    found = LrFindReport(curve, out=tmp_path, **facts)
     assert found.notes[0].startswith("the loss was still falling at the highest rate")
     write_files(found, {"task": "text"})
     page = (tmp_path / "lr-find.html").read_text()

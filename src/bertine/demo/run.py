@@ -34,17 +34,7 @@ from bertine.demo.examples import (
 from bertine.demo.page import demo_page
 from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, FAST, FULL, MASKED
 from bertine.demo.result import DemoResult, spoken_time
-from bertine.demo.runs import (
-    count_words,
-    end_of,
-    learn_subjects,
-    pretrain_for,
-    pretraining_log,
-    quiet,
-    untrained_model,
-    write_labelled,
-)
-from bertine.demo.scores import DemoScores
+from bertine.demo.runs import DemoRuns, end_of, quiet
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.options.names import option
@@ -115,7 +105,8 @@ def run_demo(
     out = Path(out)
     _clear(out)
     write_json(out / MARK, {"bertine": __version__, "finished": False})
-    stages, counts, known = _Stages(5), texts.count_texts(), bundled_folder(BUNDLED_MODEL)
+    stages, runs = _Stages(5), DemoRuns(out, recipe, seed)
+    counts, known = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
     with stages.stage(
         "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
     ):
@@ -124,14 +115,13 @@ def run_demo(
             f"what is a passage about? {labelled} labelled passages are all it is shown, "
             f"{recipe.labels} of each subject: {'; '.join(counts.subjects)}"
         )
-        write_labelled(out / "passages", recipe)
+        runs.write_labelled()
         name = f"{BUNDLED_MODEL}, {BUNDLED_TIME}"
-        bundled = learn_subjects(out, name, known, recipe, seed, kind="bundled")
+        bundled = runs.learn_subjects(name, known, kind="bundled")
         with atomic_dir(out / "model") as folder:
             shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
         for answer in first_answers(bundled.answers, 2)[:_SHOWN]:
             say("  " + answer.line().replace("\n", "\n  "))
-        say(_right(bundled.scores, len(counts.subjects)))
     with (
         texts.articles_corpus() as corpus,
         stages.stage("text", "Text for a new model: a vocabulary, and the text as numbers"),
@@ -152,25 +142,15 @@ def run_demo(
             f"two layers of 256, as {BUNDLED_MODEL} has; it begins with random weights and reads "
             f"for {human_time(left)}"
         )
-        start = untrained_model(out, recipe, tokenizer, seed)
-        pretrained = pretrain_for(out, start, recipe, left, seed)
-        log = pretraining_log(out)
+        start = runs.untrained_model(tokenizer)
+        pretrained, log = runs.pretrain(start, left)
         end, means = log[-1], end_of(log)
         say(f"by now it guesses {means['mlm_accuracy']:.0%} of the hidden words right")
     with stages.stage("comparison", "The same labels for each: how much does pre-training help?"):
-        untrained = learn_subjects(out, "random weights", start, recipe, seed, kind="untrained")
-        say(_right(untrained.scores, len(counts.subjects)))
-        new = learn_subjects(
-            out,
-            f"new model, {spoken_time(end['elapsed'])}",
-            pretrained.model,
-            recipe,
-            seed,
-            kind="pretrained",
-        )
-        say(_right(new.scores, len(counts.subjects)))
-        tf_idf = count_words(recipe)
-        say(_right(tf_idf, len(counts.subjects)))
+        untrained = runs.learn_subjects("random weights", start, kind="untrained")
+        name = f"new model, {spoken_time(end['elapsed'])}"
+        new = runs.learn_subjects(name, pretrained.model, kind="pretrained")
+        tf_idf = runs.count_words()
     with stages.stage("answers", "Hidden words, and the report"):
         tokenizers = [tokenizer, Tokenizer.load(known)]
         masked = [
@@ -233,13 +213,6 @@ def _clear(out: Path) -> None:
             shutil.rmtree(out / name)
         else:
             (out / name).unlink(missing_ok=True)
-
-
-def _right(scores: DemoScores, subjects: int) -> str:
-    return (
-        f"{scores.name}: {scores.accuracy:.1%} of {len(scores.articles):,} test passages right "
-        f"(guessing: {1 / subjects:.1%})"
-    )
 
 
 def _say_masks(bundled: Sequence[FilledSentence], new: Sequence[FilledSentence]) -> None:

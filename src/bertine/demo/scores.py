@@ -56,6 +56,13 @@ class DemoScores:
         low, high = self.interval
         return f"95% interval {100 * low:.1f} to {100 * high:.1f}%"
 
+    def line(self, chance: float) -> str:
+        """Say for the terminal how many answers are right."""
+        return (
+            f"{self.name}: {self.accuracy:.1%} of {len(self.articles):,} test passages right "
+            f"(guessing: {chance:.1%})"
+        )
+
     def ahead_of(self, other: DemoScores) -> tuple[float, float, float]:
         """Compute how much more accurate this is than `other`, with the 95% interval. Both answer
         the same passages, so it is narrower than the intervals of the two would say."""

@@ -97,6 +97,11 @@ def _passages() -> tuple[Passage, ...]:
     return tuple(Passage(**row) for row in _rows("subjects.jsonl.zst"))
 
 
+def subjects() -> tuple[str, ...]:
+    """List the subjects, which are the labels, in alphabetical order."""
+    return tuple(sorted({passage.subject for passage in _passages()}))
+
+
 def passages(split: Split) -> list[Passage]:
     """List the labelled passages of one split, subjects taking turns, always in the same order. No
     two splits, and no split and the articles to pre-train on, share an article."""
@@ -119,12 +124,12 @@ def draw(number: int, per_subject: int) -> list[Passage]:
         BertineError: there are not so many passages.
     """
     available = passages("train")
-    subjects = len({passage.subject for passage in available})
-    chosen = available[number * per_subject * subjects : (number + 1) * per_subject * subjects]
-    if number < 0 or per_subject < 1 or len(chosen) < per_subject * subjects:
+    size = per_subject * len(subjects())
+    chosen = available[number * size : (number + 1) * size]
+    if number < 0 or per_subject < 1 or len(chosen) < size:
         raise BertineError(
             f"demo texts: draw {number} of {per_subject} passages a subject was asked for, but "
-            f"there are {len(available) // subjects} of each"
+            f"there are {len(available) // len(subjects())} of each"
         )
     return chosen
 
@@ -148,7 +153,7 @@ def count_texts() -> TextCounts:
         articles=len(articles),
         words=sum(len(text.split()) for text in articles),
         characters=sum(map(len, articles)),
-        subjects=tuple(sorted({passage.subject for passage in _passages()})),
+        subjects=subjects(),
         passages={split: len(rows) for split, rows in labelled.items()},
         labelled_articles={
             split: len({passage.article for passage in rows}) for split, rows in labelled.items()

@@ -139,13 +139,13 @@ def lr_find(
         "batch_size": plan.batch_size,
         "learning_rate": usual if bracket is None else bracket.advice(usual),
     }
-    report = LrFindReport.of(
+    report = LrFindReport(
         curve,
-        out=folder,
-        advice=advice,
-        command=next_command(given, defaults, advice),
-        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
+        advice,
+        next_command(given, defaults, advice),
+        folder,
         num_examples=len(prepared.train.examples),
+        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
     )
     write_files(report, {**given, "data": prepared.data_path})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve, bracket
 
 #: The files in the folder of a test.
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
+#: What is said of a bracket.
+_BRACKET = ("low", "high", "steepest", "lowest")
 #: Arguments that `finetune` has not, or that mean something else there.
 _OWN = ("task", "out", "min_rate", "max_rate", "steps", "warmup_steps")
 
@@ -26,35 +29,83 @@ class LrFindReport(Shown):
 
     Attributes:
         curve: the losses.
-        bracket: between which rates to train; None where the loss did not fall.
-        grid: of each of the paper's rates the smoothed loss there (None: not reached) and what
-            the curve says of it.
         advice: the arguments of ``finetune`` to train with: epochs, batch_size, learning_rate.
         command: the command that trains so.
         out: the folder of the files: ``lr-find.json``, ``.svg``, ``.html``.
-        notes: what stands out.
-        passes: over the training examples.
+        num_examples: of training.
+        passes: over these.
         seconds: of wall time.
     """
 
     curve: RateCurve
-    bracket: Bracket | None
-    grid: list[tuple[float, float | None, str]]
     advice: dict[str, Any]
     command: str
     out: Path
-    notes: list[str] = field(default_factory=list)
-    passes: float = 0.0
-    seconds: float = 0.0
+    num_examples: int
+    passes: float
+    seconds: float
+
+    @cached_property
+    def bracket(self) -> Bracket | None:
+        """The rates between which to train; None where the loss did not fall."""
+        return bracket_of(self.curve)
+
+    @cached_property
+    def grid(self) -> list[tuple[float, float | None, str]]:
+        """Each of the paper's rates with the smoothed loss there (None: not reached) and what the
+        curve says of it."""
+        reached, nothing = self.curve.at[-1], "nothing: there is no bracket"
+        return [
+            (
+                rate,
+                loss_at(self.curve, rate),
+                self.bracket.says_of(rate, reached) if self.bracket else nothing,
+            )
+            for rate in PAPER_RATES
+        ]
+
+    @property
+    def still_falling(self) -> bool:
+        """Whether the loss was at its lowest where the test ended."""
+        if self.bracket is None or self.curve.diverged:
+            return False
+        return self.bracket.lowest >= self.curve.points()[0][-1] * 0.999
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What stands out."""
+        notes, curve = [], self.curve
+        usual = "look whether the labels fit the texts; until then the usual rate is the best guess"
+        if self.bracket is None and curve.diverged:
+            notes.append(
+                f"the loss diverged after {len(curve.losses) - curve.warmup} steps with a rising "
+                f"rate, before it had clearly fallen: let them rise more slowly "
+                f"({option('steps')}, {option('max_rate')}), and {usual}"
+            )
+        elif self.bracket is None:
+            notes.append(
+                "the loss did not fall by clearly more than it differs from batch to batch: take "
+                f"larger batches ({option('batch_size')}) or more steps ({option('steps')}), and "
+                f"{usual}"
+            )
+        elif self.still_falling:
+            notes.append(
+                "the loss was still falling at the highest rate: raise "
+                f"{option('max_rate')} to see where it rises"
+            )
+        if self.passes > 1:
+            notes.append(
+                f"the test passed {self.passes:.1f} times over the {self.num_examples} training "
+                "examples: late losses are of examples seen before"
+                + ("" if self.bracket is None else ", so the bracket may be a little high")
+            )
+        return notes
 
     def lead(self) -> str:
         """Say the result in a sentence."""
         if self.bracket is None:
             return "No bracket: the loss did not fall clearly at any rate."
-        low, high, steepest, lowest = map(
-            rate_text,
-            (self.bracket.low, self.bracket.high, self.bracket.steepest, self.bracket.lowest),
-        )
+        low, high, steepest, lowest = (rate_text(getattr(self.bracket, name)) for name in _BRACKET)
         return (
             f"Train between {low} and {high}: the loss falls fastest at {steepest}, and stays at "
             f"its lowest up to {lowest}, a tenth of which is the other end."
@@ -88,10 +139,9 @@ class LrFindReport(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        ends = ("low", "high", "steepest", "lowest")
         bracket = self.bracket
         return {
-            "bracket": bracket and {name: getattr(bracket, name) for name in ends},
+            "bracket": bracket and {name: getattr(bracket, name) for name in _BRACKET},
             "paper_grid": [
                 {"rate": rate, "smoothed_loss": loss, "says": words}
                 for rate, loss, words in self.grid
@@ -102,74 +152,6 @@ class LrFindReport(Shown):
             "passes": self.passes,
             "curve": self.curve.to_dict(),
         }
-
-    @classmethod
-    def of(
-        cls,
-        curve: RateCurve,
-        *,
-        out: Path,
-        advice: dict[str, Any],
-        command: str,
-        passes: float,
-        num_examples: int,
-        seconds: float,
-    ) -> LrFindReport:
-        """Read the result off a curve of `passes` over `num_examples` training examples."""
-        bracket, reached = bracket_of(curve), curve.at[-1]
-        nothing = "nothing: there is no bracket"
-        grid = [
-            (rate, loss_at(curve, rate), bracket.says_of(rate, reached) if bracket else nothing)
-            for rate in PAPER_RATES
-        ]
-        notes = _notes(curve, bracket, passes, num_examples)
-        return cls(curve, bracket, grid, advice, command, out, notes, passes, seconds)
-
-    @property
-    def still_falling(self) -> bool:
-        """Whether the loss was at its lowest where the test ended."""
-        return _still_falling(self.curve, self.bracket)
-
-
-def _notes(
-    curve: RateCurve, bracket: Bracket | None, passes: float, num_examples: int
-) -> list[str]:
-    """List what stands out."""
-    notes = []
-    if bracket is None and curve.diverged:
-        notes.append(
-            f"the loss diverged after {len(curve.losses) - curve.warmup} steps with a rising rate, "
-            f"before it had clearly fallen: let them rise more slowly ({option('steps')}, "
-            f"{option('max_rate')}), and look whether the labels fit the texts; until then "
-            "the usual rate is the best guess"
-        )
-    elif bracket is None:
-        notes.append(
-            "the loss did not fall by clearly more than it differs from batch to batch: take "
-            f"larger batches ({option('batch_size')}) or more steps "
-            f"({option('steps')}), and look whether the labels fit the texts; until then the "
-            "usual rate is the best guess"
-        )
-    elif _still_falling(curve, bracket):
-        notes.append(
-            "the loss was still falling at the highest rate: raise "
-            f"{option('max_rate')} to see where it rises"
-        )
-    if passes > 1:
-        notes.append(
-            f"the test passed {passes:.1f} times over the {num_examples} training examples: late "
-            "losses are of examples seen before"
-            + ("" if bracket is None else ", so the bracket may be a little high")
-        )
-    return notes
-
-
-def _still_falling(curve: RateCurve, bracket: Bracket | None) -> bool:
-    return (
-        bracket is not None
-        and not curve.diverged
-        and bracket.lowest >= curve.points()[0][-1] * 0.999
-    )
 
 
 def next_command(

@@ -22,6 +22,7 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.runs.files import read_begun
 from bertine.system import workers
+from bertine.terminal.console import say
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.result import final_of
 
@@ -107,10 +108,10 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
-def run_here(jobs: Jobs, on_end: OnEnd, begin: Callable[[int], None]) -> None:
-    """Do the runs one after the other in this process; `begin` is called before each."""
+def run_here(jobs: Jobs, on_end: OnEnd) -> None:
+    """Do the runs one after the other in this process."""
     for number, job in enumerate(jobs):
-        begin(number)
+        say(f"{Path(job['arguments']['out']).name} ({number + 1} of {len(jobs)})")
         on_end(number, run_one(job))
 
 
@@ -190,8 +191,8 @@ def run_on_ray(line: str) -> dict[str, Any]:
 
 
 def _worker() -> workers.Work:
-    def work(line: str, say: workers.Say) -> None:
-        say(**run_quietly(line))
+    def work(line: str, reply: workers.Say) -> None:
+        reply(**run_quietly(line))
 
     return work
 
