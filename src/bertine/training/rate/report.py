@@ -63,6 +63,13 @@ class LrFindReport(Shown):
             for rate in PAPER_RATES
         ]
 
+    def grid_rows(self) -> list[tuple[str, str, str]]:
+        """Write the grid as cells of a table."""
+        return [
+            (rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
+            for rate, loss, words in self.grid
+        ]
+
     @property
     def still_falling(self) -> bool:
         """Whether the loss was at its lowest where the test ended."""
@@ -113,13 +120,7 @@ class LrFindReport(Shown):
     def lines(self) -> list[str]:
         """List the bracket, the paper's grid beside it, what stands out, the page, and what to run
         next."""
-        rows = aligned(
-            [
-                ("", rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
-                for rate, loss, words in self.grid
-            ],
-            left=(0, 1, 3),
-        )
+        rows = aligned([("", *row) for row in self.grid_rows()], left=(0, 1, 3))
         return [
             self.lead(),
             "the paper's rates, the smoothed loss there, and what the curve says of them:",

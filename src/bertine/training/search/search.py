@@ -1,4 +1,4 @@
-"""``search``: a grid of fine-tuning runs, with several seeds, and the choice among them.
+"""Do a grid of fine-tuning runs with several seeds, and choose among them: ``search``.
 
 The paper's protocol (Devlin et al. 2018, sections 4.1 and A.3): a few batch sizes, learning rates
 and numbers of epochs, random restarts where runs are unstable, the choice by the dev set.
