@@ -106,7 +106,7 @@ def test_special_tokens_are_never_chosen_and_never_put_in(make_store: MakeStore)
         for number, pair in enumerate(pairs):
             a = pair.segments[0].copy()
             a[::3] = number % len(SPECIAL_TOKENS)
-            object.__setattr__(pair, "segments", (a, pair.segments[1]))
+            pairs[number] = pair._replace(segments=(a, pair.segments[1]))
         return pairs
 
     data.segments.instances = with_specials  # type: ignore[method-assign]

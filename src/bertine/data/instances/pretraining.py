@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
 from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.padded import ForeignId
 from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instances, sequence_frame
 from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
@@ -146,22 +145,24 @@ class PretrainingData:
             BertineError: the store holds an id outside its vocabulary, or is damaged.
         """
         instances = self.instances(step)
-        self._check(instances)
-        return self.corruption(instances, self.draws(step))
+        try:
+            return self.corruption(instances, self.draws(step))
+        except ForeignId:
+            raise self._foreign(instances) from None
 
-    def _check(self, instances: Sequence[Instance]) -> None:
-        """Refuse an id outside the vocabulary, and name the document that it came from."""
+    def _foreign(self, instances: Sequence[Instance]) -> BertineError:
+        """Return the error that names the document of an id outside the vocabulary."""
         size = self.store.vocab_size
-        if np.concatenate([ids for each in instances for ids in each.segments]).max() < size:
-            return
-        for instance in instances:
-            for ids, document in zip(instance.segments, instance.documents, strict=True):
-                if ids.max() >= size:
-                    raise BertineError(
-                        f"{self.store.path}: document {document} holds the id "
-                        f"{ids[ids >= size][0]}, but the vocabulary has {size} tokens; prepare it "
-                        "again"
-                    )
+        ids, document = next(
+            (ids, document)
+            for instance in instances
+            for ids, document in zip(instance.segments, instance.documents, strict=True)
+            if ids.max() >= size
+        )
+        return BertineError(
+            f"{self.store.path}: document {document} holds the id {ids[ids >= size][0]}, but the "
+            f"vocabulary has {size} tokens; prepare it again"
+        )
 
     def describe(self) -> dict[str, Any]:
         """What a run's log should say of its data: JSON values only."""
