@@ -9,7 +9,7 @@ import torch
 
 import toys
 from bertine.data.batch import Batch
-from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.masked import TokenMasking
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -210,7 +210,7 @@ def test_options_that_do_nothing_are_warned_of(data):
 def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
     words = data(whole_word_mask=True, max_seq_length=64)
     assert words.warnings() == []
-    assert isinstance(words.corruption, Masked)
+    assert isinstance(words.corruption, TokenMasking)
     words.corruption._is_continuation[:] = (
         True  # each segment is one word; few have 10 pieces or less
     )

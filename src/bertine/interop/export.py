@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bertine.errors import BertineError
 from bertine.models.encoded import BackboneOutput, Encoded, Inputs, TextInputs
 from bertine.models.heads import texts_apart
-from bertine.models.layers import Layout
+from bertine.models.layers import RowLayout
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 
@@ -114,7 +114,7 @@ class ExportModule(Model):
         x = parts.layer_norm(x.reshape(b * t, -1))
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
-        layout = Layout(b, t, bias=bias)
+        layout = RowLayout(b, t, bias=bias)
         states = [layout.pad(x)] if all_states else []
         for layer in self.backbone.layers:
             x = layer(x, layout)

@@ -132,7 +132,7 @@ def dropout_add(x: Tensor, residual: Tensor, p: float, training: bool) -> Tensor
     return summed
 
 
-class Dropout(nn.Module):
+class StreamDropout(nn.Module):
     """Dropout with rate `p` drawn from :data:`stream` on a CPU, from PyTorch's elsewhere."""
 
     def __init__(self, p: float) -> None:

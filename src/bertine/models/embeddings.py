@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.models.config import Config
-from bertine.models.dropout import Dropout
+from bertine.models.dropout import StreamDropout
 from bertine.models.precision import autocast_dtype
 
 
@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         self.position_embeddings = _table(config.max_position_embeddings, size)
         self.token_type_embeddings = _table(config.type_vocab_size, size)
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = StreamDropout(config.hidden_dropout_prob)
 
     def forward(
         self,

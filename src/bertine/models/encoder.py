@@ -13,7 +13,7 @@ from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.initial import init_weights
-from bertine.models.layers import EncoderLayer, Layout
+from bertine.models.layers import EncoderLayer, RowLayout
 from bertine.models.precision import autocast_dtype
 
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
@@ -64,7 +64,7 @@ class Encoder(nn.Module):
             layout = self._layout(input_ids, attention_mask)
         else:
             b, t = input_ids.shape
-            layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+            layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
@@ -82,22 +82,22 @@ class Encoder(nn.Module):
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
 
-    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> Layout:
+    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
         b, t = input_ids.shape
         if attention_mask is None:
-            return Layout(b, t)
+            return RowLayout(b, t)
         mask, device = attention_mask.bool(), input_ids.device.type
         real = None
         # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
         if device == "cpu":
             padding = 1.0 - int(mask.sum()) / mask.numel()
             if padding == 0.0:
-                return Layout(b, t)
+                return RowLayout(b, t)
             if padding >= _UNPAD_FROM:
                 real = _real_rows(mask.reshape(-1))
         dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
         bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
-        return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+        return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:

@@ -1,7 +1,7 @@
 """The parts of a post-layer-norm transformer encoder (Vaswani et al. 2017, as BERT uses it).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N rows that are computed: the B * T positions, or the real tokens alone (see :class:`Layout`).
+N rows that are computed: the B * T positions, or the real tokens alone (see :class:`RowLayout`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Gather(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Where the N rows that the layers compute stand in the batch [B, T].
 
     Everything but attention treats each token by itself, so where there is much padding only
@@ -201,7 +201,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
         """x [N, H]. Returns [N, H], before the output's dropout."""
         p = self.dropout if self.training else 0.0
         if layout.ends is not None:
@@ -259,7 +259,7 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(x, layout)
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from bertine.cores.cpu_quota import limiting_groups
 from bertine.errors import BertineError
 
 #: cgroup v1 writes "no limit" as a number near 2 to the power of 63.
@@ -70,32 +71,11 @@ def _fields(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in split if len(words) > 1 and words[1].isdigit()}
 
 
-def _of_cgroup(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> int | None:
-    """The smallest limit of this process's control group and of those around it."""
-    try:
-        lines = own.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return None
-    limits = []
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, inside = rest.partition(":")
-        if controllers == "":
-            top, name = root, "memory.max"
-        elif "memory" in controllers.split(","):
-            top, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        folder = top / inside.lstrip("/")
-        # Inside a container its own group is the root of what is mounted there.
-        for place in (top, folder, *folder.parents):
-            if place != top and top not in place.parents:
-                break
-            if (limit := _number(place / name)) is not None:
-                limits.append(limit)
-    return min(limits, default=None)
+def _of_cgroup() -> int | None:
+    """Return the smallest limit of this process's control group and of those around it."""
+    files = ("memory.max", "memory.limit_in_bytes")  # of version 2, of version 1
+    limits = [_number(group / file) for group in limiting_groups("memory") for file in files]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _number(path: Path) -> int | None:

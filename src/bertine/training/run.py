@@ -30,6 +30,7 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.runs.files import read_begun
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn
+from bertine.terminal.text import briefly
 from bertine.training.distributed.world import World
 from bertine.training.loop.checkpoint import checkpoints, remove_leftovers, remove_torn
 from bertine.version import __version__
@@ -40,7 +41,7 @@ _SETTINGS = "run.json"
 #: Seconds to wait for a process that is ending in the same folder.
 _PATIENCE = 5.0
 
-#: Characters of a setting in a message.
+#: Characters of a setting in a message of one line: a thousand labels are not read.
 _SHOWN = 120
 
 _TRAINING = (FinetuneOptions, PretrainOptions)
@@ -268,7 +269,7 @@ def refuse_changes(
     for key in keys:
         if key not in free and old.get(key) != new.get(key):
             name, before, now = _innermost(key, old.get(key), new.get(key))
-            differs = f"{name} = {_brief(before)}, not {_brief(now)}"
+            differs = f"{name} = {briefly(before, _SHOWN)}, not {briefly(now, _SHOWN)}"
             if key.endswith("_fingerprint"):  # whose digits tell nobody anything
                 thing = key.removesuffix("_fingerprint").replace("_", " ")
                 differs = f"{'other' if thing.endswith('s') else 'another'} {thing}"
@@ -289,12 +290,6 @@ def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
     return name, old, new
 
 
-def _brief(value: Any) -> str:
-    """A setting for a message of one line: a thousand labels are not read."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Say what on this machine may make other bits of the same numbers."""
     usual = {"processes": 1, "sharded": False}
@@ -308,7 +303,6 @@ def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -
 
 
 def _environment() -> dict[str, Any]:
-
     return {
         "bertine": __version__,
         "torch": torch.__version__,

@@ -84,7 +84,7 @@ class InstanceDraws:
         return uniform, picked.astype(np.int64)
 
 
-class Masked:
+class TokenMasking:
     """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);

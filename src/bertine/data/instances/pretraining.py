@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
-from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.masked import TokenMasking
 from bertine.data.corruption.padded import ForeignId
 from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instances, sequence_frame
 from bertine.data.instances.instance import Instance
@@ -63,7 +63,7 @@ class PretrainingData:
         tokenizer: Tokenizer,
         settings: InstanceSettings | None = None,
         *,
-        corruption: MakeCorruption = Masked,
+        corruption: MakeCorruption = TokenMasking,
     ) -> None:
         self.settings = settings = settings or InstanceSettings()
         store.check_tokenizer(tokenizer)

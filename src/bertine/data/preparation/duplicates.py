@@ -38,7 +38,7 @@ def fingerprint(text: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Seen:
+class SeenFingerprints:
     """A set of 64-bit numbers in 8 bytes each (and as much again while two parts are joined).
 
     The newest are in a set; the others in sorted arrays, each at least twice as long as the next,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bertine.data.preparation.duplicates import Seen
+from bertine.data.preparation.duplicates import SeenFingerprints
 from bertine.data.preparation.near_duplicates import SignatureFile, find_near_duplicates
 from bertine.data.preparation.parts import (
     FINGERPRINTS,
@@ -134,7 +134,7 @@ def _left_out(
     report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
     """For each part which of its stored documents are left out (bool); None: none of them."""
-    seen = Seen()
+    seen = SeenFingerprints()
     copies: list[npt.NDArray[np.bool_]] = []
     for number, part in enumerate(parts):
         joined.documents += read_part(part)["documents"]

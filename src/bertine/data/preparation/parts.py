@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.data.preparation.duplicates import Seen, fingerprint
+from bertine.data.preparation.duplicates import SeenFingerprints, fingerprint
 from bertine.data.preparation.near_duplicates import write_signatures
 from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import UNIGRAM_COUNTS
@@ -317,7 +317,7 @@ class _Splitter:
 
     def __iter__(self) -> Iterator[_Sentences]:
         batch = _Sentences()
-        seen = Seen()
+        seen = SeenFingerprints()
         for document in self.corpus:
             self.documents += 1
             number = fingerprint(document.text)

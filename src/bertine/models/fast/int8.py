@@ -34,7 +34,7 @@ from bertine.models.fast.layers import (
     scaled_queries,
     self_attention,
 )
-from bertine.models.fast.rows import Padded, Rows
+from bertine.models.fast.rows import PaddedRows, Rows
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
@@ -93,16 +93,16 @@ class LayerRanges:
     down: Range = field(default_factory=Range)
 
 
-class observed:
-    """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
-    one a layer."""
+class RangeObserver:
+    """Note in `ranges`, one a layer, what goes into the products of `backbone`, while it is
+    entered."""
 
     def __init__(self, backbone: Encoder) -> None:
         self.ranges = [LayerRanges() for _ in backbone.layers]
         self._backbone = backbone
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
-    def __enter__(self) -> observed:
+    def __enter__(self) -> RangeObserver:
         for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
             assert isinstance(layer, EncoderLayer)
             for product, seen in (
@@ -123,20 +123,20 @@ class observed:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ByteGrid:
     """Real numbers as unsigned bytes: (byte - zero) * scale."""
 
     scale: float
     zero: int
 
     @classmethod
-    def over(cls, low: float, high: float) -> Grid:
+    def over(cls, low: float, high: float) -> ByteGrid:
         scale = max(high - low, 1e-6) / 255
         return cls(scale, min(255, max(0, round(-low / scale))))
 
-    def of_ones(self) -> tuple[float, Grid]:
+    def of_ones(self) -> tuple[float, ByteGrid]:
         """The scale, and the grid of what was divided by it."""
-        return self.scale, Grid(1.0, self.zero)
+        return self.scale, ByteGrid(1.0, self.zero)
 
     def round(self, x: Tensor) -> Tensor:
         """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
@@ -192,7 +192,7 @@ class Int8Linear:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
         return self._product(x, 1.0, 0, dtype, "none", "")
 
-    def activated(self, x: Tensor, act: str, algorithm: str, grid: Grid) -> Tensor:
+    def activated(self, x: Tensor, act: str, algorithm: str, grid: ByteGrid) -> Tensor:
         """The activation of it, on `grid`: uint8 [N, F]."""
         return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
 
@@ -239,11 +239,11 @@ class Int8Layer:
         # Numbers come to the products divided by the steps of their grids, so that those are 1.
         self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
         self._divisor = _divisor(ranges.up, up.weight)
-        steps, self._input = Grid.over(*ranges.qkv.ends(self.divisor)).of_ones()
+        steps, self._input = ByteGrid.over(*ranges.qkv.ends(self.divisor)).of_ones()
         self.divisor *= steps
-        steps, self._inner_input = Grid.over(*ranges.up.ends(self._divisor)).of_ones()
+        steps, self._inner_input = ByteGrid.over(*ranges.up.ends(self._divisor)).of_ones()
         self._divisor *= steps
-        steps, self._mixed = Grid.over(*ranges.out.ends()).of_ones()
+        steps, self._mixed = ByteGrid.over(*ranges.out.ends()).of_ones()
         out_weight = out.weight * steps
         weight[2 * size :] /= steps
         bias[2 * size :] /= steps
@@ -251,7 +251,7 @@ class Int8Layer:
         # The neurons that reach furthest become the last.
         order = ranges.down.largest().argsort(stable=True)
         apart = order[max(0, len(order) - _APART) :]
-        self._inner = Grid.over(*ranges.down.without(apart).ends())
+        self._inner = ByteGrid.over(*ranges.down.without(apart).ends())
         self._apart = slice(len(order) - len(apart), len(order))
         up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
         down_weight = down.weight[:, order]
@@ -276,7 +276,7 @@ class Int8Layer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [N, H]."""
         qkv = self._qkv(self._input.round(x), torch.bfloat16)
-        if isinstance(rows, Padded) and rows.few:
+        if isinstance(rows, PaddedRows) and rows.few:
             mixed = attend_few(qkv, rows, self.heads, torch.bfloat16)
             return self._rest(x, _wide(mixed, x))
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
@@ -284,7 +284,7 @@ class Int8Layer:
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
         first, rounded = rows.first(x), self._input.round(x)
-        if isinstance(rows, Padded) and rows.few:
+        if isinstance(rows, PaddedRows) and rows.few:
             qkv = self._qkv(rounded, torch.bfloat16)
             mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
             return self._rest(first, _wide(mixed, first))
@@ -329,10 +329,10 @@ def _divisor(seen: Range, weight: Tensor) -> Tensor:
 
 def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
     """The layers of a backbone in 8 bits; the last is `split`."""
-    made: list[Int8Layer] = []
+    packed: list[Int8Layer] = []
     following: Tensor | None = None
     for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
         assert isinstance(layer, EncoderLayer)
-        made.append(Int8Layer(layer, seen, act, following, split=not made))
-        following = made[-1].divisor
-    return made[::-1]
+        packed.append(Int8Layer(layer, seen, act, following, split=not packed))
+        following = packed[-1].divisor
+    return packed[::-1]

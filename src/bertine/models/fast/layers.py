@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.models.fast import torch_private
-from bertine.models.fast.rows import Padded, Rows
+from bertine.models.fast.rows import PaddedRows, Rows
 from bertine.models.fast.torch_private import has_packed
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
@@ -72,16 +72,18 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     Returns:
         [N, H], contiguous.
     """
-    if isinstance(rows, Padded) and rows.sequences == 1:  # by itself: a recording must not know T
+    if (
+        isinstance(rows, PaddedRows) and rows.sequences == 1
+    ):  # by itself: a recording must not know T
         q, k, v = _parts(qkv, 3, rows, heads)
-        found = attend(q, k, v, rows.bias).transpose(1, 2)
-        found = found.to(dtype, memory_format=torch.contiguous_format)
-        return found.flatten(2).flatten(0, 1)
-    if isinstance(rows, Padded):
+        attended = attend(q, k, v, rows.bias).transpose(1, 2)
+        attended = attended.to(dtype, memory_format=torch.contiguous_format)
+        return attended.flatten(2).flatten(0, 1)
+    if isinstance(rows, PaddedRows):
         q, k, v = _parts(qkv[: rows.area], 3, rows, heads)
-        found = attend(q, k, v, rows.bias).transpose(1, 2)
+        attended = attend(q, k, v, rows.bias).transpose(1, 2)
         mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
-        mixed[: rows.area].view(found.shape).copy_(found)
+        mixed[: rows.area].view(attended.shape).copy_(attended)
         mixed[rows.area :] = 0
         return mixed
     places = qkv.index_select(0, rows.tokens)
@@ -90,8 +92,8 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     for group in rows.groups:
         here = slice(begin, begin + group.area)
         q, k, v = _parts(places[here], 3, group, heads)
-        found = attend(q, k, v, group.bias).transpose(1, 2)
-        mixed[here].view(found.shape).copy_(found)
+        attended = attend(q, k, v, group.bias).transpose(1, 2)
+        mixed[here].view(attended.shape).copy_(attended)
         begin = here.stop
     return mixed.index_select(0, rows.places).to(dtype)
 
@@ -107,27 +109,27 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
         The same shape and type as q; 0 in rows beyond B.
     """
     queries = q.view(len(q), heads, 1, -1)
-    if isinstance(rows, Padded) and rows.sequences == 1:  # as above
+    if isinstance(rows, PaddedRows) and rows.sequences == 1:  # as above
         k, v = _parts(kv, 2, rows, heads)
         return attend(queries, k, v, rows.bias).reshape(q.shape)
     mixed = torch.zeros_like(q)
-    if isinstance(rows, Padded):
+    if isinstance(rows, PaddedRows):
         k, v = _parts(kv[: rows.area], 2, rows, heads)
-        found = attend(queries[: rows.sequences], k, v, rows.bias)
-        mixed[: rows.sequences] = found.reshape(rows.sequences, -1)
+        attended = attend(queries[: rows.sequences], k, v, rows.bias)
+        mixed[: rows.sequences] = attended.reshape(rows.sequences, -1)
         return mixed
     places = kv.index_select(0, rows.tokens)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
         here = slice(begin, begin + group.area)
         k, v = _parts(places[here], 2, group, heads)
-        found = attend(queries[members], k, v, group.bias)
-        mixed[members] = found.reshape(len(members), -1)
+        attended = attend(queries[members], k, v, group.bias)
+        mixed[members] = attended.reshape(len(members), -1)
         begin = here.stop
     return mixed
 
 
-def _parts(x: Tensor, parts: int, rows: Padded, heads: int) -> Tensor:
+def _parts(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
     """[N, parts * H] → [parts, B, A, T, D], contiguous."""
     # T as it is in x: what is recorded of one sequence serves others.
     parted = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
@@ -135,7 +137,7 @@ def _parts(x: Tensor, parts: int, rows: Padded, heads: int) -> Tensor:
 
 
 def attend_few(
-    qkv: Tensor, rows: Padded, heads: int, dtype: torch.dtype, first: bool = False
+    qkv: Tensor, rows: PaddedRows, heads: int, dtype: torch.dtype, first: bool = False
 ) -> Tensor:
     """:func:`attend` for few rows. It computes in fp32, as a product in bf16 takes 14 microseconds
     before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same

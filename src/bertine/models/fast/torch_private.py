@@ -191,8 +191,8 @@ def gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             return torch.autograd.grad(F.gelu(x), x, grad)[0]
-    found: Tensor = torch.ops.aten.gelu_backward(grad, x)
-    return found
+    result: Tensor = torch.ops.aten.gelu_backward(grad, x)
+    return result
 
 
 def norms(tensors: list[Tensor]) -> list[Tensor]:

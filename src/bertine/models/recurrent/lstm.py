@@ -37,8 +37,8 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
         Its data fp32 [N, 2 S]: of both directions of the last layer.
     """
     if packed.data.device.type != "cpu":
-        found: PackedSequence = lstm(packed)[0]
-        return found
+        output: PackedSequence = lstm(packed)[0]
+        return output
     x, sizes = packed.data, packed.batch_sizes
     # In fp32 between the products, which round what they read.
     dtype = autocast_dtype("cpu") or x.dtype

@@ -27,7 +27,7 @@ from bertine.training.feature_based.table import ROWS
 
 
 @dataclass(frozen=True)
-class Part:
+class TaggedStates:
     """Sentences that have words, the ids of their tags, and the states of their words."""
 
     sentences: Sentences
@@ -41,7 +41,7 @@ class Part:
 def train_row(
     name: str,
     layers: list[int],
-    sets: dict[str, Part],
+    sets: dict[str, TaggedStates],
     task: Tagging,
     recipe: BilstmRecipe,
     hidden_size: int,
@@ -110,7 +110,7 @@ def train_row(
 
 def _logits(
     tagger: BiLstmTagger,
-    part: Part,
+    part: TaggedStates,
     layers: Sequence[Tensor],
     chosen: Sequence[int],
     device: torch.device,
@@ -131,7 +131,7 @@ def _logits(
 
 def _score(
     tagger: BiLstmTagger,
-    part: Part,
+    part: TaggedStates,
     layers: Sequence[Tensor],
     task: Tagging,
     device: torch.device,

@@ -34,7 +34,7 @@ from bertine.tables.given import GivenTable
 from bertine.tasks.options import TableOptions
 from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import human_time, say, warn
-from bertine.training.feature_based.bilstm_training import Part, train_row
+from bertine.training.feature_based.bilstm_training import TaggedStates, train_row
 from bertine.training.feature_based.table import (
     FINE_TUNING,
     ROWS,
@@ -126,7 +126,7 @@ def feature_based(
             f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
         )
     dtype = resolve_precision(precision, where)
-    prepared: dict[str, Part] = {}
+    prepared: dict[str, TaggedStates] = {}
     if any(name not in results for name in wanted if name != FINE_TUNING):
         loaded.model.to(where)
         for name, sentences in sets.items():
@@ -134,7 +134,7 @@ def feature_based(
             states = word_states(
                 loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
             )
-            prepared[name] = Part(sentences, states, tags[name])
+            prepared[name] = TaggedStates(sentences, states, tags[name])
             took = (
                 "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
             )

@@ -17,7 +17,7 @@ FINE_TUNING = "fine-tuning"
 
 
 @dataclass(frozen=True)
-class Row:
+class StatesRow:
     """A row of the table: which states are read (of an encoder of L layers; 0 are the embeddings),
     and whether they are joined or summed."""
 
@@ -27,13 +27,13 @@ class Row:
 
 
 #: The rows in the paper's order, by the names of the command line.
-ROWS: dict[str, Row] = {
-    "embeddings": Row("embeddings", lambda count: [0]),
-    "second-to-last": Row("second-to-last hidden", lambda count: [max(0, count - 1)]),
-    "last": Row("last hidden", lambda count: [count]),
-    "sum-last-four": Row("weighted sum last four hidden", lambda count: _last(count, 4)),
-    "concat-last-four": Row("concat last four hidden", lambda count: _last(count, 4), True),
-    "sum-all": Row("weighted sum all layers", lambda count: _last(count, count)),
+ROWS: dict[str, StatesRow] = {
+    "embeddings": StatesRow("embeddings", lambda count: [0]),
+    "second-to-last": StatesRow("second-to-last hidden", lambda count: [max(0, count - 1)]),
+    "last": StatesRow("last hidden", lambda count: [count]),
+    "sum-last-four": StatesRow("weighted sum last four hidden", lambda count: _last(count, 4)),
+    "concat-last-four": StatesRow("concat last four hidden", lambda count: _last(count, 4), True),
+    "sum-all": StatesRow("weighted sum all layers", lambda count: _last(count, count)),
 }
 
 

@@ -22,7 +22,7 @@ from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
 from bertine.training.finetuning.result import SAVED, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
-from bertine.training.finetuning.setup import Part, Prepared
+from bertine.training.finetuning.setup import FeaturedExamples, Prepared
 from bertine.training.loop.best import Choice, clearly_better, load_best, recorded_best
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
@@ -35,7 +35,7 @@ DATA = "data.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run ended with; see :class:`~bertine.training.finetuning.result.FinetuneResult`."""
+    """What a run ended with; see :class:`~bertine.training.finetuning.learner.Learner`."""
 
     scores: list[dict[str, Any]]
     report: Report | None
@@ -108,7 +108,7 @@ def train(
     heads: list[FittedHead] = []
 
     def score(judged: Prepared) -> Report:
-        def score_on(part: Part) -> Report:
+        def score_on(part: FeaturedExamples) -> Report:
             report = evaluate_examples(
                 judged.loaded.model,
                 judged.task,

@@ -44,7 +44,7 @@ class Start(FreshWeights, Dropout, Layers):
 
 
 @dataclass(frozen=True)
-class Part:
+class FeaturedExamples:
     """Examples, and the features that were made of them."""
 
     examples: Examples[Any]
@@ -72,9 +72,9 @@ class Prepared:
     task: Task[Any]
     loaded: LoadedModel
     start: Start
-    train: Part
-    validation: Part
-    others: dict[str, Part] = field(default_factory=dict)
+    train: FeaturedExamples
+    validation: FeaturedExamples
+    others: dict[str, FeaturedExamples] = field(default_factory=dict)
     plan: TrainingPlan = field(kw_only=True)
     batches: FeatureBatches[Features] = field(kw_only=True)
     data_path: str = field(kw_only=True)
@@ -145,7 +145,7 @@ def prepare(
     built = built.weighted_for(features)
     held = built.featurize(validation, loaded.tokenizer) if judged else []
     others = {
-        word: Part(examples, built.featurize(examples, loaded.tokenizer))
+        word: FeaturedExamples(examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in (labelled.others if judged else {}).items()
     }
     weighed = getattr(built, "class_weights", None) is not None
@@ -164,8 +164,8 @@ def prepare(
         built,
         loaded,
         start,
-        Part(train, features),
-        Part(validation, held),
+        FeaturedExamples(train, features),
+        FeaturedExamples(validation, held),
         others,
         plan=plan,
         batches=batches,
