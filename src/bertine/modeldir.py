@@ -132,12 +132,12 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
 
 
 def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
-    """The architecture of a model directory, from its ``config.json`` alone.
+    """Return the architecture of a model directory, from its ``config.json`` alone.
 
     `dropout` takes the place of its rates on hidden states and attention, unless None.
 
     Raises:
-        BertineError: no such folder or file, or one that is not a BERT we compute.
+        BertineError: no such folder or file, or one of a model that Bertine does not have.
     """
     return _with_dropout(read_config(model_folder(path) / CONFIG), dropout).config
 
@@ -208,11 +208,12 @@ def load_model(
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
-#: The files of a model directory that are needed.
-_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json vocab.txt"
+#: The files of a model directory that are needed, besides those of the vocabulary.
+_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
 #: Organizations of the Hugging Face hub, by the beginnings of the names of their models.
 _ORGANIZATIONS = {
     "bert-": "google-bert",
+    "roberta-": "FacebookAI",
     "all-": "sentence-transformers",
     "paraphrase-": "sentence-transformers",
     "multi-qa-": "sentence-transformers",
@@ -224,7 +225,8 @@ def how_to_get(name: str) -> str | None:
     not look like the name of a published model."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
         return None
-    if name in PRESETS:
+    # RoBERTa's sizes have the names of the published models.
+    if name in PRESETS and not name.startswith("roberta-"):
         return (
             f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
             "give the folder of a trained model"
@@ -235,9 +237,11 @@ def how_to_get(name: str) -> str | None:
         organization = _ORGANIZATIONS.get(next(starts, ""), "")
     if not organization or Path(organization).exists():
         return None
+    vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
     return (
         f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
-        f"download {organization}/{model} {_NEEDED} --local-dir {model}' and give {model}"
+        f"download {organization}/{model} {_NEEDED} {vocabulary} --local-dir {model}' and give "
+        f"{model}"
     )
 
 

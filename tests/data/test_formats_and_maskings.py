@@ -17,7 +17,6 @@ from bertine.data.batch import Batch
 from bertine.data.corruption.masked import MASKINGS
 from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.preparation.writer import StoreWriter
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -232,7 +231,7 @@ def wordy(tmp_path: Path) -> tuple[TokenStore, Tokenizer]:
     tokens = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(300)), *(f"##p{i}" for i in range(200))]
     tokenizer = Tokenizer.from_vocab(tokens)
     rng = np.random.default_rng(1)
-    with StoreWriter(tmp_path, vocab_size=len(tokens)) as writer:
+    with toys.DocumentWriter(tmp_path, vocab_size=len(tokens)) as writer:
         for _ in range(40):
             sentences = []
             for length in rng.integers(3, 15, size=30):

@@ -121,18 +121,15 @@ class WeightNames:
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
         """Return the shapes of some tensors that tell every size of `config`, by canonical name."""
-        width, tables = config.hidden_size, dict(self.tables)
-        shapes: dict[str, tuple[int, ...]] = {
-            tables.get(f"backbone.embeddings.{kind}_embeddings.weight", ""): (rows, width)
-            for kind, rows in (
-                ("word", config.vocab_size),
-                ("position", config.max_position_embeddings),
-                ("token_type", config.type_vocab_size),
-            )
+        width, tables = config.hidden_size, "backbone.embeddings"
+        shapes = {
+            f"{tables}.word_embeddings.weight": (config.vocab_size, width),
+            f"{tables}.position_embeddings.weight": (config.max_position_embeddings, width),
+            f"{tables}.token_type_embeddings.weight": (config.type_vocab_size, width),
+            "backbone.layers.0.up.weight": (config.intermediate_size, width),
         }
-        up = dict(self.layer)["up"][0]
-        shapes[f"{self.layers[1].format(0)}.{up}.weight"] = (config.intermediate_size, width)
-        return shapes
+        rows = dict(self.rows(config.replace(num_hidden_layers=1)))
+        return {rows[name][0]: shape for name, shape in shapes.items() if name in rows}
 
     def layer_numbers(self, canonical: Iterable[str]) -> Iterator[int]:
         """Yield the numbers of the layers that tensors of these names belong to."""

@@ -339,12 +339,16 @@ class Corpus:
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
-        for text, line, position in rows:
-            for part in self._parts(text.strip("\n"), stats):
-                yield part, line, position
+        return self._rows(rows, stats)
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        rows = parquet_texts(path, self.text_column, strict=self.strict, repairs=stats)
+        return self._rows(
+            parquet_texts(path, self.text_column, strict=self.strict, repairs=stats), stats
+        )
+
+    def _rows(
+        self, rows: Iterator[tuple[str, int, int]], stats: CorpusStats
+    ) -> Iterator[tuple[str, int, int]]:
         for text, row, position in rows:
             for part in self._parts(text.strip("\n"), stats):
                 yield part, row, position

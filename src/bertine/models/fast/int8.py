@@ -17,6 +17,7 @@ The residual stream is fp32, the attention bf16.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,42 +46,34 @@ _ALPHA = 0.65
 _APART = 8
 
 
-@dataclass
 class Range:
     """The least and the largest value of each channel seen so far, fp32 [F]."""
 
-    low: Tensor | None = None
-    high: Tensor | None = None
+    def __init__(self) -> None:
+        self.low, self.high = torch.tensor(math.inf), torch.tensor(-math.inf)
 
     def add(self, x: Tensor) -> None:
         """x [..., F]."""
         low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
-        self.low = low if self.low is None else torch.minimum(self.low, low)
-        self.high = high if self.high is None else torch.maximum(self.high, high)
+        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
 
-    def ends(self, divisor: Tensor | None = None) -> tuple[float, float]:
-        """Of all channels, each divided by its `divisor`; 0 is between them."""
-        low, high = self._seen()
-        if divisor is not None:
-            low, high = low / divisor, high / divisor
-        return min(0.0, float(low.min())) * _MARGIN, max(0.0, float(high.max())) * _MARGIN
+    def ends(self, divisor: Tensor | float = 1.0) -> tuple[float, float]:
+        """Return the ends over all channels, each divided by its `divisor`; 0 is between them."""
+        low, high = float((self.low / divisor).min()), float((self.high / divisor).max())
+        return min(0.0, low) * _MARGIN, max(0.0, high) * _MARGIN
 
     def largest(self) -> Tensor:
-        """Of each channel, without its sign."""
-        low, high = self._seen()
-        return torch.maximum(low.abs(), high.abs())
+        """Return the largest value of each channel, without its sign."""
+        if not self.low.dim():
+            raise ValueError("no sample input has been seen")
+        return torch.maximum(self.low.abs(), self.high.abs())
 
     def without(self, channels: Tensor) -> Range:
-        """The same, as if `channels` had been 0."""
-        low, high = (ends.clone() for ends in self._seen())
-        low[channels] = 0.0
-        high[channels] = 0.0
-        return Range(low, high)
-
-    def _seen(self) -> tuple[Tensor, Tensor]:
-        if self.low is None or self.high is None:
-            raise ValueError("no sample input has been seen")
-        return self.low, self.high
+        """Return the range as if `channels` had been 0."""
+        other = Range()
+        other.low, other.high = self.low.clone(), self.high.clone()
+        other.low[channels] = other.high[channels] = 0.0
+        return other
 
 
 @dataclass
@@ -190,20 +183,19 @@ class Int8Linear:
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
-        return self._product(x, 1.0, 0, dtype, "none", "")
+        return self._product(x, (1.0, 0, dtype))
 
     def activated(self, x: Tensor, act: str, algorithm: str, grid: ByteGrid) -> Tensor:
-        """The activation of it, on `grid`: uint8 [N, F]."""
-        return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
+        """Return the activation of x W' + b on `grid`, uint8 [N, F]."""
+        return self._product(x, (grid.scale, grid.zero, torch.uint8), act, algorithm)
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
         """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
         return torch_private.byte_linear_add(x, self._zero, self._weight, other)
 
     def _product(
-        self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
+        self, x: Tensor, to: tuple[float, int, torch.dtype], act: str = "none", algorithm: str = ""
     ) -> Tensor:
-        to = (scale, zero, dtype)
         return torch_private.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
 
 
