@@ -19,7 +19,7 @@ PROCESS = Path("/proc/self")
 
 @functools.cache
 def cpu_quota(process: Path = PROCESS) -> float | None:
-    """The number of cores whose time this process may use, 1.5 for example; None: no limit.
+    """Return the number of cores whose time this process may use, 1.5 for example; None: no limit.
 
     Groups lie within each other, and each may have a limit: the smallest one on the way up counts.
 
@@ -72,12 +72,12 @@ def _mounted(line: str, controller: str) -> tuple[PurePosixPath, Path] | None:
 
 
 def _unescaped(name: str) -> str:
-    """A name of ``mountinfo``, where a space is written as ``\\040``."""
+    """Return a name of ``mountinfo``, where a space is written as ``\\040``."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name)
 
 
 def _upwards(root: PurePosixPath, mountpoint: Path, path: str) -> Iterator[Path]:
-    """The folders of the group `path` and of those around it, as far as they can be seen."""
+    """Yield the folders of the group `path` and of those around it, as far as they can be seen."""
     group = PurePosixPath(path)
     # Seen from inside a container the path may lie outside of what is mounted; what is mounted is
     # then the container's own group.
@@ -88,7 +88,7 @@ def _upwards(root: PurePosixPath, mountpoint: Path, path: str) -> Iterator[Path]
 
 
 def _limit(group: Path) -> float | None:
-    """The limit of one group, in cores."""
+    """Return the limit of one group, in cores."""
     try:
         if (group / "cpu.max").exists():
             quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
@@ -103,7 +103,7 @@ def _limit(group: Path) -> float | None:
 
 
 def allowed_cores() -> int:
-    """The cores that this process may run on, whatever time it has on them."""
+    """Return the cores that this process may run on, whatever time it has on them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -247,7 +247,8 @@ class WeightNames:
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
-    """Whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the weights."""
+    """Tell whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the
+    weights."""
     if name != "embeddings.position_ids":
         return False
     return torch.equal(tensor.flatten().long(), torch.arange(tensor.numel()))

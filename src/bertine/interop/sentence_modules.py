@@ -85,7 +85,7 @@ class SentenceModules:
 
 
 def read_sentence_modules(folder: Path) -> SentenceModules | None:
-    """What `folder` says, or None where it is no directory of sentence-transformers.
+    """Return what `folder` says, or None where it is no directory of sentence-transformers.
 
     A module that is not computed here (``Dense`` for one) does not stop reading, as somebody may
     want the encoder alone: ``refused`` names it.

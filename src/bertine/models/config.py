@@ -127,7 +127,7 @@ class Config:
         return self.hidden_size // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Whether a new model with these heads gets a pooler."""
+        """Tell whether a new model with these heads gets a pooler."""
         raise NotImplementedError
 
     def new_backbone(self, pooler: bool) -> Encoder:

@@ -83,7 +83,7 @@ class Embeddings(nn.Module):
 
 
 def _table(rows: int, size: int) -> nn.Embedding:
-    """A new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without values:
-    PyTorch would draw them with functions whose import takes more than a second."""
+    """Return a new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without
+    values: PyTorch would draw them with functions whose import takes more than a second."""
     meta = torch.empty(0).is_meta
     return nn.Embedding(rows, size, _weight=torch.empty(rows, size) if meta else None)

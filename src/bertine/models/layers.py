@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The activation called `name` in config.json.
+    """Return the activation called `name` in config.json.
 
     Raises:
         BertineError: no such activation.
@@ -104,19 +104,19 @@ class RowLayout:
     longest: int = 0
 
     def pad(self, rows: Tensor) -> Tensor:
-        """[N, F] → [B, T, F], zero where there was nothing to compute."""
+        """Put rows [N, F] into [B, T, F], zero where there was nothing to compute."""
         if self.real is not None:
             rows = _Scatter.apply(rows, self.real, self.sequences * self.length)
         return rows.view(self.sequences, self.length, rows.shape[-1])
 
     def unpad(self, padded: Tensor) -> Tensor:
-        """[B, T, F] → [N, F]."""
+        """Take the rows [N, F] out of [B, T, F]."""
         rows = padded.reshape(self.sequences * self.length, padded.shape[-1])
         return rows if self.real is None else _Gather.apply(rows, self.real)
 
 
 def _odd(scores: Tensor) -> bool:
-    """Whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
+    """Tell whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
     CPUs is vectorized for multiples of 32 only, and the conversion pays from about 16 on."""
     width = scores.shape[-1]
     return scores.dtype != torch.float32 and width >= 16 and width % 32 != 0

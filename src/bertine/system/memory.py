@@ -22,8 +22,9 @@ _M_ARENA_MAX = -8
 
 
 def memory_limit() -> int | None:
-    """The bytes that this process can have at most: the machine's memory and swap, or less where
-    its container (cgroup v1 and v2) or ``ulimit -v`` allows less. None where nothing says it."""
+    """Return the bytes that this process can have at most: the machine's memory and swap, or less
+    where its container (cgroup v1 and v2) or ``ulimit -v`` allows less. None where nothing says
+    it."""
     limits = [
         limit for limit in (_of_machine(), _of_cgroup(), address_space_limit()) if limit is not None
     ]
@@ -31,7 +32,8 @@ def memory_limit() -> int | None:
 
 
 def address_space_limit() -> int | None:
-    """What ``ulimit -v`` allows, in bytes; None: no limit, or no such thing on this system."""
+    """Return what ``ulimit -v`` allows, in bytes; None: no limit, or no such thing on this
+    system."""
     try:
         import resource
     except ImportError:
@@ -61,9 +63,9 @@ def check_memory(what: str, needed: int) -> None:
 
 
 def _of_machine() -> int | None:
-    found = _fields(Path("/proc/meminfo"))
-    if "MemTotal:" in found:
-        return 1024 * (found["MemTotal:"] + found.get("SwapTotal:", 0))
+    fields = _fields(Path("/proc/meminfo"))
+    if "MemTotal:" in fields:
+        return 1024 * (fields["MemTotal:"] + fields.get("SwapTotal:", 0))
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -71,7 +73,7 @@ def _of_machine() -> int | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file of /proc, by the word before them."""
+    """Return the numbers of a file of /proc, by the word before them."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):

@@ -106,7 +106,7 @@ class PretrainingData:
         return math.ceil(self.instances_per_epoch / self.batch_size)
 
     def numbers(self, step: int) -> Iterator[tuple[int, int]]:
-        """Which instances make batch `step`, as runs of consecutive ones: (first, how many).
+        """Yield which instances make batch `step`, as runs of consecutive ones: (first, how many).
 
         With static masking they are numbers within the copies of the corpus, and begin again at
         0 after the last.
@@ -123,7 +123,7 @@ class PretrainingData:
             first, left = first + run, left - run
 
     def instances(self, step: int) -> list[Instance]:
-        """The instances of batch `step`, B of them, without special tokens and masks."""
+        """Return the instances of batch `step`, B of them, without special tokens and masks."""
         return [
             instance for run in self.numbers(step) for instance in self.segments.instances(*run)
         ]
@@ -165,7 +165,7 @@ class PretrainingData:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What a run's log should say of its data: JSON values only."""
+        """Return what a run's log should say of its data: JSON values only."""
         return {
             "store": str(self.store.path),
             "tokenizer_fingerprint": self.store.manifest["tokenizer_fingerprint"],
@@ -179,17 +179,17 @@ class PretrainingData:
         }
 
     def warnings(self) -> list[str]:
-        """What a person should know before the run begins; empty when all is well."""
-        found = list(self._idle)
+        """Return what a person should know before the run begins; empty when all is well."""
+        lines = list(self._idle)
         if isinstance(self.corruption, WarningCorruption):
-            found += self.corruption.warnings(
+            lines += self.corruption.warnings(
                 (self.instances(step), self.draws(step)) for step in itertools.count()
             )
         single = self.store.manifest["single_sentence_documents"]
         if self.format.label == NEXT_SENTENCE and single > 0.1 * self.store.num_documents:
-            found.append(
+            lines.append(
                 f"{single:,} of {self.store.num_documents:,} documents have one sentence only, so "
                 "their next sentence is always random; next-sentence prediction will be easier "
                 "to guess than on running text"
             )
-        return found
+        return lines

@@ -20,7 +20,7 @@ _SPACE = re.compile(r"\s")
 
 
 def fingerprint(text: str) -> int:
-    """64 bits of the words of `text`: white space and case do not count.
+    """Return 64 bits of the words of `text`: white space and case do not count.
 
     Among ten million different documents, one pair is taken for equal with a probability of
     three in a million.

@@ -52,7 +52,7 @@ class PrepareReport(Shown):
         return self.manifest["corpus"]["text_bytes"] / 1e6 / max(self.seconds, 1e-9)
 
     def lines(self) -> list[str]:
-        """The report for people; everything dropped or cut is in it."""
+        """Return the report for people; everything dropped or cut is in it."""
         facts = self.manifest
         tokens = facts["num_tokens"]
         lines = [
@@ -101,7 +101,7 @@ def _what_to_do(dropped: bool, way: str) -> str:
 
 
 def store_warnings(store: TokenStore, unknown_share: float) -> list[str]:
-    """What to tell the user of a store that was just made."""
+    """Return what to tell the user of a store that was just made."""
     warnings: list[str] = []
     copies = store.duplicate_share or 0.0
     if copies > _MANY_COPIES:

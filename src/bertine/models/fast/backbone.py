@@ -76,8 +76,8 @@ class PackedOutput:
         return None if pooler is None else torch.tanh(pooler(self.first_token))
 
     def rows(self, places: Tensor) -> Tensor:
-        """fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of the
-        inputs, padding included."""
+        """Return fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of
+        the inputs, padding included."""
         sequences = places.div(self._length, rounding_mode="floor")
         return self.last_hidden_state[sequences, places % self._length]
 
@@ -174,7 +174,7 @@ class PackedBackbone(nn.Module):
         return self._words
 
     def compute(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
-        """A part of the layers; x [N, H] as the first of them takes it."""
+        """Return a part of the layers; x [N, H] as the first of them takes it."""
         if rows.sequences > 1:
             return self._computed(part, x, rows)
         size = len(x)
@@ -212,7 +212,7 @@ class PackedBackbone(nn.Module):
         return UnpaddedRows.of(lengths, self._together)
 
     def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
-        """The sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
+        """Return the sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
         if isinstance(rows, PaddedRows):
             fill = rows.count - rows.area
             x = torch.embedding(

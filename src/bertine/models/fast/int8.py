@@ -53,7 +53,7 @@ class Range:
         self.low, self.high = torch.tensor(math.inf), torch.tensor(-math.inf)
 
     def add(self, x: Tensor) -> None:
-        """x [..., F]."""
+        """Take in the values x [..., F]."""
         low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
 
@@ -128,11 +128,12 @@ class ByteGrid:
         return cls(scale, min(255, max(0, round(-low / scale))))
 
     def of_ones(self) -> tuple[float, ByteGrid]:
-        """The scale, and the grid of what was divided by it."""
+        """Return the scale, and the grid of what was divided by it."""
         return self.scale, ByteGrid(1.0, self.zero)
 
     def round(self, x: Tensor) -> Tensor:
-        """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
+        """Round x, fp32 and contiguous, to uint8 of the same shape; what is beyond the ends becomes
+        the end."""
         if not _has_quantize():
             return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
         quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
@@ -145,7 +146,7 @@ class ByteGrid:
 
 @functools.cache
 def _has_quantize() -> bool:
-    """Whether PyTorch has its function for rounding in one pass, which a future version is to
+    """Tell whether PyTorch has its function for rounding in one pass, which a future version is to
     lose: a fifth of the time of five operations. The first call warns of that."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -178,7 +179,7 @@ class Int8Linear:
         self.bias = bias.detach().float().clone()
 
     def weights(self) -> list[Any]:
-        """Those of the products, as they are packed."""
+        """Return the weights of the product, as they are packed."""
         return [self._weight[0]]
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -190,7 +191,7 @@ class Int8Linear:
         return self._product(x, (grid.scale, grid.zero, torch.uint8), act, algorithm)
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
-        """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
+        """Add x W' to `other`, fp32 [N, F], in place and without the bias, and return it."""
         return torch_private.byte_linear_add(x, self._zero, self._weight, other)
 
     def _product(
@@ -285,14 +286,14 @@ class Int8Layer:
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
 
     def weights(self) -> list[Any]:
-        """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
+        """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
         products = [self._qkv, self._out, self._up, self._down]
         if self._split:
             products += [self._q, self._kv]
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows the attention; x and mixed fp32 [M, H]."""
+        """Return what follows the attention; x and mixed fp32 [M, H]."""
         x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(mixed)))
         rounded = self._inner_input.round(x)
@@ -306,12 +307,12 @@ class Int8Layer:
 
 
 def _wide(mixed: Tensor, x: Tensor) -> Tensor:
-    """`mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
+    """Return `mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
     return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
-    """What each channel is divided by, and its weights multiplied with: fp32 [K], with a
+    """Return what each channel is divided by, and its weights multiplied with: fp32 [K], with a
     geometric mean of 1."""
     ours = seen.largest().clamp_min(1e-5)
     theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
@@ -320,7 +321,7 @@ def _divisor(seen: Range, weight: Tensor) -> Tensor:
 
 
 def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
-    """The layers of a backbone in 8 bits; the last is `split`."""
+    """Return the layers of a backbone in 8 bits; the last is `split`."""
     packed: list[Int8Layer] = []
     following: Tensor | None = None
     for layer, seen in reversed(list(zip(layers, ranges, strict=True))):

@@ -37,7 +37,7 @@ BLOCKED_FROM = 384
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k' + bias) v, the softmax in fp32.
+    """Compute softmax(q k' + bias) v, the softmax in fp32.
 
     For sequences of some tens of tokens two batched products take half the time of PyTorch's
     ``scaled_dot_product_attention``, which works through them head by head.
@@ -63,7 +63,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> Tensor:
-    """:func:`attend` within each sequence.
+    """Compute :func:`attend` within each sequence.
 
     Args:
         qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
@@ -99,7 +99,7 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
 
 
 def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
-    """:func:`attend` of the first token of each sequence.
+    """Compute :func:`attend` for the first token of each sequence.
 
     Args:
         q: [at least B, H], divided by sqrt(D).
@@ -130,7 +130,7 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
 
 
 def _parts(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
-    """[N, parts * H] → [parts, B, A, T, D], contiguous."""
+    """Lay out [N, parts * H] as [parts, B, A, T, D], contiguous."""
     # T as it is in x: what is recorded of one sequence serves others.
     parted = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
     return parted.permute(2, 0, 3, 1, 4).contiguous()
@@ -139,7 +139,7 @@ def _parts(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
 def attend_few(
     qkv: Tensor, rows: PaddedRows, heads: int, dtype: torch.dtype, first: bool = False
 ) -> Tensor:
-    """:func:`attend` for few rows. It computes in fp32, as a product in bf16 takes 14 microseconds
+    """Compute :func:`attend` for few rows, in fp32, as a product in bf16 takes 14 microseconds
     before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same
     answer alone and among others.
 
@@ -169,8 +169,8 @@ def attend_few(
 
 
 def scaled_queries(layer: EncoderLayer) -> tuple[Tensor, Tensor]:
-    """The weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such that
-    queries come out divided by sqrt(D): scores need no division then."""
+    """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such
+    that queries come out divided by sqrt(D): scores need no division then."""
     attention = layer.attention
     weight, bias = (part.detach().float().clone() for part in attention.qkv.parameters())
     size = attention.qkv.in_features
@@ -221,14 +221,14 @@ class FloatLayer:
         return self._rest(first, first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
-        """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
+        """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
         products = [self._qkv, self._out, self._up, self._down]
         if self._split:
             products += [self._q, self._kv]
         return [weight for weight, _ in products]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows the attention; x, mixed [M, H]."""
+        """Return what follows the attention; x, mixed [M, H]."""
         x = self._attention_norm(_linear_add(mixed, x, self._out))
         if self._fused:
             inner = _linear(x, self._up, *self._fused)
@@ -265,8 +265,8 @@ def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
 
 
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """A layer norm with weights of its own, in fp32 within; its result is divided by `divisor`
-    (fp32 [H])."""
+    """Return a layer norm with weights of its own, in fp32 within; its result is divided by
+    `divisor` (fp32 [H])."""
     weight, bias = norm.weight.detach().float(), norm.bias.detach().float()
     weight, bias = (w.clone() if divisor is None else w / divisor for w in (weight, bias))
     shape: Any = list(norm.normalized_shape)

@@ -23,7 +23,7 @@ _ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
 def _filled(count: int, multiple: int) -> int:
-    """The least multiple that is no less than `count`."""
+    """Return the least multiple that is no less than `count`."""
     return -(-count // multiple) * multiple
 
 
@@ -45,7 +45,7 @@ class PaddedRows:
 
     @classmethod
     def of(cls, lengths: Tensor, length: int) -> PaddedRows:
-        """Of sequences padded to `length`; lengths int64 [B], each at least 1."""
+        """Make the rows of sequences padded to `length`; lengths int64 [B], each at least 1."""
         sequences = lengths.shape[0]
         if int(lengths.min()) == length:
             return cls(sequences, length)
@@ -110,7 +110,8 @@ class UnpaddedRows:
 
     @classmethod
     def of(cls, lengths: Tensor, together: int) -> UnpaddedRows:
-        """lengths int64 [B], each at least 1; so many sequences a group."""
+        """Make the rows of sequences with `lengths`, int64 [B], each at least 1, in groups of so
+        many `together`."""
         ends = lengths.cumsum(0)
         starts = ends - lengths
         groups, tokens = [], []

@@ -102,8 +102,8 @@ def train_row(
         assert report is not None
         row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
         if "test" in sets:
-            found = _score(tagger, sets["test"], states["test"], task, device, dtype)
-            row["test"] = found.metrics
+            scored = _score(tagger, sets["test"], states["test"], task, device, dtype)
+            row["test"] = scored.metrics
     row["seconds"] = time.monotonic() - began
     return row
 
@@ -116,7 +116,7 @@ def _logits(
     device: torch.device,
     dtype: torch.dtype,
 ) -> tuple[Tensor, list[int]]:
-    """Logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
+    """Return logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
     starts = part.states.starts
     counts = [int(starts[index + 1] - starts[index]) for index in chosen]
     x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
@@ -137,7 +137,7 @@ def _score(
     device: torch.device,
     dtype: torch.dtype,
 ) -> TaggingReport:
-    """The metrics of the tagger's most probable tags."""
+    """Return the metrics of the tagger's most probable tags."""
     tagger.eval()
     lengths = [len(tags) for tags in part.tags]
     order = [int(at) for at in np.argsort(lengths, kind="stable") if lengths[at]]

@@ -188,7 +188,7 @@ def _without_training(task: Tagging) -> dict[str, Any]:
 
 
 def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:
-    """The rows that `folder` has, when they may be kept; else none."""
+    """Return the rows that `folder` has, when they may be kept; else none."""
     file = folder / TABLE
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose another folder for the results")
@@ -212,7 +212,8 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
 
 
 def _by_name(settings: Any) -> dict[str, Any]:
-    """Settings by the names that a user has given them; empty where a file holds something else."""
+    """Return settings by the names that a user has given them; empty where a file holds something
+    else."""
     try:
         epochs, rate = settings["finetune"]
         return {
@@ -249,7 +250,7 @@ def _finetuned(
     resume: bool,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
-    """The row of fine-tuning."""
+    """Return the row of fine-tuning."""
     resume = resume and (out / "run.json").exists()
     result = finetune("tagging", model=model, out=out, resume=resume, baselines=False, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}

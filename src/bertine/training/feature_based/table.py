@@ -59,7 +59,7 @@ class FeatureBasedReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A row each: the main metric, times 100, on the validation and test sentences."""
+        """Return a row each: the main metric, times 100, on the validation and test sentences."""
         titles = {FINE_TUNING: "fine-tuning", **{name: row.title for name, row in ROWS.items()}}
         width = max(len(titles[name]) for name in self.rows)
         test = any("test" in row for row in self.rows.values())
@@ -77,7 +77,7 @@ class FeatureBasedReport(Shown):
 
 
 def chosen_rows(rows: Sequence[str] | None) -> list[str]:
-    """The names of the wanted rows, in the paper's order."""
+    """Return the names of the wanted rows, in the paper's order."""
     known = [FINE_TUNING, *ROWS]
     for name in rows or ():
         if name not in known:

@@ -75,11 +75,11 @@ def finetune(
     """
     if not isinstance(data, Labelled):
         data = as_data(data)
-    given = {"task": task, "model": model, "data": data, "out": out, **options.values()}
+    arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
     start, reading = Start.of(options, model=model), reading_of(options)
     seed, save_best, frozen = options.seed, options.save_best, options.frozen
     if task == "glue" and (options.glue_task or "").lower() == "all":
-        return finetune_all(finetune, given)
+        return finetune_all(finetune, arguments)
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, options.resume))
@@ -133,7 +133,7 @@ def finetune(
         if run.finished:
             outcome = found(run, world, save_best=bool(save_best))
         else:
-            world.alone(lambda: _write_start(run.folder, finetune, given, prepared))
+            world.alone(lambda: _write_start(run.folder, finetune, arguments, prepared))
             outcome = train(
                 prepared,
                 config,
@@ -203,7 +203,7 @@ def _write_start(
 
 
 def _json(value: Any) -> Any:
-    """An argument as a JSON value."""
+    """Return an argument as a JSON value."""
     if isinstance(value, list | tuple):
         return [_json(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

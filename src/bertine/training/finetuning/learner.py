@@ -96,11 +96,11 @@ class Learner(Shown):
         return official_score(self.metrics, self.metric_names)
 
     def lines(self) -> list[str]:
-        """What the command prints at the end."""
+        """Return what the command prints at the end."""
         return self._lines(self._findings())
 
     def shown_lines(self) -> list[str]:
-        """The same, with calls of Python to run next in place of commands."""
+        """Return :meth:`lines` with calls of Python to run next in place of commands."""
         return self._lines(self.findings)
 
     def _lines(self, findings: Sequence[Finding]) -> list[str]:
@@ -124,7 +124,7 @@ class Learner(Shown):
         write_pages(self.model if self.runs else self.model.parent)
 
     def next_lines(self) -> list[str]:
-        """Where the page is, and the commands to run next; of all of GLUE empty."""
+        """Return where the page is, and the commands to run next; of all of GLUE empty."""
         return [] if self.runs else next_lines(self.model.parent)
 
     @property
@@ -151,12 +151,12 @@ class Learner(Shown):
         return Predictor.load(self.model, origin.device, origin.precision)
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
-        """Answers for texts; see :meth:`Predictor.predict`."""
+        """Return answers for texts; see :meth:`Predictor.predict`."""
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
     def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
-        """The report of the model on labelled examples.
+        """Return the report of the model on labelled examples.
 
         Args:
             data: a file or a folder, as for :func:`~bertine.evaluate`; None:
@@ -208,7 +208,7 @@ class Learner(Shown):
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
         predictor = self.predictor
-        found = worst_examples(
+        worst = worst_examples(
             predictor.computing,
             predictor.task,
             examples,
@@ -216,7 +216,7 @@ class Learner(Shown):
             n,
             dtype=predictor.dtype,
         )
-        return WorstExamples(found)
+        return WorstExamples(worst)
 
     def _one(self) -> Origin:
         if self.origin is None:

@@ -23,7 +23,7 @@ _ROWS = (".jsonl", ".json", ".parquet")
 
 
 def final_of(folder: Path) -> dict[str, Any]:
-    """The report on the model of the finished run in `folder`, from its ``scores.json``: its
+    """Return the report on the model of the finished run in `folder`, from its ``scores.json``: its
     ``metrics``, whether it ``collapsed`` to one answer; empty where there were no validation
     examples. A run that is found finished is not evaluated again."""
     file = folder / "scores.json"
@@ -34,8 +34,8 @@ def final_of(folder: Path) -> dict[str, Any]:
 
 
 def saved_of(folder: Path) -> str:
-    """Which weights the model of the finished run in `folder` has, in words; "" where an earlier
-    Bertine trained it, which did not write that down."""
+    """Return which weights the model of the finished run in `folder` has, in words; "" where an
+    earlier Bertine trained it, which did not write that down."""
     return str(read_json_object(folder / "scores.json", lenient=True).get(SAVED, ""))
 
 
@@ -53,8 +53,8 @@ def write_pages(out: Path | str) -> None:
 
 
 def next_lines(out: Path | str) -> list[str]:
-    """What to do with a finished run: its page, and the commands; empty where `out` is not the
-    folder of one run."""
+    """Return what to do with a finished run: its page, and the commands; empty where `out` is not
+    the folder of one run."""
     folder = Path(out)
     if not (folder / "model" / TASK).is_file():
         return []
@@ -81,7 +81,8 @@ def _runs(out: Path) -> Iterator[Path]:
 
 
 def _suffix(info: TaskInfo) -> str:
-    """Of a file to answer: that of the training data, as far as it tells what is in them."""
+    """Return the suffix of a file to answer: that of the training data, as far as it tells what is
+    in them."""
     suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
     if info.name == "tagging":
         return suffix if suffix in _ROWS else ".conll"
@@ -89,7 +90,7 @@ def _suffix(info: TaskInfo) -> str:
 
 
 def _example(info: TaskInfo) -> str:
-    """Texts as the task takes them."""
+    """Return texts for the command line as the task takes them."""
     if info.name == "spans":
         return '--question "…" --context "…"'
     if info.name == "choice":

@@ -149,8 +149,8 @@ def train(
             fitted = fit_head(prepared, dtype)
             heads.append(fitted)
             scores = {} if not held else score_once().metrics
-            told = {f"eval_{name}": value for name, value in scores.items()}
-            entry = {"step": config.steps, "elapsed": fitted.seconds, **told}
+            logged = {f"eval_{name}": value for name, value in scores.items()}
+            entry = {"step": config.steps, "elapsed": fitted.seconds, **logged}
             write_text(run.folder / "log.jsonl", json.dumps(entry) + "\n")
 
         world.alone(fit_frozen)
@@ -197,7 +197,7 @@ def train(
         facts["reading"] = prepared.reading.to_facts()
         if majority is not None:
             facts[MAJORITY] = majority
-        told = {} if report is None else report.to_dict()
+        final = {} if report is None else report.to_dict()
         step = config.steps if best is None else best.step
         saved_as = "saved: the head alone, on the encoder as it was before training"
         if instead is None and not start.frozen:
@@ -209,7 +209,7 @@ def train(
                 steps=config.steps,
                 asked=save_best is not None,
             )
-        values = {"scores": scores, "step": step, "final": told, SAVED: saved_as}
+        values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
         if instead is not None:
             facts["frozen"] = True
             values["instead_of"] = trained.metrics
@@ -236,8 +236,8 @@ def train(
 
 
 def _best_is_clear(run: Run, count: int) -> bool:
-    """Whether the best evaluation, on `count` examples, is better than the last one by more than
-    chance."""
+    """Tell whether the best evaluation, on `count` examples, is better than the last one by more
+    than chance."""
     best, scores = recorded_best(run.checkpoints), _scores(run)
     if best is None or not scores:
         return False
@@ -245,13 +245,13 @@ def _best_is_clear(run: Run, count: int) -> bool:
 
 
 def _scores(run: Run) -> list[dict[str, Any]]:
-    """The evaluations in the run's log, those before a resume included."""
-    found = []
+    """Return the evaluations in the run's log, those before a resume included."""
+    evaluations = []
     for entry in read_log(run.folder / "log.jsonl"):
         scores = {k.removeprefix("eval_"): v for k, v in entry.items() if k.startswith("eval_")}
         if scores:
-            found.append({"step": entry["step"], **scores})
-    return found
+            evaluations.append({"step": entry["step"], **scores})
+    return evaluations
 
 
 def _elapsed(run: Run) -> float:
