@@ -24,7 +24,7 @@ from bertine.records.examples import (
     resolve_text_columns,
 )
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, listed, require_columns
+from bertine.tables.table import Row, Table, listed, require_columns, untold
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
 SWAG = "swag"
@@ -63,10 +63,7 @@ def choice_columns_of(
     if not prompts:
         known = [names for names in _PROMPTS if set(names) <= set(columns)]
         if not known:
-            raise BertineError(
-                f"{name}: cannot tell which column holds the text before the choices; name it "
-                f"with {text_option()}; the columns are {listed(columns)}"
-            )
+            raise untold(name, columns, "text before the choices", text_option())
         prompts = known[0]
     return prompts, choices
 

@@ -7,7 +7,6 @@ Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged word
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,9 +24,14 @@ from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.records.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.records.examples import Examples, Splits, columns_of_training, find_splits
+from bertine.records.examples import (
+    Examples,
+    columns_of_training,
+    find_splits,
+    judged_table,
+)
 from bertine.records.span_data import read_span_evaluation, read_span_splits, span_files
-from bertine.tables.given import Data, GivenParts, GivenTable, Source
+from bertine.tables.given import Data, GivenParts, GivenTable
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.spans.task import MAX_LENGTH, SpanExtraction
@@ -91,7 +95,7 @@ class TableReader:
         return find_splits(data).validation is not None
 
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
-        path = _labelled_file(data)
+        path = judged_table(data)
         with _columns_of(task, reading):
             return {"": read_for(task, path, **reading.table)}
 
@@ -186,7 +190,7 @@ class TaggedReader:
             )
         trained = Columns.trained_with(task.text_columns, task.label_column)
         sentences = read_sentences(
-            _labelled_file(data, find_tagged),
+            judged_table(data, find_tagged),
             columns.merged(trained),
             scheme=reading.tag_scheme if task.has_entities else "plain",
             format=reading.format,
@@ -259,16 +263,3 @@ def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[Non
         () if reading.text_columns else task.text_columns,
         None if reading.label_column else task.label_column,
     )
-
-
-def _labelled_file(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
-    """The file or table itself; of a folder or of several parts the one for validation, else the
-    one for testing."""
-    splits = find(data)
-    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
-    path = (splits.validation or splits.test) if parts else splits.train
-    if path is None:
-        raise BertineError(
-            f"{data}: holds only training data; to evaluate on it, name the file itself"
-        )
-    return path

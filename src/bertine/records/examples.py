@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from bertine.rng import generator
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
 from bertine.tables.parquet import SUFFIXES as PARQUET
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import MissingColumn, Row, Table, listed, require_columns
+from bertine.tables.table import MissingColumn, Row, Table, require_columns, untold
 from bertine.terminal.console import counted
 
 #: Usual names of the text columns and of the label column, tried in this order.
@@ -125,17 +125,10 @@ class Examples(Generic[Item]):
         chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
         kept = [item for index, item in enumerate(self.items) if index not in chosen]
         held = [item for index, item in enumerate(self.items) if index in chosen]
-        columns = (self.text_columns, self.label_column)
+        source = f"{self.source} (held out)"
         return (
-            Examples(
-                self.source,
-                *columns,
-                kept,
-                self.notes,
-                class_names=self.class_names,
-                unlabelled=self.unlabelled,
-            ),
-            Examples(f"{self.source} (held out)", *columns, held),
+            replace(self, items=kept),
+            Examples(source, self.text_columns, self.label_column, held),
         )
 
 
@@ -198,6 +191,23 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
     return Splits(**found)
 
 
+def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
+    """Choose what a model is judged on: the file or table itself; of a folder or of several parts
+    the one for validation, else the one for testing.
+
+    Raises:
+        BertineError: there is but training data; what `find` raises.
+    """
+    splits = find(data)
+    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
+    table = (splits.validation or splits.test) if parts else splits.train
+    if table is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    return table
+
+
 def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
     """Column names as a tuple: one name alone is one column, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names or ())
@@ -215,10 +225,7 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):
             return names
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the text; name it with "
-        f"{text_option()}; the columns are {listed(table.columns)}"
-    )
+    raise untold(table.name, table.columns, "text", text_option())
 
 
 def resolve_label_column(table: Table, label_column: str | None) -> str:
@@ -229,10 +236,7 @@ def resolve_label_column(table: Table, label_column: str | None) -> str:
     for name in LABEL_COLUMNS:
         if name in table.columns:
             return name
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the label; name it with "
-        f"{option('label_column')}; the columns are {listed(table.columns)}"
-    )
+    raise untold(table.name, table.columns, "label", option("label_column"))
 
 
 @contextlib.contextmanager

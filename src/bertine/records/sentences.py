@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.entities import Scheme
@@ -113,17 +113,8 @@ class Sentences(Examples[Sentence]):
             )
         first = [item for name in names if name not in held for item in units[name]]
         second = [item for name in names if name in held for item in units[name]]
-        return self._part(self.source, first, self.notes), self._part(
-            f"{self.source} (held out)", second, []
-        )
-
-    def _part(self, source: str, items: list[Sentence], notes: list[str]) -> Sentences:
-        return Sentences(
-            source,
-            self.text_columns,
-            self.label_column,
-            items,
-            notes,
-            self.scheme,
-            self.word_a_line,
+        source = f"{self.source} (held out)"
+        return (
+            replace(self, items=first, met=Counter()),
+            replace(self, source=source, items=second, notes=[], met=Counter()),
         )

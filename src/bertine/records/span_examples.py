@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.examples import Examples
@@ -90,17 +90,9 @@ class SpanExamples(Examples[Question]):
     unaligned: list[Unaligned] = field(default_factory=list)
 
     def replaced(self, items: list[Question], *notes: str, source: str = "") -> SpanExamples:
-        """The same data set with these `items`, and further notes."""
-        return SpanExamples(
-            source or self.source,
-            self.text_columns,
-            self.label_column,
-            items,
-            [*self.notes, *notes],
-            self.v2,
-            self.dataset,
-            self.unaligned,
-        )
+        """Return the same data set with these `items`, and further notes."""
+        notes_of_all = [*self.notes, *notes]
+        return replace(self, source=source or self.source, items=items, notes=notes_of_all)
 
     def trainable(self) -> SpanExamples:
         """Those that a model can be trained on: with an answer that is in the context, or (v2)

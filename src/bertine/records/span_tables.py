@@ -9,7 +9,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, listed, missing_column, require_columns
+from bertine.tables.table import Row, Table, missing_column, require_columns, untold
 
 #: The columns, where nobody names others. Where the answer begins and the id may be missing.
 TEXT_COLUMNS = ("question", "context")
@@ -58,7 +58,11 @@ def read_span_table(
                 "context; add one, or give the format (csv, tsv or jsonl)"
             )
         require_columns(table.name, table.columns, columns)
-        label = label_column or _answer_column(table)
+        label = label_column or next(
+            (name for name in ANSWER_COLUMNS if name in table.columns), None
+        )
+        if label is None:
+            raise untold(table.name, table.columns, "answer", option("label_column"))
         for row in table:
             name = row.values.get(ID_COLUMN)
             raws.append(
@@ -80,16 +84,6 @@ def read_span_table(
             v2=any(raw.answers is not None and not raw.answers for raw in raws),
             notes=table.stats.notes(table.name),
         )
-
-
-def _answer_column(table: Table) -> str:
-    for name in ANSWER_COLUMNS:
-        if name in table.columns:
-            return name
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the answer; name it with "
-        f"{option('label_column')}; the columns are {listed(table.columns)}"
-    )
 
 
 def _answers(table: Table, row: Row, label: str) -> _Answers:

@@ -61,7 +61,7 @@ class GivenTable:
         """The rows as dictionaries: texts, numbers, truth values, lists, dictionaries and None.
         Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
         for values in zip(*(self.cells[name] for name in self.columns), strict=True):
-            yield dict(zip(self.columns, map(_plain, values), strict=True))
+            yield dict(zip(self.columns, map(plain_value, values), strict=True))
 
 
 @dataclass(frozen=True)
@@ -234,8 +234,8 @@ def _columns(data: Mapping[Any, Any], name: str) -> GivenTable | None:
     return GivenTable(name, tuple(columns), columns)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON has it; NaN, by which pandas marks a gap, is None."""
     if value is None or isinstance(value, str | bool):
         # Also a str of NumPy's, which is a subclass.
         return value
@@ -244,14 +244,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain_value(each) for each in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain_value(each) for key, each in value.items()}
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays
-        return _plain(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
         return value.decode("utf-8", "surrogateescape")
     return str(value)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
+from bertine.tables.given import plain_value
 
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
@@ -55,7 +55,7 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                         f"({_first_line(error)})"
                     ) from error
                 for row in zip(*values, strict=True):
-                    yield dict(zip(columns, map(_plain, row), strict=True))
+                    yield dict(zip(columns, map(plain_value, row), strict=True))
 
     return columns, rows()
 
@@ -232,22 +232,6 @@ def _bytes_of(kind: Any) -> Any:
         return pa.large_list(_bytes_of(kind.value_type))
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return pa.large_binary() if texts else kind
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, bytes):
-        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
-        # surrogate pairs, which the table mends and counts.
-        return value.decode("utf-8", "surrogateescape")
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    return str(value)
 
 
 def _first_line(error: BaseException) -> str:

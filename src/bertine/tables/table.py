@@ -479,6 +479,20 @@ class MissingColumn(BertineError):
         self.column = column
 
 
+def untold(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
+    """Make the error for a table of which nobody says which column holds `what`.
+
+    Args:
+        name: of the table.
+        columns: that it has.
+        how: the option that names the column.
+    """
+    return BertineError(
+        f"{name}: cannot tell which column holds the {what}; name it with {how}; the columns are "
+        f"{listed(columns)}"
+    )
+
+
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
     """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
     for column in wanted:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.tables.table import listed, require_columns
+from bertine.tables.table import require_columns, untold
 
 #: The usual names of the column, tried in this order.
 USUAL_TEXT_COLUMNS = ("text", "sentence")
@@ -30,7 +29,4 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
     for usual in (*USUAL_TEXT_COLUMNS, *(columns if len(columns) == 1 else ())):
         if usual in columns:
             return usual
-    raise BertineError(
-        f"{where}: cannot tell which column holds the text; name it with "
-        f"{option('text_column')}; the columns are {listed(columns)}"
-    )
+    raise untold(where, columns, "text", option("text_column"))

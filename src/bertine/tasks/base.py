@@ -293,6 +293,17 @@ class Task(ABC, Generic[Prediction]):
         what `terms` has without dropout and weights, the mean over the example's targets. nan
         where its label is not known."""
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Any]) -> float | None:
+        """Compute the training loss of the best answer that does not look at the text, in the unit
+        of the training log: a model whose loss stays there has learned the label frequencies and
+        nothing else. None: it is not known, as with the focal loss."""
+        return None
+
+    def majority(self, train: Examples[Any]) -> str | None:
+        """Name the most frequent label of `train`, of equals the first in the task's order, as the
+        baseline "majority" does; None where an answer is not one of several labels."""
+        return None
+
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
         """Compute scores by name; `primary_metric` is among them. `labels` are those of the

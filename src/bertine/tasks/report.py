@@ -12,6 +12,9 @@ from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown
 
+#: Key of the most frequent training label among the facts of the training in a model directory.
+MAJORITY = "training_majority"
+
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
 _WORST = 10

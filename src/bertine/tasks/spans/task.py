@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -277,6 +278,14 @@ class SpanExtraction(Task[SpanPrediction]):
             ]
             losses.append(min(holding) if holding else float(np.mean(of_windows)))
         return losses
+
+    def constant_loss(
+        self, examples: Examples[Any], features: Sequence[SpanFeatures]
+    ) -> float | None:
+        """Compute the mean log of how many places a window has."""
+        if not features:
+            return None
+        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
 
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]

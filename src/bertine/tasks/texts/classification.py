@@ -5,6 +5,7 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, setting
 from bertine.tasks.labels import label_id, label_ids, same_numbers
 from bertine.tasks.long_text import pooled
-from bertine.tasks.losses import cross_entropy
+from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_log_loss
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
@@ -207,6 +208,19 @@ class TextClassification(WholeTextTask[Prediction]):
     def loss_of(self, output: np.ndarray, label: int) -> float:
         """Compute the cross-entropy of logits [K]."""
         return cross_entropy(output, label)
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the label frequencies; the log of the number of labels where
+        these have weights."""
+        if self.focal_gamma:
+            return None
+        if self.class_weights is not None:
+            return math.log(len(self.labels))
+        return label_entropy(item.label for item in examples.items)
+
+    def majority(self, train: Examples) -> str:
+        counts = Counter(item.label for item in train.items)
+        return max(self.labels, key=lambda label: counts[label])
 
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
         """Compute accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two

@@ -13,7 +13,6 @@ from typing import Any
 
 from bertine.files import write_json
 from bertine.runs.files import START
-from bertine.tasks.constant_loss import constant_loss
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.setup import Prepared
 
@@ -45,8 +44,8 @@ def write_start(
     usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
     start = {
         "arguments": arguments,
-        "constant_loss": constant_loss(
-            prepared.task, prepared.train.examples, prepared.train.features
+        "constant_loss": prepared.task.constant_loss(
+            prepared.train.examples, prepared.train.features
         ),
         "hidden_size": prepared.loaded.config.hidden_size,
         "usual_epochs": usual.epochs,
