@@ -23,11 +23,12 @@ from bertine.options.names import option
 def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
     """`batch` where `model` is. To a GPU: from page-locked memory, on a stream of its own, so that
     the copy passes the products that are still queued; with its packing, if flash attention can
-    compute in `dtype` there."""
+    compute in `dtype` there and the backbone takes it."""
     device = next(model.parameters()).device
     if device.type != "cuda":
         return batch.to(device)
-    if has_flash_attention(device, dtype, model.config.head_size):
+    flash = has_flash_attention(device, dtype, model.config.head_size)
+    if flash and model.backbone.takes_packing:
         batch = batch.packed()
     side, current = _side_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(side):

@@ -18,7 +18,7 @@ from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
-from bertine.objectives import objective as named_objective
+from bertine.objectives import choose
 from bertine.objectives.base import Objective
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
@@ -35,7 +35,11 @@ from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
-from bertine.training.pretraining.initial_weights import has_weights, starting_model
+from bertine.training.pretraining.initial_weights import (
+    architecture_of,
+    has_weights,
+    starting_model,
+)
 from bertine.training.pretraining.result import PretrainResult, last_line, result_of
 from bertine.training.pretraining.samples import MaskSamples, write_samples
 from bertine.training.pretraining.speed import latest_beginning, steps_for_hours
@@ -87,7 +91,7 @@ def pretrain(
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
-    chosen = named_objective(options.objective, input_format=options.input_format)
+    chosen, input_format = choose(architecture_of(model), options.objective, options.input_format)
     main, open_end = main_term(chosen.name), steps is None and tokens is None
     if (open_end and hours is None) or (steps is not None and tokens is not None):
         raise BertineError(
@@ -110,12 +114,12 @@ def pretrain(
     lengths, shares = [options.max_seq_length], [1.0]
     if long_seq_length is not None:
         lengths, shares = [*lengths, long_seq_length], [1.0 - long_share, long_share]
-    settings_of_instances = InstanceSettings.of(options)
+    instances = InstanceSettings.of(options, input_format=input_format)
     phases = [
         PretrainingData(
             opened,
             tokenizer,
-            at_length(settings_of_instances, length),
+            at_length(instances, length),
             corruption=chosen.corruption,
         )
         for length in lengths
@@ -215,7 +219,7 @@ def pretrain(
             config,
             run,
             title="pretrain",
-            work=_work(built, data),
+            work=_work(built, chosen, data),
             facts={"unigram_entropy": opened.unigram_entropy},
             evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
             evaluate_every=every,
@@ -245,19 +249,15 @@ def pretrain(
         return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
 
 
-def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
+def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
     """The arithmetic of the first so many steps: those of a phase of long sequences have more."""
     if len(data.phases) == 1:
         return float
-    costs = [
-        phase.batch_size
-        * operations(
-            step_products(
-                model, 1, phase.max_seq_length, phase.settings.max_predictions_per_seq or 0
-            )
-        )
-        for phase in data.phases
-    ]
+    costs = []
+    for phase in data.phases:
+        targets = objective.counts(phase.batch(0))
+        products = step_products(model, phase.batch_size, phase.max_seq_length, targets)
+        costs.append(operations(products))
     return lambda done: float(
         sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
     )
@@ -290,11 +290,12 @@ def _evaluation(
     """What `fit` calls along the way: the same hidden words guessed, held-out text scored."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
-    try:
-        source = data.store if held is None else held
-        samples = MaskSamples(tokenizer, source, data.settings.seed, max_length=data.max_seq_length)
-    except BertineError as error:
-        warn(f"{error}; none are shown")
+    if "mlm" in model.heads:
+        source, seed = (data.store if held is None else held), data.settings.seed
+        try:
+            samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
+        except BertineError as error:
+            warn(f"{error}; none are shown")
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         if samples is not None:
