@@ -10,6 +10,7 @@ from typing import Any
 from bertine.datasets.glue import GLUE, NO_LABEL, GlueTask
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples, note_empty_texts, row_texts
+from bertine.tables.lines import first_numbers
 from bertine.tables.table import Table
 from bertine.tasks.base import Task
 from bertine.tasks.texts.classification import TextClassification
@@ -26,7 +27,8 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
     data = Path(data)
     if not data.exists():
         raise BertineError(f"{data}: no such folder")
-    wanted = _files(task)
+    train = [task.train] if task.train else []
+    wanted = [*train, *task.validation.values(), *task.test.values()]
     for folder in (data / task.folder, data / task.name, data):
         if any((folder / name).is_file() for name in wanted):
             return folder
@@ -36,28 +38,23 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
     )
 
 
-def _files(task: GlueTask) -> list[str]:
-    train = [task.train] if task.train else []
-    return [*train, *task.validation.values(), *task.test.values()]
-
-
 def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     """The tasks that have a folder with a training file in `data`, in GLUE's order.
 
     Raises:
         BertineError: there is none.
     """
-    found = [
+    tasks = [
         task
         for task in GLUE.values()
         if task.train
         and any((Path(data) / folder / task.train).is_file() for folder in (task.folder, task.name))
     ]
-    if not found:
+    if not tasks:
         raise BertineError(
             f"{data}: has no folder of a GLUE task with a train.tsv in it, such as CoLA/train.tsv"
         )
-    return found
+    return tasks
 
 
 @dataclass(frozen=True)
@@ -153,10 +150,9 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
             )
         examples.notes = table.stats.notes(table.name)
     if unlabelled:
-        shown = ", ".join(map(str, unlabelled[:10])) + (", …" if len(unlabelled) > 10 else "")
         examples.notes.append(
             f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
-            f"(lines {shown})"
+            f"({first_numbers(unlabelled)})"
         )
     note_empty_texts(examples)
     return examples

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.tables.lines import first_numbers
 from bertine.tables.table import Row, Table
 from bertine.terminal.console import visible_list
 
 #: The number by which the library marks a row without a label.
 UNLABELLED = -1
-#: So many names, or lines, are in a message.
+#: So many names are in a message.
 _SHOWN = 10
 
 
@@ -98,9 +99,8 @@ class ClassLabels:
                 "taken for these"
             )
         if count := len(self._unlabelled):
-            lines = ", ".join(map(str, self._unlabelled[:_SHOWN])) + ", …" * (count > _SHOWN)
             notes.append(
                 f"{self._name}: {count} of {self._rows} rows have no label ({self._column!r} is "
-                f"{UNLABELLED}) and were left out (rows {lines})"
+                f"{UNLABELLED}) and were left out ({first_numbers(self._unlabelled, what='rows')})"
             )
         return notes

@@ -15,6 +15,7 @@ from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
 from bertine.rng import generator
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.tables.lines import first_numbers
 from bertine.tables.parquet import SUFFIXES as PARQUET
 from bertine.tables.streams import COMPRESSIONS
 from bertine.tables.table import MissingColumn, Row, Table, require_columns, untold
@@ -39,8 +40,6 @@ _TABLE_SUFFIXES = (
     ),
     *PARQUET,
 )
-#: So many lines are in a message.
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,11 +349,10 @@ def labelled_rows(
     examples.notes = [*table.stats.notes(table.name), *labels.notes()]
     examples.unlabelled = len(without)
     if without:
-        shown = ", ".join(map(str, without[:_SHOWN])) + ", …" * (len(without) > _SHOWN)
         examples.notes.append(
             f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
-            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out (lines "
-            f"{shown}); {option('strict', True)} refuses them"
+            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out "
+            f"({first_numbers(without)}); {option('strict', True)} refuses them"
         )
     note_empty_texts(examples)
     return examples

@@ -251,34 +251,23 @@ def _nearest(context: str, text: str, start: int) -> int:
 
 
 def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
-    source, total, notes = examples.source, counts["answers"], []
-    listed = [answer for answer in examples.unaligned if answer.found == _LOST]
-    shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in listed[:5])
-    more = ", …" if len(listed) > 5 else ""
-    if counts["lost"]:
-        notes.append(
-            f"{source}: {counts['lost']} of {total} gold answers are not in their context "
-            f"({shown}{more})"
-        )
-    if counts["moved"]:
-        notes.append(
-            f"{source}: {counts['moved']} of {total} gold answers are not where answer_start "
-            "says; the nearest place with their text is taken"
-        )
-    if counts["searched"]:
-        notes.append(
-            f"{source}: {counts['searched']} answers without answer_start were looked for; "
-            f"{counts['several']} of them are there more than once, and the first place is taken"
-        )
-    if counts["blank"]:
-        notes.append(f"{source}: {counts['blank']} of {total} gold answers are empty texts")
-    if counts["empty"]:
-        notes.append(f"{source}: {counts['empty']} of {len(examples)} contexts are empty")
-    if counts["unasked"]:
-        notes.append(f"{source}: {counts['unasked']} of {len(examples)} questions are empty")
-    if counts["twice"]:
-        notes.append(
-            f"{source}: {counts['twice']} ids stand for more than one question; a file of "
-            "predictions keeps the last answer of each"
-        )
-    return notes
+    """Say what a person should know of what was counted."""
+    total, size = counts["answers"], len(examples)
+    lost = [answer for answer in examples.unaligned if answer.found == _LOST]
+    shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in lost[:5])
+    shown += ", …" if len(lost) > 5 else ""
+    notes = {
+        "lost": f"of {total} gold answers are not in their context ({shown})",
+        "moved": f"of {total} gold answers are not where answer_start says; the nearest place with "
+        "their text is taken",
+        "searched": f"answers without answer_start were looked for; {counts['several']} of them "
+        "are there more than once, and the first place is taken",
+        "blank": f"of {total} gold answers are empty texts",
+        "empty": f"of {size} contexts are empty",
+        "unasked": f"of {size} questions are empty",
+        "twice": "ids stand for more than one question; a file of predictions keeps the last "
+        "answer of each",
+    }
+    return [
+        f"{examples.source}: {counts[name]} {note}" for name, note in notes.items() if counts[name]
+    ]

@@ -1,4 +1,5 @@
-"""Writing a table row by row, in the layout of the one that was read."""
+"""Writing a table row by row, in the layout of the one that was read; and tables in memory, for
+runs in other processes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any, TextIO
 
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
+from bertine.tables.given import GivenParts, GivenTable
 from bertine.tables.layout import LINE_COLUMN, Layout
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tables.streams import COMPRESSIONS
@@ -128,3 +130,35 @@ def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
     if force or any(character in cell for character in (delimiter, '"', "\n", "\r")):
         return '"' + cell.replace('"', '""') + '"'
     return cell
+
+
+def write_given(data: GivenTable | GivenParts, folder: Path) -> Path:
+    """Write tables as JSON lines, ``train.jsonl`` and so on; numbers of classes become their names.
+
+    Returns:
+        The file of the one table, or the folder of several parts.
+    """
+    if isinstance(data, GivenTable):
+        return _write(data, folder / "train.jsonl")
+    for name in ("train", "validation", "test"):
+        table = getattr(data, name)
+        if table is not None:
+            _write(table, folder / f"{name}.jsonl")
+    return folder
+
+
+def _write(table: GivenTable, path: Path) -> Path:
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as handle:
+        for row in table.rows():
+            for column, names in table.class_names.items():
+                row[column] = _class_name(row[column], names)
+            handle.write(json_text(row) + "\n")
+    return path
+
+
+def _class_name(value: Any, names: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_class_name(inner, names) for inner in value]
+    if type(value) is int:
+        return names[value] if 0 <= value < len(names) else None
+    return value

@@ -82,6 +82,9 @@ class Table:
         layout: what was told about the format.
         columns: the column names, in order (of a JSON lines table: the keys of its first row).
         stats: counts so far; complete after the last row.
+        strict: whether what is damaged is refused, and not mended or left out.
+        class_names: what the numbers in a column, or in its lists, stand for, where the data say
+            it; else empty.
 
     Raises:
         BertineError: the file is missing, empty or not readable, a wanted column is not there,
@@ -106,13 +109,13 @@ class Table:
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict, self._optional = strict, tuple(optional)
+        self.strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
         self._record_lines = 0
         self._stream: Stream | None = None
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_parquet(path) or isinstance(path, GivenTable)
-        self._class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
+        self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
         if isinstance(path, GivenTable):
             self._open_given(path, format, quotes)
             return
@@ -149,14 +152,14 @@ class Table:
     def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
         if format is not None or quotes is not None:
             raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
-        self._class_names = lambda column: class_names(path, column)
+        self.class_names = lambda column: class_names(path, column)
         self._start_typed(*open_parquet(path))
 
     def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
             if value is not None:
                 raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
-        self._class_names = lambda column: given.class_names.get(column, ())
+        self.class_names = lambda column: given.class_names.get(column, ())
         self._start_typed(list(given.columns), given.rows())
 
     def _start_typed(self, columns: list[str], rows: Iterator[dict[str, Any]]) -> None:
@@ -168,17 +171,12 @@ class Table:
         )
         self.require(self._wanted)
 
-    def class_names(self, column: str) -> tuple[str, ...]:
-        """What the numbers in a column, or in its lists, stand for, where the data say it; else
-        empty."""
-        return self._class_names(column)
-
     def _mended(self, value: Any, number: int) -> Any:
         """A text without NUL bytes and half surrogate pairs, as in the other formats."""
         if not isinstance(value, str):
             return self._encodable(value, number)
         if "\0" in value:
-            if self._strict:
+            if self.strict:
                 raise BertineError(
                     f"{self.name}:{number}: NUL byte; remove it, or read without strict"
                 )
@@ -275,11 +273,6 @@ class Table:
             needed = ", but must be one text or number; lists are for the task multi-label"
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
-    @property
-    def strict(self) -> bool:
-        """Whether what is damaged is refused, and not mended or left out."""
-        return self._strict
-
     def has_label(self, row: Row, column: str) -> bool:
         """Whether there is anything in `column`: no empty cell, no null or NaN, and in JSON lines
         the key."""
@@ -359,7 +352,7 @@ class Table:
 
     def _mend_surrogates(self, value: str, number: int) -> str:
         # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
-        if self._strict:
+        if self.strict:
             # Parquet's reader makes them of bytes that are no UTF-8.
             what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
             raise BertineError(

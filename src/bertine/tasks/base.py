@@ -453,21 +453,20 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
     )
 
 
-def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "texts") -> str:
-    """ "17 of 2000 texts were cut at 128 pieces (31 pieces lost)"."""
-    return (
-        f"{cut} of {total} {what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
-    )
+def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
+    """Write "texts were cut at 128 pieces (31 pieces lost)"."""
+    return f"{what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
-    every text is one input, uncut. What counts are examples: choices of one are not told apart."""
+    """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
+    when every text is one input, uncut. What counts are examples: choices of one are not told
+    apart."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})
         lost = sum(feature.num_truncated for feature in features)
-        return cut_line(len(cut), total, max_length, lost)
+        return f"{len(cut)} of {total} {cut_at(max_length, lost)}"
     windows = Counter(feature.row for feature in features if feature.group is None)
     long = [number for number in windows.values() if number > 1]
     if not long:

@@ -32,8 +32,7 @@ from bertine.tables.streams import (
     without_bom,
 )
 from bertine.tables.table import require_columns
-from bertine.tables.table_texts import table_texts
-from bertine.tables.text_columns import choose_text_column
+from bertine.tables.text_columns import choose_text_column, table_texts
 from bertine.terminal.console import counted, human_bytes
 
 #: Suffix (before that of a compression) -> format.

@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples, Unaligned
-from bertine.tasks.base import Features, cut_line
+from bertine.tasks.base import Features, cut_at
 from bertine.terminal.console import counted
 from bertine.text.template import Template
 from bertine.text.tokenizer import Tokenizer
@@ -295,37 +295,34 @@ def span_notes(
     questions = [windows for _, windows in by_row(features)]
     firsts = [windows[0] for windows in questions]
     total = len(firsts)
-    notes = []
-    several = sum(1 for feature in firsts if feature.windows > 1)
-    if several:
-        notes.append(
-            f"{several} of {total} contexts are longer than an input of {max_length} "
-            f"pieces and are read in windows at most {doc_stride} apart: "
-            f"{len(features)} inputs in all"
-        )
-    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
-    if cut:
-        notes.append(cut_line(len(cut), total, max_question_length, sum(cut), "questions"))
+    several = sum(feature.windows > 1 for feature in firsts)
     inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
-    if inside:
-        shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
-        more = ", …" if len(inside) > 5 else ""
-        notes.append(
-            f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
-            f"whole piece is the target ({shown}{more})"
-        )
+    shown = ", ".join(f"{gold[:40]!r} in {pieces[:40]!r}" for gold, pieces in inside[:5])
+    shown += ", …" if len(inside) > 5 else ""
     nowhere = sum(map(whole_nowhere, questions))
-    if nowhere:
-        notes.append(
-            f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
-            f"there were none; fine-tune with a lower {option('doc_stride')} or a higher "
-            "max_length"
-        )
-    long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
-    if long:
-        notes.append(
-            f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
-            "that an answer may have; fine-tune with a higher "
-            f"{option('max_answer_length')}"
-        )
-    return notes
+    long = sum((feature.answer_pieces or 0) > max_answer_length for feature in firsts)
+    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
+    notes = [
+        (
+            several,
+            f"contexts are longer than an input of {max_length} pieces and are read in windows at "
+            f"most {doc_stride} apart: {len(features)} inputs in all",
+        ),
+        (len(cut), cut_at(max_question_length, sum(cut), "questions")),
+        (
+            len(inside),
+            "gold answers begin or end inside a piece, and the whole piece is the target "
+            f"({shown})",
+        ),
+        (
+            nowhere,
+            "gold answers are whole in no window, which is trained as if there were none; "
+            f"fine-tune with a lower {option('doc_stride')} or a higher max_length",
+        ),
+        (
+            long,
+            f"gold answers have more than {max_answer_length} pieces, the most that an answer may "
+            f"have; fine-tune with a higher {option('max_answer_length')}",
+        ),
+    ]
+    return [f"{count} of {total} {note}" for count, note in notes if count]

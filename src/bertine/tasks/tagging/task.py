@@ -46,8 +46,7 @@ from bertine.tasks.losses import NONE, cross_entropies, label_entropy
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
-from bertine.tasks.tagging.word_windows import WordFeatures, sentence_bounds, word_window
-from bertine.tasks.windows import cover
+from bertine.tasks.tagging.word_windows import WordFeatures, cover, sentence_bounds, word_window
 from bertine.terminal.console import aligned, counted, visible
 from bertine.text.tokenizer import Tokenizer
 
