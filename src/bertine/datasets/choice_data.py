@@ -42,7 +42,8 @@ def choice_columns_of(
     text_columns: Sequence[str] | str | None,
     choice_columns: Sequence[str] | str | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of what is given, and those of the choices: those named, or the usual ones.
+    """Choose the columns of what is given, and those of the choices: those named, or the usual
+    ones.
 
     Args:
         name: of the table, for messages.
@@ -77,7 +78,7 @@ def read_choices(
     swag: bool = False,
     **reading: Any,
 ) -> tuple[Examples, tuple[str, ...]]:
-    """The examples of a table, and which of their columns hold the choices.
+    """Read the examples of a table, and which of their columns hold the choices.
 
     Args:
         swag: the columns are SWAG's.
@@ -117,7 +118,8 @@ def read_choices(
 
 
 def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
-    """Every column of a table, of JSON lines every key of any row, and the line that has it first.
+    """Find every column of a table, of JSON lines every key of any row, and the line that has it
+    first.
 
     Args:
         wanted: columns by which a header is told from text.
@@ -165,7 +167,7 @@ def refuse_added(
 def open_choices(
     path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
 ) -> Table:
-    """A table for a trained model, of which :func:`choices_of` says what is read.
+    """Open a table for a trained model, of which :func:`choices_of` says what is read.
 
     Args:
         named: the columns of what is given and of any number of choices, where a user names them.
@@ -183,7 +185,8 @@ def open_choices(
 def choices_of(
     table: Table, task: MultipleChoice, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The columns of an open table that a trained model reads, and what a user should know of them.
+    """Choose the columns of an open table that a trained model reads, and what a user should know
+    of them.
 
     They are those `named`; or those of training, but for the last choices that the table lacks, and
     with those that go on with their usual names (``ending4`` after ``ending3``): each choice is
@@ -218,7 +221,7 @@ def choices_of(
 def choice_rows(
     table: Table, task: MultipleChoice, columns: Sequence[str], named: tuple[str, ...]
 ) -> Iterator[Row]:
-    """The rows of a table of which `columns` are read, by :func:`choices_of`.
+    """Yield the rows of a table of which `columns` are read, by :func:`choices_of`.
 
     Raises:
         BertineError: a row of JSON lines has a further choice, which the first has not, where
@@ -241,8 +244,8 @@ def choice_rows(
 
 
 def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of `columns` that go on with the usual names of `choices`, in their order; none where
-    these have other names, or not all of the same kind.
+    """Find those of `columns` that go on with the usual names of `choices`, in their order; none
+    where these have other names, or not all of the same kind.
 
     Raises:
         BertineError: one of them does not come just after another; begins with `where`.
@@ -264,8 +267,8 @@ def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[
 
 
 def _place(name: str) -> tuple[str, int] | None:
-    """The kind of a usual name of a choice ("ending" with a number, "option " with a capital), and
-    its place among those of its kind."""
+    """Return the kind of a usual name of a choice ("ending" with a number, "option " with a
+    capital), and its place among those of its kind."""
     match = _CHOICE.fullmatch(name)
     if match is None or len(match[2]) > _DIGITS:
         return None
@@ -282,7 +285,7 @@ def choice_task(
     swag: bool,
     named: bool = False,
 ) -> MultipleChoice:
-    """The task of training examples whose last columns are `choices`; `named`: by a user.
+    """Make the task of training examples whose last columns are `choices`; `named`: by a user.
 
     Raises:
         BertineError: what :meth:`MultipleChoice.from_examples` raises.
@@ -299,7 +302,8 @@ def read_trained_choices(
     label_column: str | None = None,
     **reading: Any,
 ) -> Examples:
-    """The labelled examples of a table for a trained model; :func:`choices_of` tells the columns.
+    """Read the labelled examples of a table for a trained model; :func:`choices_of` tells the
+    columns.
 
     Raises:
         BertineError: a column is missing; what reading the table raises.

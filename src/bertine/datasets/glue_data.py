@@ -19,7 +19,7 @@ from bertine.terminal.console import counted
 
 
 def glue_folder(data: Path | str, task: GlueTask) -> Path:
-    """The folder of `task`: ``DATA/<its name>``, or `data` itself.
+    """Find the folder of `task`: ``DATA/<its name>``, or `data` itself.
 
     Raises:
         BertineError: neither has one of the task's files.
@@ -39,7 +39,7 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
 
 
 def glue_tasks_in(data: Path | str) -> list[GlueTask]:
-    """The tasks that have a folder with a training file in `data`, in GLUE's order.
+    """Find the tasks that have a folder with a training file in `data`, in GLUE's order.
 
     Raises:
         BertineError: there is none.
@@ -73,7 +73,7 @@ class GlueData:
 
 
 def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> GlueData:
-    """The training and dev examples of `task`.
+    """Read the training and dev examples of `task`.
 
     Raises:
         BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
@@ -95,7 +95,7 @@ def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> Glue
 def read_glue_validation(
     folder: Path, task: GlueTask, *, strict: bool = False
 ) -> dict[str, Examples]:
-    """The dev sets of `task`, by the word before the names of their metrics; empty where the
+    """Read the dev sets of `task`, by the word before the names of their metrics; empty where the
     folder has none.
 
     Raises:
@@ -159,7 +159,8 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
 
 
 def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
-    """The indices and the texts of a test file. Every row needs a prediction, so none is left out.
+    """Read the indices and the texts of a test file. Every row needs a prediction, so none is left
+    out.
 
     Raises:
         BertineError: what :class:`~bertine.tables.table.Table` raises; an index is not a whole
@@ -187,9 +188,9 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
 
 
 def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
-    """The labelled files in `data` to score a model for `task` on, and the task they are of: the
-    dev files of a folder, by the word before their metrics; or the one file, by its name. A model
-    for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """Find the labelled files in `data` to score a model for `task` on, and the task they are of:
+    the dev files of a folder, by the word before their metrics; or the one file, by its name. A
+    model for MNLI is scored on AX too. None where `data` is none of GLUE's.
     """
     data = Path(data)
     kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
@@ -210,7 +211,7 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
 
 
 def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
-    """The test files of `task`, by the names that the leaderboard wants for their predictions.
+    """Find the test files of `task`, by the names that the leaderboard wants for their predictions.
 
     Raises:
         BertineError: one is missing, unless not `required`; then what is there is the answer.
@@ -253,7 +254,8 @@ def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
 
 
 def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
-    """Whether `folder` is called like a task that is not `task` and has a test file `name` too."""
+    """Tell whether `folder` is called like a task that is not `task` and has a test file `name`
+    too."""
     called = folder.resolve().name
     return any(
         called in (other.folder, other.name) and name in other.test.values()
@@ -263,7 +265,8 @@ def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
 
 
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
-    """The task over its training examples: what is trained, and what a model remembers of it."""
+    """Make the task over its training examples: what is trained, and what a model remembers of
+    it."""
     built: TextRegression | TextClassification
     if task.regression:
         built = TextRegression.from_examples(train, max_length=max_length)

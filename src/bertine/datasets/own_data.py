@@ -41,7 +41,8 @@ def read_own(
     label_column: str | None = None,
     **reading: Any,
 ) -> tuple[Examples, Examples, Build]:
-    """Training and validation examples, and (the longest input) → the task they describe. Where
+    """Read training and validation examples, and what makes the task they describe of the longest
+    input. Where
     there is no validation file, a tenth is held out, stratified by label (unless it is a score).
 
     Args:
@@ -119,12 +120,12 @@ def read_own(
 
 
 def _has_names(kind: type[Task[Any]]) -> bool:
-    """Whether the labels of a task are names, and not scores or places."""
+    """Tell whether the labels of a task are names, and not scores or places."""
     return not issubclass(kind, TextRegression | MultipleChoice)
 
 
 def _names_in(train: Examples) -> list[str]:
-    """The labels that occur, of one and of many labels."""
+    """List the labels that occur, of one and of many labels."""
     return sorted({name for item in train.items for name in labels_in(item.label or "")})
 
 
@@ -135,7 +136,8 @@ def _multi_label(
     separator: str | None,
     occurring: Sequence[str],
 ) -> MultiLabel:
-    """`occurring` are the labels of the whole file of which a part was held out, if it was."""
+    """Make the task; `occurring` are the labels of the whole file of which a part was held out, if
+    it was."""
     columns = options.label_columns
     labels = (columns,) if isinstance(columns, str) else tuple(columns or ())
     known = labels or (occurring if len(occurring) > 1 else None)
@@ -159,8 +161,8 @@ def read_for(
     label_column: str | None = None,
     **reading: Any,
 ) -> Examples:
-    """The labelled examples of a table for a trained `task`; columns that are not named are those
-    of its training.
+    """Read the labelled examples of a table for a trained `task`; columns that are not named are
+    those of its training.
 
     Raises:
         BertineError: a column is missing; what reading the table raises.

@@ -45,7 +45,7 @@ class Reader(Protocol):
     """One kind of data."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
-        """The examples to train `task` on; `seed` decides what is held out where there is no
+        """Read the examples to train `task` on; `seed` decides what is held out where there is no
         validation file.
 
         Raises:
@@ -55,7 +55,7 @@ class Reader(Protocol):
         ...
 
     def has_validation(self, data: Data, reading: Reading) -> bool:
-        """Whether `data` have a validation file, so that nothing is held out.
+        """Tell whether `data` have a validation file, so that nothing is held out.
 
         Raises:
             BertineError: there is no such file or folder, or which file is meant cannot be told.
@@ -63,7 +63,7 @@ class Reader(Protocol):
         ...
 
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
-        """The examples to judge a trained `task` on: of a file, or of the validation (else the
+        """Read the examples to judge a trained `task` on: of a file, or of the validation (else the
         test) file of a folder. Columns that are not named are those of its training.
 
         Raises:
@@ -258,7 +258,7 @@ class GlueReader:
 
 
 def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[None]:
-    """Those of training that stand in for what `reading` does not name."""
+    """Let the columns of training stand in for what `reading` does not name."""
     return columns_of_training(
         () if reading.text_columns else task.text_columns,
         None if reading.label_column else task.label_column,

@@ -43,7 +43,7 @@ class ClassLabels:
         self._unlabelled: list[int] = []
 
     def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """`rows` with the names in place of the numbers, without those that are marked as
+        """Yield `rows` with the names in place of the numbers, without those that are marked as
         unlabelled.
 
         Raises:
@@ -83,7 +83,7 @@ class ClassLabels:
         return self.names[value]
 
     def notes(self) -> list[str]:
-        """What a person should know, once the rows are read: that names, or in spite of names
+        """Say what a person should know, once the rows are read: that names, or in spite of names
         numbers, were taken, where that is not what is known already; and the rows left out."""
         notes = []
         shown = visible_list(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)

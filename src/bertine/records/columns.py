@@ -144,12 +144,12 @@ def _text(row: Row) -> str:
 
 
 def _outside(text: str) -> bool:
-    """Whether a line is between sentences."""
+    """Tell whether a line is between sentences."""
     return not text.strip(_SPACE) or text.startswith(DOCUMENT)
 
 
 def column_index(lines: ColumnLines, number: int, what: str) -> int:
-    """The index from 0 of column `number`, counted from 1.
+    """Return the index from 0 of column `number`, counted from 1.
 
     Raises:
         BertineError: the file has no such column.
@@ -163,18 +163,18 @@ def column_index(lines: ColumnLines, number: int, what: str) -> int:
 
 
 def column_name(number: int) -> str:
-    """How a column of a column file is called in ``bertine.json``: "column 2"."""
+    """Name a column of a column file as in ``bertine.json``: "column 2"."""
     return f"column {number}"
 
 
 def column_number(name: str | None) -> int | None:
-    """The opposite of :func:`column_name`; None for another name."""
+    """Undo :func:`column_name`; None for another name."""
     match = _COLUMN.fullmatch(name or "")
     return int(match[1]) if match else None
 
 
 def looks_like_columns(head: Iterable[str]) -> bool:
-    """Whether the first lines of a file are those of a column file, and not of a text.
+    """Tell whether the first lines of a file are those of a column file, and not of a text.
 
     They are where the first one begins a document; or where at least two words all have the same
     number of columns, two or more, and tabs separate them or the last column holds only tags of

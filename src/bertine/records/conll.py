@@ -61,7 +61,7 @@ class Columns:
 
     @classmethod
     def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> Columns:
-        """Where they were in the training file that a task remembers."""
+        """Say where they were in the training file that a task remembers."""
         word = text_columns[0] if text_columns else None
         number, tag = column_number(word), column_number(label_column)
         return cls(
@@ -72,7 +72,7 @@ class Columns:
         )
 
     def merged(self, other: Columns) -> Columns:
-        """These, and what is None from `other`."""
+        """Return these, with what is None from `other`."""
         return Columns(
             other.word_column if self.word_column is None else self.word_column,
             other.tag_column if self.tag_column is None else self.tag_column,
@@ -107,7 +107,7 @@ class Columns:
 
 
 def _option(name: str) -> str:
-    """An option as a message names it; there is one column of words."""
+    """Write an option as a message names it; there is one column of words."""
     return text_option() if name == "text_columns" else option(name)
 
 
@@ -117,7 +117,7 @@ def named_columns(
     word_column: int | None,
     tag_column: int | None,
 ) -> Columns:
-    """The columns that a user has named.
+    """Return the columns that a user has named.
 
     Raises:
         BertineError: several text columns, or a number below 1.
@@ -142,7 +142,7 @@ def named_columns(
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
-    """``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
+    """Return ``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
 
     Raises:
         BertineError: another format is asked for.
@@ -215,7 +215,7 @@ def read_sentences(
 
 
 def _unify(examples: Sentences, scheme: str | None) -> None:
-    """Tags of entities → IOB2; says so, and what did not keep the rules."""
+    """Turn tags of entities into IOB2; note that, and what did not keep the rules."""
     given = [item.tags or () for item in examples.items]
     tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
     if examples.scheme == "plain":
@@ -278,7 +278,7 @@ def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences
 
 
 def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
-    """The indices (from 0) of the columns of words and tags, once the first word is read.
+    """Return the indices (from 0) of the columns of words and tags, once the first word is read.
 
     Raises:
         BertineError: the file has no such column, or both are the same; nobody says which column
@@ -300,8 +300,8 @@ def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
-    """The lines of the words of each sentence, and the number of its document, None before the
-    first line that begins one."""
+    """Yield the lines of the words of each sentence, and the number of its document, None before
+    the first line that begins one."""
     block: list[Line] = []
     document: int | None = None
     for line in lines:
@@ -339,7 +339,7 @@ def _from_json(table: Table, columns: Columns) -> Sentences:
 
 
 def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
-    """The list of texts under `key`.
+    """Return the list of texts under `key`.
 
     Raises:
         BertineError: there is no such key, or it holds something else.
@@ -356,7 +356,7 @@ def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
 
 
 def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The tags under `key`: texts, or numbers that stand for `names`."""
+    """Return the tags under `key`: texts, or numbers that stand for `names`."""
     value = row.values.get(key)
     if isinstance(value, list) and value and all(type(part) is int for part in value):
         if not names:
@@ -385,7 +385,7 @@ def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
 
 
 def find_tagged(data: Data) -> Splits:
-    """The files of a data set: one file is training data; a folder as
+    """Find the files of a data set: one file is training data; a folder as
     :func:`~bertine.records.examples.find_splits` has it, with the suffixes of column files too, or
     under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
 

@@ -43,18 +43,18 @@ class Entity:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """``"B-creative-work"`` → ``("B", "creative-work")``; ``"O"`` → ``("O", "")``."""
+    """Split ``"B-creative-work"`` into ``("B", "creative-work")``, ``"O"`` into ``("O", "")``."""
     prefix, _, kind = tag.partition("-")
     return prefix, kind
 
 
 def joined_tag(prefix: str, kind: str) -> str:
-    """The opposite of :func:`split_tag`."""
+    """Undo :func:`split_tag`."""
     return f"{prefix}-{kind}" if kind else prefix
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sequence of tags of any scheme but plain, in their order.
+    """Find the entities of a sequence of tags of any scheme but plain, in their order.
 
     The rules are those of ``conlleval``: an entity ends before ``O``, ``B``, ``S`` and another
     type, and after ``E`` and ``S``; it begins at ``B`` and ``S``, and at any other tag that follows
@@ -77,7 +77,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
-    """Entities that do not overlap, in their order → `length` tags.
+    """Write entities that do not overlap, in their order, as `length` tags.
 
     Raises:
         ValueError: `scheme` is plain, which has no entities.
@@ -101,19 +101,19 @@ def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
 
 
 def misfits(tags: Sequence[str], scheme: Scheme) -> int:
-    """How many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
+    """Count how many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
     expected = encode(entities(tags), len(tags), scheme)
     return sum(tag != other for tag, other in zip(tags, expected, strict=True))
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
+    """Tell whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
     return _TAG.fullmatch(tag) is not None
 
 
 def ordered_tags(tags: set[str]) -> list[str]:
-    """Plain tags by name; O, then B and I of each type by its name: a type whose every entity is
-    one word in training may be longer elsewhere."""
+    """Sort plain tags by name; O, then B and I of each type by its name: a type whose every entity
+    is one word in training may be longer elsewhere."""
     if not all(map(is_entity_tag, tags)):
         return sorted(tags)
     kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
@@ -122,7 +122,7 @@ def ordered_tags(tags: set[str]) -> list[str]:
 
 
 def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
-    """The scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
+    """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
 
     Plain, with none, where a tag is none of an entity. BILOU counts as IOBES.
     """
@@ -135,7 +135,7 @@ def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
 
 
 def as_iobes(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The `sequences` themselves; of BILOU others, with the letters of IOBES."""
+    """Return the `sequences` themselves; of BILOU others, with the letters of IOBES."""
     used = {tag for tags in sequences for tag in tags}
     bilou = any(tag[:1] in _LETTERS for tag in used)
     if not bilou or not all(_BILOU.fullmatch(tag) for tag in used):
@@ -216,7 +216,7 @@ class Counts:
 def entity_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Counts for each type of entity, sorted by name; an entity is correct where begin, end and
+    """Count each type of entity, sorted by name; an entity is correct where begin, end and
     type are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
 
     Args:
@@ -245,7 +245,7 @@ def entity_counts(
 def tag_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Counts of words for each tag, sorted by name: the scores of plain tags."""
+    """Count words for each tag, sorted by name: the scores of plain tags."""
     pairs: Counter[tuple[str, str]] = Counter()
     for wanted, given in zip(truth, guesses, strict=True):
         pairs.update(zip(wanted, given, strict=True))

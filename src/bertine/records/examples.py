@@ -79,7 +79,7 @@ class Examples(Generic[Item]):
         return len(self.items)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the texts and labels in their order, as hex digits."""
+        """Compute SHA-256 of the texts and labels in their order, as hex digits."""
         digest = hashlib.sha256()
         items: list[Any] = self.items
         for item in items:
@@ -141,7 +141,7 @@ class Splits:
 
 
 def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
-    """The files of a data set: one file is the training set; in a folder, ``train``,
+    """Find the files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
     .txt or .parquet. A table in memory is the training set.
 
@@ -208,12 +208,13 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
 
 
 def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Column names as a tuple: one name alone is one column, not its letters."""
+    """Return column names as a tuple: one name alone is one column, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The asked-for text columns, which must be there, or else the usual ones that are there."""
+    """Return the asked-for text columns, which must be there, or else the usual ones that are
+    there."""
     text_columns = as_columns(text_columns)
     if text_columns:
         table.require(text_columns)
@@ -228,7 +229,8 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
 
 
 def resolve_label_column(table: Table, label_column: str | None) -> str:
-    """The asked-for label column, which must be there, or else the usual one that is there."""
+    """Return the asked-for label column, which must be there, or else the usual one that is
+    there."""
     if label_column:
         require_columns(table.name, table.columns, [label_column])
         return label_column
@@ -271,7 +273,7 @@ def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) ->
 
 
 def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
-    """The texts of a row, in the order of `text_columns`."""
+    """Return the texts of a row, in the order of `text_columns`."""
     return tuple(table.text(row, column) for column in text_columns)
 
 
@@ -320,8 +322,8 @@ def labelled_rows(
     *,
     known: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """The `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without a
-    label are left out, and counted in the notes.
+    """Read the `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without
+    a label are left out, and counted in the notes.
 
     Raises:
         BertineError: the label is one of the texts; no row has a label, or with `strict` one has

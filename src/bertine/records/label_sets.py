@@ -36,12 +36,12 @@ _NO = frozenset(("0", "0.0", "false", "False", "FALSE", ""))
 
 
 def joined(labels: Iterable[str], separator: str = JOINT) -> str:
-    """One string of several labels."""
+    """Join several labels into one string."""
     return separator.join(labels)
 
 
 def labels_in(label: str) -> list[str]:
-    """The labels of an example, from its one string."""
+    """Split the one string of an example into its labels."""
     return label.split(JOINT) if label else []
 
 
@@ -55,7 +55,7 @@ def read_label_sets(
     known: Sequence[str] | None = None,
     **reading: Any,
 ) -> tuple[Examples, str]:
-    """The examples of a table, each with its labels, and the separator.
+    """Read the examples of a table, each with its labels, and the separator.
 
     Args:
         label_columns: a column for each label, with 0 or 1.
@@ -122,14 +122,14 @@ def read_label_sets(
 
 
 def _split(cell: str | list[str], separator: str | None) -> list[str]:
-    """The labels of a cell, each once, without the space around them."""
+    """Return the labels of a cell, each once, without the space around them."""
     parts = cell if isinstance(cell, list) else cell.split(separator) if separator else [cell]
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def _cell(table: Table, row: Row, column: str) -> str | list[str]:
-    """What the label column holds: a text, or a list of texts and whole numbers, as texts; nothing
-    is an empty text."""
+    """Return what the label column holds: a text, or a list of texts and whole numbers, as texts;
+    nothing is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:

@@ -56,7 +56,7 @@ class Sentences(Examples[Sentence]):
     met: Counter[str] = field(default_factory=Counter)
 
     def fingerprint(self) -> str:
-        """SHA-256 of words, tags and documents in their order, as hex digits."""
+        """Compute SHA-256 of words, tags and documents in their order, as hex digits."""
         digest = hashlib.sha256()
         for item in self.items:
             content = repr((item.words, item.tags, item.document))
@@ -64,7 +64,7 @@ class Sentences(Examples[Sentence]):
         return digest.hexdigest()
 
     def where(self, item: Sentence, word: int) -> str:
-        """File and line of a word, for messages."""
+        """Name file and line of a word, for messages."""
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
     def note(self, text: str) -> None:

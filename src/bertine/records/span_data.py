@@ -32,8 +32,8 @@ def read_questions(
     quotes: bool | None = None,
     strict: bool = False,
 ) -> SpanExamples:
-    """Questions of a file in SQuAD's format, or else of a table; columns that are not named are
-    told as :func:`~bertine.records.span_tables.read_span_table` does.
+    """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
+    named are told as :func:`~bertine.records.span_tables.read_span_table` does.
 
     Raises:
         BertineError: what reading either raises.
@@ -54,8 +54,8 @@ def read_questions(
 def read_span_splits(
     data: Data, *, official: bool, seed: int, **reading: Any
 ) -> tuple[SpanExamples, SpanExamples]:
-    """The training questions and those that the model is judged on. Where there is no validation
-    file, a tenth of the training questions is held out, by contexts.
+    """Read the training questions and those that the model is judged on. Where there is no
+    validation file, a tenth of the training questions is held out, by contexts.
 
     Args:
         data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
@@ -96,7 +96,7 @@ def read_span_evaluation(
     trained_with: tuple[Sequence[str], str | None] = ((), None),
     **reading: Any,
 ) -> SpanExamples:
-    """The questions to judge a model on: of a file, or of the validation file of a folder.
+    """Read the questions to judge a model on: of a file, or of the validation file of a folder.
 
     Args:
         trained_with: the columns of question and context, and of the answer, of a table where
@@ -142,8 +142,8 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
 
 
 def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
-    """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
-    as for those.
+    """Find training and validation file: of tables, or where a file is SQuAD's, or must be
+    (`official`), as for those.
 
     Raises:
         BertineError: there is no training file, or more than one.
@@ -164,7 +164,8 @@ def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
 
 
 def _holds_json(path: Path) -> bool:
-    """Whether a file is SQuAD's, or a folder has a training file called .json, and no table."""
+    """Tell whether a file is SQuAD's, or a folder has a training file called .json, and no
+    table."""
     if path.is_file():
         return load_squad(path) is not None
     found = _json_files(path, "train")

@@ -30,7 +30,7 @@ class Gold:
     v2: bool = False
 
     def __str__(self) -> str:
-        """The different answers, with a bar between them."""
+        """Write the different answers, with a bar between them."""
         return " | ".join(dict.fromkeys(self.answers))
 
     @property
@@ -95,7 +95,7 @@ class SpanExamples(Examples[Question]):
         return replace(self, source=source or self.source, items=items, notes=notes_of_all)
 
     def trainable(self) -> SpanExamples:
-        """Those that a model can be trained on: with an answer that is in the context, or (v2)
+        """Keep those that a model can be trained on: with an answer that is in the context, or (v2)
         without an answer. The others are counted in the notes.
 
         Raises:
@@ -113,7 +113,7 @@ class SpanExamples(Examples[Question]):
         return self.replaced(kept, *([note] if left else []))
 
     def scorable(self) -> SpanExamples:
-        """Those whose answers are known, so that a model can be judged by them. The others are
+        """Keep those whose answers are known, so that a model can be judged by them. The others are
         counted in the notes.
 
         Raises:
@@ -161,7 +161,7 @@ class SpanExamples(Examples[Question]):
 
 
 def _target(gold: Gold) -> bool:
-    """Whether there is something to train on."""
+    """Tell whether there is something to train on."""
     return gold.span is not None or (gold.v2 and not gold.answers)
 
 
@@ -242,7 +242,7 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
 
 
 def _nearest(context: str, text: str, start: int) -> int:
-    """Where `text` begins in `context`, nearest to `start`; -1 where it is not."""
+    """Find where `text` begins in `context`, nearest to `start`; -1 where it is not."""
     after = context.find(text, max(0, start))
     before = context.rfind(text, 0, max(0, start) + len(text))
     if after < 0 or before < 0:

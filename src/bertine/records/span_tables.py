@@ -87,7 +87,7 @@ def read_span_table(
 
 
 def _answers(table: Table, row: Row, label: str) -> _Answers:
-    """The answers of a row: none where it is empty."""
+    """Return the answers of a row: none where it is empty."""
     where = f"{table.name}:{row.line}"
     if label not in row.values:
         raise BertineError(missing_column(where, list(row.values), label))
@@ -122,8 +122,8 @@ def _answers(table: Table, row: Row, label: str) -> _Answers:
 
 
 def _start(where: str, value: Any) -> int | None:
-    """The character an answer begins at; None where that is not said. 12.0 is 12: a column with
-    gaps is one of floats to pandas."""
+    """Return the character an answer begins at; None where that is not said. 12.0 is 12: a column
+    with gaps is one of floats to pandas."""
     if value is None or value == "":
         return None
     try:

@@ -27,7 +27,7 @@ _COLUMNS = ("question", "context")
 
 
 def load_squad(path: Source) -> dict[str, Any] | None:
-    """The object that a file in SQuAD's format holds; None where it is another kind of file.
+    """Read the object that a file in SQuAD's format holds; None where it is another kind of file.
 
     Raises:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
@@ -46,7 +46,7 @@ def _is_squad(content: dict[str, Any]) -> bool:
 
 
 def _json_of(path: Path) -> Any:
-    """The JSON that a file holds; None where it holds JSON lines."""
+    """Read the JSON that a file holds; None where it holds JSON lines."""
     with open_stream(path) as stream:
         raw = without_bom(stream.reader.read(_MAX_BYTES + 1), path)
     if len(raw) > _MAX_BYTES:
@@ -84,7 +84,7 @@ def _json_of(path: Path) -> Any:
 
 
 def _not_squad(path: Path) -> BertineError:
-    """Says what a file is that is not in SQuAD's format."""
+    """Say what a file is that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
     elif is_parquet(path) or inner_suffix(path) != ".json":
@@ -108,8 +108,8 @@ def read_squad(
     answers: bool = True,
     strict: bool = False,
 ) -> SpanExamples:
-    """All questions of a file in SQuAD's format; `content` is what it holds, where that was read
-    already. Without `answers` those of the file are not looked at; `strict` refuses half a
+    """Read all questions of a file in SQuAD's format; `content` is what it holds, where that was
+    read already. Without `answers` those of the file are not looked at; `strict` refuses half a
     character instead of mending it.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
@@ -168,7 +168,7 @@ class _Reader:
         return notes
 
     def items(self, parent: Any, key: str, place: str) -> list[Any]:
-        """The list `key` of the object `parent`."""
+        """Return the list `key` of the object `parent`."""
         return self._member(parent, key, place, list, "a list")
 
     def paragraph(self, paragraph: Any, place: str) -> None:

@@ -21,7 +21,7 @@ from bertine.terminal.console import say
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """`value` in JSON, characters as they are; escaped where half a character is among them,
+    """Write `value` in JSON, characters as they are; escaped where half a character is among them,
     which has no UTF-8."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if encodable(text) else json.dumps(value, indent=indent)
@@ -71,7 +71,7 @@ class TableWriter:
 
 @contextlib.contextmanager
 def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
-    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+    """Open a :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
 
     JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
     type must hold all of its values, so it is made of all rows in the end.
@@ -103,7 +103,8 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
 
 
 def is_stream(path: str | Path) -> bool:
-    """Whether it is stdout (``-``), a device or a pipe: written to, as it cannot be replaced."""
+    """Tell whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
+    replaced."""
     return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
 
 

@@ -58,8 +58,8 @@ class GivenTable:
         return len(self.cells[self.columns[0]]) if self.columns else 0
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows as dictionaries: texts, numbers, truth values, lists, dictionaries and None.
-        Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
+        """Yield the rows as dictionaries: texts, numbers, truth values, lists, dictionaries and
+        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
         for values in zip(*(self.cells[name] for name in self.columns), strict=True):
             yield dict(zip(self.columns, map(plain_value, values), strict=True))
 
@@ -85,8 +85,8 @@ Data = Path | str | GivenTable | GivenParts
 
 
 def as_data(data: Any, name: str = NAME) -> Data:
-    """`data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these is
-    returned as it is.
+    """Return `data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these
+    is returned as it is.
 
     Args:
         name: of the argument, for messages.
@@ -105,7 +105,7 @@ def as_data(data: Any, name: str = NAME) -> Data:
 
 
 def as_source(data: Any, name: str) -> Source:
-    """`data` as a path or one table; see :func:`as_data`.
+    """Return `data` as a path or one table; see :func:`as_data`.
 
     Raises:
         BertineError: it has several parts, or what :func:`as_data` raises.
@@ -117,7 +117,7 @@ def as_source(data: Any, name: str) -> Source:
 
 
 def as_table(data: Any, name: str = NAME) -> GivenTable:
-    """`data` as one table; see :func:`as_data`.
+    """Return `data` as one table; see :func:`as_data`.
 
     Raises:
         BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
@@ -138,13 +138,13 @@ def as_table(data: Any, name: str = NAME) -> GivenTable:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value has named columns, as data frames and dictionaries of columns have."""
+    """Tell whether a value has named columns, as data frames and dictionaries of columns have."""
     named = hasattr(value, "columns") or hasattr(value, "column_names")
     return named or isinstance(value, Mapping)
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a value in a dictionary is a table, and not a column."""
+    """Tell whether a value in a dictionary is a table, and not a column."""
     return is_frame(value) or _is_rows(value)
 
 
@@ -169,7 +169,7 @@ def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
 
 
 def _converted(data: Any, name: str) -> GivenTable | None:
-    """A table of whatever kind `data` is; None: of none."""
+    """Make a table of whatever kind `data` is; None: of none."""
     if hasattr(data, "collect") and hasattr(data, "columns"):
         raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
@@ -216,7 +216,8 @@ def _arrow(data: Any, name: str) -> GivenTable:
 
 
 def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> GivenTable:
-    """Columns are the keys of all rows; a row without a key has None there."""
+    """Make a table of rows. Columns are the keys of all rows; a row without a key has None
+    there."""
     columns = tuple(dict.fromkeys(str(key) for row in data for key in row))
     return GivenTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
 

@@ -172,7 +172,7 @@ class Table:
         self.require(self._wanted)
 
     def _mended(self, value: Any, number: int) -> Any:
-        """A text without NUL bytes and half surrogate pairs, as in the other formats."""
+        """Return a text without NUL bytes and half surrogate pairs, as in the other formats."""
         if not isinstance(value, str):
             return self._encodable(value, number)
         if "\0" in value:
@@ -185,7 +185,7 @@ class Table:
         return self._encodable(value, number)
 
     def _encodable(self, value: Any, number: int) -> Any:
-        """`value` without half surrogate pairs, also inside lists and objects."""
+        """Return `value` without half surrogate pairs, also inside lists and objects."""
         if isinstance(value, str):
             return value if encodable(value) else self._mend_surrogates(value, number)
         if isinstance(value, list):
@@ -244,8 +244,8 @@ class Table:
         require_columns(self.name, self.columns, wanted)
 
     def text(self, row: Row, column: str) -> str:
-        """The value of `column`, which must be there and be a string; "" of an optional column
-        with nothing in it."""
+        """Return the value of `column`, which must be there and be a string; "" of an optional
+        column with nothing in it."""
         if column in self._optional and row.values.get(column) is None:
             return ""
         value = self._value(row, column)
@@ -256,7 +256,7 @@ class Table:
         return value
 
     def label(self, row: Row, column: str) -> str:
-        """The value of `column` as a label: a string (without surrounding space),
+        """Return the value of `column` as a label: a string (without surrounding space),
         number or truth value; not empty."""
         value = self._value(row, column)
         if isinstance(value, bool):
@@ -274,8 +274,8 @@ class Table:
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
     def has_label(self, row: Row, column: str) -> bool:
-        """Whether there is anything in `column`: no empty cell, no null or NaN, and in JSON lines
-        the key."""
+        """Tell whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
+        lines the key."""
         value = row.values.get(column)
         if isinstance(value, str):
             return bool(value.strip())
@@ -334,7 +334,7 @@ class Table:
             yield Row(number, self.json_object(line, number))
 
     def json_object(self, line: str, number: int) -> dict[str, Any]:
-        """The object that a line of JSON holds; half surrogate pairs are mended and counted.
+        """Parse the object that a line of JSON holds; half surrogate pairs are mended and counted.
 
         Raises:
             BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
@@ -362,7 +362,7 @@ class Table:
         return re.sub("[\ud800-\udfff]", "�", value)
 
     def _cells(self, first: str) -> Iterator[tuple[int, list[str]]]:
-        """(line number, cells) of the header and of every row that is not blank."""
+        """Yield (line number, cells) of the header and of every row that is not blank."""
         if not self.layout.quotes:
             for line in chain([first], self._lines):
                 line = strip_newline(line)
@@ -395,7 +395,7 @@ class Table:
                 self._skip_blank()
 
     def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
-        """`lines`, as long as they can be those of one row."""
+        """Yield `lines`, as long as they can be those of one row."""
         for line in lines:
             self._record_lines += 1
             if self._record_lines > _MOST_LINES_OF_A_ROW:
@@ -430,7 +430,7 @@ class Table:
 
 
 def json_row(line: str, where: str) -> dict[str, Any]:
-    """A row of JSON lines.
+    """Parse a row of JSON lines.
 
     Raises:
         BertineError: not JSON, no object, or a key is there twice; begins with `where`.
@@ -456,7 +456,7 @@ class _KeyTwice(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a key that is there twice would lose its first value in silence."""
+    """Make a JSON object; a key that is there twice would lose its first value in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -494,7 +494,7 @@ def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) ->
 
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
-    """The message for a column that is not there: names the nearest one and all there are."""
+    """Write the message for a column that is not there: names the nearest one and all there are."""
     if any("\ufffd" in each for each in columns[:_MOST_COLUMNS]):
         return (
             f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
@@ -506,8 +506,8 @@ def missing_column(name: str, columns: Sequence[str], column: str) -> str:
 
 
 def listed(columns: Sequence[str]) -> str:
-    """The names of columns, for messages: not all of very many, nor all of very long ones, such as
-    a first line that is no header."""
+    """Write the names of columns, for messages: not all of very many, nor all of very long ones,
+    such as a first line that is no header."""
     shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
     return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
 
@@ -521,6 +521,6 @@ def encodable(text: str) -> bool:
 
 
 def json_kind(value: Any) -> str:
-    """What kind of JSON a value is, for messages."""
+    """Name the kind of JSON that a value is, for messages."""
     names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a text" if isinstance(value, str) else "a number")

@@ -32,12 +32,12 @@ class BaselineScore:
     num_train: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Only JSON types; :meth:`read` takes it back."""
+        """Return only JSON types; :meth:`read` takes it back."""
         return asdict(self)
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> BaselineScore:
-        """From what :meth:`to_dict` gave."""
+        """Take back what :meth:`to_dict` returned."""
         return cls(
             str(values["name"]),
             {str(name): float(value) for name, value in values["metrics"].items()},
@@ -49,8 +49,8 @@ class BaselineScore:
 def winner(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> BaselineScore | None:
-    """The best of the baselines where it is better than a model with these `metrics`, by the mean
-    of those that are `judged`; None where none is, or they lack these metrics."""
+    """Find the best of the baselines where it is better than a model with these `metrics`, by the
+    mean of those that are `judged`; None where none is, or they lack these metrics."""
     known = [each for each in baselines if set(judged) <= set(each.metrics)]
     if not known or not judged or not set(judged) <= set(metrics):
         return None
@@ -63,8 +63,8 @@ def winner(
 def baseline_lines(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> list[str]:
-    """A table of the model beside the baselines, and above it the headline where one of them wins;
-    nothing without baselines.
+    """Return a table of the model beside the baselines, and above it the headline where one of them
+    wins; nothing without baselines.
 
     Args:
         metrics: of the model.
@@ -86,8 +86,8 @@ def baseline_lines(
 
 
 def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
-    """The scores that a table of baselines shows: those by which the task is judged, then others,
-    three in all, losses and errors last."""
+    """Return the scores that a table of baselines shows: those by which the task is judged, then
+    others, three in all, losses and errors last."""
     order = [name for name in judged if name in metrics]
     others = [name for name in metrics if name not in order]
     others.sort(key=lambda name: name.endswith(("loss", "error")))

@@ -89,7 +89,7 @@ def _json(value: Any) -> Any:
 
 
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table of labels with their scores, the most frequent first."""
+    """Return a table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
     names = [visible(label) for label in order[:_SHOWN]]
     rows = [["label", "precision", "recall", "f1", "support"]]
@@ -179,8 +179,8 @@ class ClassificationReport(TaskReport):
         return table
 
     def lines(self) -> list[str]:
-        """Scores with the interval of the accuracy, the majority class, the class that f1 is of,
-        the warning of a collapse, the scores of each label, the confusion matrix."""
+        """Return scores with the interval of the accuracy, the majority class, the class that f1 is
+        of, the warning of a collapse, the scores of each label, the confusion matrix."""
         where = " in training" if self.training_majority in self.labels else ""
         size = counted(self.num_examples, "example")
         lines = [

@@ -118,7 +118,8 @@ class SpanPrediction(Answer):
         return next((answer for answer in self.n_best if answer.start is not None), None)
 
     def decided(self, threshold: float) -> SpanPrediction:
-        """The same with the answer that `threshold` gives: "" where the null odds are above it."""
+        """Return the same with the answer that `threshold` gives: "" where the null odds are above
+        it."""
         best = self.best_span
         if best is None or (self.null_odds is not None and self.null_odds > threshold):
             best = next((answer for answer in self.n_best if answer.start is None), None)
@@ -132,8 +133,8 @@ class SpanPrediction(Answer):
 def window_spans(
     logits: np.ndarray, feature: SpanFeatures, max_pieces: int, count: int
 ) -> list[tuple[float, int, int]]:
-    """The `count` best spans of a window, best first: (score, first piece, last piece), of equal
-    scores the earlier, then the shorter.
+    """Find the `count` best spans of a window, best first: (score, first piece, last piece), of
+    equal scores the earlier, then the shorter.
 
     Args:
         logits: fp64 [T, 2], of start and end.
@@ -173,7 +174,7 @@ def answer_question(
     unanswerable: bool,
     threshold: float,
 ) -> SpanPrediction:
-    """The answer to one question.
+    """Find the answer to one question.
 
     Args:
         outputs: [T or more, 2] of each of its windows.
@@ -217,7 +218,7 @@ def answer_question(
 
 
 def _with_probabilities(answers: Sequence[SpanAnswer]) -> list[SpanAnswer]:
-    """The softmax of the scores."""
+    """Return the answers with the softmax of their scores."""
     if not answers:
         return []
     scores = np.array([answer.score for answer in answers])

@@ -61,7 +61,7 @@ class SpanFeatures(Features):
 
 
 def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
+    """Return (begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
 
     The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
     `room`. No pieces are one empty window, so that every question has a feature.
@@ -77,7 +77,7 @@ def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """For each piece the number of the window that shows most around it: int64 [pieces].
+    """Find for each piece the number of the window that shows most around it: int64 [pieces].
 
     That is the one with the largest smaller side, where a longer window counts for a little
     (a hundredth of its length), as in the published code; of equal ones the first.
@@ -94,7 +94,8 @@ def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
 
 
 def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last piece that hold one of the characters `begin` to `end` (exclusive).
+    """Find the first and the last piece that hold one of the characters `begin` to `end`
+    (exclusive).
 
     Where none does (the tokenizer leaves out control characters), the next piece, or the last;
     None where there are no pieces.
@@ -133,7 +134,7 @@ def encode_spans(
     max_question_length: int,
     doc_stride: int,
 ) -> list[SpanFeatures]:
-    """Questions and contexts → features, the windows of a question in their order.
+    """Turn questions and contexts into features, the windows of a question in their order.
 
     A question longer than `max_question_length` pieces is cut, which the ``num_truncated`` of its
     first window counts. Each context is tokenized once, however many questions there are.
@@ -187,7 +188,7 @@ def _windows_of(
     doc_stride: int,
     template: Template,
 ) -> Iterator[SpanFeatures]:
-    """The features of one question; `question` and `ids` are without special tokens."""
+    """Yield the features of one question; `question` and `ids` are without special tokens."""
     context, gold = example.texts[1], example.label
     _, first = template.two.starts([len(question), len(ids)])
     spans = windows(len(ids), max_length - template.added(2) - len(question), doc_stride)
@@ -219,7 +220,7 @@ def _windows_of(
 def _target(
     context: str, offsets: np.ndarray, gold: Gold | None
 ) -> tuple[tuple[int, int] | None, tuple[str, str] | None]:
-    """The pieces of the answer, and where they are not exactly its text, the two texts."""
+    """Find the pieces of the answer, and where they are not exactly its text, the two texts."""
     if gold is None or gold.span is None:
         return None, None
     begin, end = gold.span
@@ -230,9 +231,9 @@ def _target(
 
 
 def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
-    """The offsets, with the marks that the normalization removed (category Mn, which the published
-    tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before them, so
-    that an answer does not end between an e and its accent."""
+    """Return the offsets, with the marks that the normalization removed (category Mn, which the
+    published tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before
+    them, so that an answer does not end between an e and its accent."""
     if text.isascii():
         return offsets
     for piece in range(len(offsets)):
@@ -249,8 +250,9 @@ def _is_mark(character: str) -> bool:
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
-    """The gold answers of `examples` that are not at their place, those that begin or end inside a
-    piece, and those that are whole in no window, as JSON values. Nothing for other tasks."""
+    """List the gold answers of `examples` that are not at their place, those that begin or end
+    inside a piece, and those that are whole in no window, as JSON values. Nothing for other
+    tasks."""
     if not isinstance(examples, SpanExamples):
         return []
     found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
@@ -271,13 +273,13 @@ def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[
 
 
 def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
-    """Whether the gold answer of a question is whole in none of its windows, so that each is
+    """Tell whether the gold answer of a question is whole in none of its windows, so that each is
     trained to say that there is none."""
     return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
 
 
 def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
-    """The windows of each question."""
+    """Group the windows of each question."""
     grouped = itertools.groupby(features, key=lambda feature: feature.row)
     return [(row, list(windows)) for row, windows in grouped]
 
@@ -290,7 +292,7 @@ def span_notes(
     max_question_length: int,
     max_answer_length: int,
 ) -> list[str]:
-    """What a person should know of questions in windows; the other arguments are those of
+    """Say what a person should know of questions in windows; the other arguments are those of
     :class:`bertine.tasks.spans.task.SpanExtraction` and its limits."""
     questions = [windows for _, windows in by_row(features)]
     firsts = [windows[0] for windows in questions]

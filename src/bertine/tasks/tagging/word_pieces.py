@@ -47,7 +47,8 @@ class WordPieces:
         self.first_word: list[int] = [0, *np.cumsum(sizes).tolist()]
 
     def read(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids [n] of the words from `begin` to before `end`, and where each begins in them."""
+        """Return ids [n] of the words from `begin` to before `end`, and where each begins in
+        them."""
         lengths = np.asarray(self.lengths[begin:end], np.int64)
         starts = np.cumsum(lengths) - lengths
         if begin == end:

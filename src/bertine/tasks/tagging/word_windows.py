@@ -34,7 +34,7 @@ class Window:
 def cover(
     lengths: Sequence[int], first: int, last: int, room: int, *, low: int, high: int
 ) -> list[Window]:
-    """Windows whose cores are, one after the other, the words from `first` to before `last`.
+    """Make windows whose cores are, one after the other, the words from `first` to before `last`.
 
     Where these fit into one window, that is all. Else a core takes half of the room, so that every
     word has about a quarter of it or more as context on each side, but at the ends.
@@ -62,8 +62,8 @@ def cover(
 def _widened(
     lengths: Sequence[int], core: tuple[int, int], room: int, low: int, high: int
 ) -> Window:
-    """The window of a core: words are added at the side with fewer pieces of context, and at the
-    other when that side has no more that fit."""
+    """Make the window of a core: words are added at the side with fewer pieces of context, and at
+    the other when that side has no more that fit."""
     begin, end = core
     free = room - sum(lengths[begin:end])
     left = right = 0
@@ -102,8 +102,9 @@ class WordFeatures(Features):
 def sentence_bounds(
     items: Sequence[Sentence], document_context: bool
 ) -> Iterator[tuple[int, Sentence, int, int]]:
-    """(row, sentence, first and after the last row that may be read with it): of its document, with
-    `document_context` and where the file tells documents; else the sentence alone."""
+    """Yield (row, sentence, first and after the last row that may be read with it): of its
+    document, with `document_context` and where the file tells documents; else the sentence
+    alone."""
     row = 0
     for document, group in groupby(items, key=lambda item: item.document):
         low, members = row, list(group)
@@ -122,7 +123,7 @@ def word_window(
     tags: np.ndarray | None,
     tokenizer: Tokenizer,
 ) -> WordFeatures:
-    """The features of one `window` of a sentence.
+    """Make the features of one `window` of a sentence.
 
     Args:
         row: of the sentence.
