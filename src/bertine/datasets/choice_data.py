@@ -195,7 +195,7 @@ def choices_of(
     Raises:
         BertineError: a column is not there; a choice does not come just after another.
     """
-    given = len(task.prompt_columns)
+    prompts = len(task.prompt_columns)
     if named:
         columns = resolve_text_columns(table, named)
     else:
@@ -203,8 +203,8 @@ def choices_of(
         later = () if task.named_choices else _later(table.name, trained, table.columns)
         choices = (*trained, *later)
         if not table.keys_vary:
-            there = [at for at, name in enumerate(choices) if name in table.columns]
-            choices = choices[: there[-1] + 1]
+            present = [number for number, name in enumerate(choices) if name in table.columns]
+            choices = choices[: present[-1] + 1]
         columns = (*task.prompt_columns, *choices)
         table.allow_empty(task.optional(columns))
         table.require(columns)
@@ -212,9 +212,9 @@ def choices_of(
     if not more:
         return columns, []
     return columns, [
-        f"{table.name}: has {len(columns) - given} columns of choices "
-        f"({', '.join(columns[given:])}), {abs(more)} {'more' if more > 0 else 'fewer'} than in "
-        f"training; all of them are scored, behind {' and '.join(columns[:given])}"
+        f"{table.name}: has {len(columns) - prompts} columns of choices "
+        f"({', '.join(columns[prompts:])}), {abs(more)} {'more' if more > 0 else 'fewer'} than in "
+        f"training; all of them are scored, behind {' and '.join(columns[:prompts])}"
     ]
 
 
@@ -255,15 +255,15 @@ def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[
     if None in kinds or len(kinds) > 1:
         return ()
     last = max(place[1] for place in places if place)
-    found = [(place[1], name) for name in columns if (place := _place(name)) and place[0] in kinds]
-    found = sorted(each for each in found if each[0] > last)
-    for expected, (number, name) in enumerate(found, last + 1):
+    later = [(place[1], name) for name in columns if (place := _place(name)) and place[0] in kinds]
+    later = sorted(pair for pair in later if pair[0] > last)
+    for expected, (number, name) in enumerate(later, last + 1):
         if number != expected:
             raise BertineError(
                 f"{where}: has the choice {name!r}, but none just before it; name all columns with "
                 f"{option('text_columns')}"
             )
-    return tuple(name for _, name in found)
+    return tuple(name for _, name in later)
 
 
 def _place(name: str) -> tuple[str, int] | None:

@@ -180,24 +180,24 @@ def _of_labels(
     if kind in ("spans", "choice", "regression"):
         return []
     what = "entity type" if kind == "tagging" else "label"
-    found = []
+    findings = []
     single = [name for name, count in train.items() if count == 1]
     few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
     if single:
-        found.append(
+        findings.append(
             f"{counted(len(single), what, 'has', 'have')} one training example each: "
             f"{_some(single)}; that is too few to learn and to be judged: label more, or "
             "leave out or merge"
         )
     if few:
         more = ", …" if len(few) > _SHOWN else ""
-        found.append(
+        findings.append(
             f"{counted(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
             f"{', '.join(few[:_SHOWN])}{more}"
         )
     missing = [name for name in train if name not in validation and train[name] > 1]
     if missing and validation:
-        found.append(
+        findings.append(
             f"{counted(len(missing), what, 'has', 'have')} no validation example, so the score "
             f"says nothing of {'it' if len(missing) == 1 else 'them'}: {_some(missing)}"
         )
@@ -206,30 +206,30 @@ def _of_labels(
     if kind == "text" and train and train[most] >= _UNEVEN * max(least, 1):
         share = train[most] / sum(train.values())
         advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
-        found.append(
+        findings.append(
             f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
             f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
         )
-    return found
+    return findings
 
 
 def _of_texts(kind: str, train: Examples[Any]) -> list[str]:
     """Say what stands out in texts that are there twice."""
-    found = []
+    findings = []
     conflicts = _conflicts(train.items)
     if conflicts and kind != "regression":
         rows = [item for group in conflicts for item in group]
-        found.append(
+        findings.append(
             f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
             f"different rows: mend or remove them ({_lines(rows)} of {train.source})"
         )
     repeated = _repeated(train.items)
     if repeated:
-        found.append(
+        findings.append(
             f"{counted(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
             f"before ({_lines(repeated)} of {train.source})"
         )
-    return found
+    return findings
 
 
 def _key(item: Any) -> tuple[str, ...]:
@@ -252,13 +252,13 @@ def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
 def _repeated(items: Sequence[Any]) -> list[Any]:
     """Find the examples whose text came before."""
     seen: set[tuple[str, ...]] = set()
-    found = []
+    repeated = []
     for item in items:
         key = _key(item)
         if key in seen:
-            found.append(item)
+            repeated.append(item)
         seen.add(key)
-    return found
+    return repeated
 
 
 def _some(names: Sequence[str]) -> str:

@@ -133,16 +133,16 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
         skip_damaged=True,
     ) as table:
         for row in table:
-            given = table.label(row, label)
-            if given == NO_LABEL and NO_LABEL not in task.labels:
+            gold = table.label(row, label)
+            if gold == NO_LABEL and NO_LABEL not in task.labels:
                 unlabelled.append(row.line)
                 continue
-            if task.labels and given not in task.labels:
+            if task.labels and gold not in task.labels:
                 raise BertineError(
-                    f"{path}:{row.line}: unknown label {given!r} in the column {label!r}; "
+                    f"{path}:{row.line}: unknown label {gold!r} in the column {label!r}; "
                     f"{task.name} has {', '.join(task.labels)}"
                 )
-            examples.items.append(Example(row_texts(table, row, texts), given, row.line))
+            examples.items.append(Example(row_texts(table, row, texts), gold, row.line))
         if not examples.items:
             raise BertineError(
                 f"{path}: no row has the {len(table.columns)} columns and the label of GLUE's "
@@ -200,13 +200,13 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
                 return kind, {"": data}
             continue
         for folder in (data / kind.folder, data / kind.name, data):
-            found = {
+            files = {
                 word: folder / name
                 for word, name in kind.validation.items()
                 if (folder / name).is_file()
             }
-            if found:
-                return kind, found
+            if files:
+                return kind, files
     return None
 
 
@@ -217,19 +217,19 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
         BertineError: one is missing, unless not `required`; then what is there is the answer.
     """
     named = [Path(data) / task.folder, Path(data) / task.name]
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for written, name in task.test.items():
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
         places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
         names = (name, *task.alone)
-        there = [place / each for place in places for each in names if (place / each).is_file()]
-        path = there[0] if there else None
+        paths = [place / file for place in places for file in names if (place / file).is_file()]
+        path = paths[0] if paths else None
         if path is not None:
-            found[written] = path
+            files[written] = path
         elif required:
             raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
-    return found
+    return files
 
 
 def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
@@ -243,12 +243,12 @@ def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
     if task.name != "MNLI":
         return
     if path.is_file():
-        found = [path] if path.name in (*ax.test.values(), *ax.alone) else []
+        files = [path] if path.name in (*ax.test.values(), *ax.alone) else []
     else:
-        found = list(find_glue_test(path, ax, required=False).values())
-    if found:
+        files = list(find_glue_test(path, ax, required=False).values())
+    if files:
         raise BertineError(
-            f"{found[0]}: is the test file of AX, which has no labels to compare with; give "
+            f"{files[0]}: is the test file of AX, which has no labels to compare with; give "
             f"{ax.validation['']}, or have it answered by 'bertine glue-submission'"
         )
 

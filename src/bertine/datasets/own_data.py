@@ -103,8 +103,8 @@ def read_own(
 
     def build(max_length: int) -> Task[Any]:
         if kind is MultipleChoice:
-            told = bool(options.choice_columns)
-            return choice_task(train, choices, max_length, swag=swag, named=told)
+            named_choices = bool(options.choice_columns)
+            return choice_task(train, choices, max_length, swag=swag, named=named_choices)
         if kind is MultiLabel:
             return _multi_label(train, max_length, options, separator, sorted(occurring))
         task = kind.from_examples(train, max_length=max_length)
@@ -176,8 +176,10 @@ def read_for(
         **reading,
     }
     if isinstance(task, MultiLabel):
-        each = task.labels if task.one_column_each and not label_column else None
+        label_columns = task.labels if task.one_column_each and not label_column else None
         named["known"] = task.labels
-        return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
+        return read_label_sets(
+            path, label_columns=label_columns, separator=task.separator, **named
+        )[0]
     known = task.labels if isinstance(task, TextClassification) else ()
     return read_examples(path, known=known, **named)

@@ -247,11 +247,11 @@ class GlueReader:
         kind = glue_task_of(task.task_info().dataset)
         if kind is None or reading.named or isinstance(data, GivenTable | GivenParts):
             return TableReader().evaluation(task, data, reading)
-        found = find_glue_labelled(data, kind)
-        if found is None:  # a table of one's own, for a model of GLUE
+        labelled = find_glue_labelled(data, kind)
+        if labelled is None:  # a table of one's own, for a model of GLUE
             refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
-        kind, files = found
+        kind, files = labelled
         return {
             word: read_glue_file(path, kind, strict=reading.strict) for word, path in files.items()
         }

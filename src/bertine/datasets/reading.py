@@ -102,8 +102,8 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
         """Take back what :meth:`to_facts` returned; unknown names are left out."""
-        own = {each.name for each in fields(cls)} - {"options", "limits"}
-        options = {each.name for each in fields(TableOptions)} & facts.keys()
+        own = {field.name for field in fields(cls)} - {"options", "limits"}
+        options = {field.name for field in fields(TableOptions)} & facts.keys()
         return cls(
             **{name: facts[name] for name in own & facts.keys()},
             options=TableOptions(**{name: facts[name] for name in options}),
@@ -121,5 +121,5 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
 
 def _said(group: Any, but: Container[str] = ()) -> dict[str, Any]:
     """Return the fields of a dataclass that are not as usual, by name, all but some."""
-    values = {each: getattr(group, each.name) for each in fields(group) if each.name not in but}
-    return {each.name: value for each, value in values.items() if value != each.default}
+    values = {field: getattr(group, field.name) for field in fields(group) if field.name not in but}
+    return {field.name: value for field, value in values.items() if value != field.default}

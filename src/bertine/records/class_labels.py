@@ -71,7 +71,7 @@ class ClassLabels:
 
     def _named(self, value: Any, line: int) -> Any:
         if isinstance(value, list):
-            return [self._named(each, line) for each in value]
+            return [self._named(inner, line) for inner in value]
         if type(value) is not int:
             return value
         self._numbered = True

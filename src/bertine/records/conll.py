@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -73,13 +73,9 @@ class Columns:
 
     def merged(self, other: Columns) -> Columns:
         """Return these, with what is None from `other`."""
-        return Columns(
-            other.word_column if self.word_column is None else self.word_column,
-            other.tag_column if self.tag_column is None else self.tag_column,
-            self.word_key or other.word_key,
-            self.tag_key or other.tag_key,
-            self.given,
-        )
+        names = ("word_column", "tag_column", "word_key", "tag_key")
+        lacking = {name: getattr(other, name) for name in names if getattr(self, name) is None}
+        return replace(self, **lacking)
 
     def require(self, name: str, kind: str) -> None:
         """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
@@ -89,20 +85,20 @@ class Columns:
             BertineError: the user has given such; `name` is the file's.
         """
         numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
-        for given in self.given:
-            if kind == "columns" and given in names:
+        for name_of in self.given:
+            if kind == "columns" and name_of in names:
                 raise BertineError(
                     f"{name}: is a column file, whose columns have no names; give their numbers "
-                    f"by {option('word_column')} and {option('tag_column')}, not {_option(given)}"
+                    f"by {option('word_column')} and {option('tag_column')}, not {_option(name_of)}"
                 )
             if kind == "text":
                 raise BertineError(
-                    f"{name}: is plain text, which has no columns; leave out {_option(given)}"
+                    f"{name}: is plain text, which has no columns; leave out {_option(name_of)}"
                 )
-            if kind != "columns" and given in numbers:
+            if kind != "columns" and name_of in numbers:
                 raise BertineError(
                     f"{name}: is no column file; name its keys by {text_option()} and "
-                    f"{option('label_column')}, not {option(given)}"
+                    f"{option('label_column')}, not {option(name_of)}"
                 )
 
 
@@ -137,8 +133,8 @@ def named_columns(
         "text_columns": word_key,
         "label_column": label_column,
     }
-    given = tuple(name for name, value in named.items() if value is not None)
-    return Columns(word_column, tag_column, word_key, label_column, given)
+    arguments = tuple(name for name, value in named.items() if value is not None)
+    return Columns(word_column, tag_column, word_key, label_column, arguments)
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
@@ -216,17 +212,17 @@ def read_sentences(
 
 def _unify(examples: Sentences, scheme: str | None) -> None:
     """Turn tags of entities into IOB2; note that, and what did not keep the rules."""
-    given = [item.tags or () for item in examples.items]
-    tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
+    sequences = [item.tags or () for item in examples.items]
+    tags, examples.scheme, wrong = to_iob2(sequences, scheme, examples.source)
     if examples.scheme == "plain":
         if scheme is None:
-            _note_mixed(examples, given)
+            _note_mixed(examples, sequences)
         return
     examples.items = [
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    bilou = examples.scheme == "IOBES" and as_iobes(given) is not given
+    bilou = examples.scheme == "IOBES" and as_iobes(sequences) is not sequences
     name = "BILOU" if bilou else examples.scheme
     if name != "IOB2":
         examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
@@ -396,7 +392,7 @@ def find_tagged(data: Data) -> Splits:
         return find_splits(data)
     folder = Path(data)
     if folder.is_dir():
-        found = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}
-        if len(found["train"]) == 1 and all(len(files) <= 1 for files in found.values()):
-            return Splits(**{part: files[0] for part, files in found.items() if files})
+        files_of = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}
+        if len(files_of["train"]) == 1 and all(len(files) <= 1 for files in files_of.values()):
+            return Splits(**{part: files[0] for part, files in files_of.items() if files})
     return find_splits(data, more=SUFFIXES)

@@ -60,20 +60,20 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     type, and after ``E`` and ``S``; it begins at ``B`` and ``S``, and at any other tag that follows
     an end or an ``O``.
     """
-    found: list[Entity] = []
+    spans: list[Entity] = []
     begin = 0
     before, kind_before = "O", ""
-    for at, tag in enumerate([*tags, "O"]):
+    for word, tag in enumerate([*tags, "O"]):
         prefix, kind = split_tag(tag)
         apart = (
             prefix in ("O", "B", "S") or before in ("O", "E", "S") or kind != kind_before
         )  # this word belongs to no entity of the word before
         if apart:
             if before != "O":
-                found.append(Entity(begin, at, kind_before))
-            begin = at
+                spans.append(Entity(begin, word, kind_before))
+            begin = word
         before, kind_before = prefix, kind
-    return found
+    return spans
 
 
 def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
@@ -94,8 +94,8 @@ def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
             prefixes[0] = "B" if touches else "I"
         elif scheme == "IOBES":
             prefixes[-1] = "E" if size > 1 else "S"
-        for at, prefix in enumerate(prefixes, entity.begin):
-            tags[at] = joined_tag(prefix, entity.type)
+        for word, prefix in enumerate(prefixes, entity.begin):
+            tags[word] = joined_tag(prefix, entity.type)
         last = entity
     return tags
 
@@ -229,13 +229,13 @@ def entity_counts(
     correct: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     true: Counter[str] = Counter()
-    for wanted, given in zip(truth, guesses, strict=True):
-        if len(wanted) != len(given):
-            raise ValueError(f"{len(wanted)} true tags, but {len(given)} predicted ones")
-        there, found = set(entities(wanted)), set(entities(given))
-        true.update(entity.type for entity in there)
-        predicted.update(entity.type for entity in found)
-        correct.update(entity.type for entity in there & found)
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        if len(true_tags) != len(guessed_tags):
+            raise ValueError(f"{len(true_tags)} true tags, but {len(guessed_tags)} predicted ones")
+        expected, guessed = set(entities(true_tags)), set(entities(guessed_tags))
+        true.update(entity.type for entity in expected)
+        predicted.update(entity.type for entity in guessed)
+        correct.update(entity.type for entity in expected & guessed)
     return {
         kind: Counts(correct[kind], predicted[kind], true[kind])
         for kind in sorted({*true, *predicted})
@@ -247,14 +247,14 @@ def tag_counts(
 ) -> dict[str, Counts]:
     """Count words for each tag, sorted by name: the scores of plain tags."""
     pairs: Counter[tuple[str, str]] = Counter()
-    for wanted, given in zip(truth, guesses, strict=True):
-        pairs.update(zip(wanted, given, strict=True))
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        pairs.update(zip(true_tags, guessed_tags, strict=True))
     names = sorted({name for pair in pairs for name in pair})
     return {
         name: Counts(
             pairs[name, name],
-            sum(count for (_, given), count in pairs.items() if given == name),
-            sum(count for (wanted, _), count in pairs.items() if wanted == name),
+            sum(count for (_, guessed_tag), count in pairs.items() if guessed_tag == name),
+            sum(count for (true_tag, _), count in pairs.items() if true_tag == name),
         )
         for name in names
     }

@@ -168,7 +168,7 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
         *_TABLE_SUFFIXES,
         *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
     ]
-    found: dict[str, Path | None] = {}
+    parts: dict[str, Path | None] = {}
     for part, names in SPLIT_NAMES.items():
         files = [
             path / f"{name}{suffix}"
@@ -181,13 +181,13 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
                 f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
                 "name the file itself"
             )
-        found[part] = files[0] if files else None
-    if not any(found.values()):
+        parts[part] = files[0] if files else None
+    if not any(parts.values()):
         raise BertineError(
             f"{path}: found no train, validation or test file "
             f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', '.parquet', *more))}) in it"
         )
-    return Splits(**found)
+    return Splits(**parts)
 
 
 def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:

@@ -85,8 +85,8 @@ class Sentences(Examples[Sentence]):
         """
         by_document = len({item.document for item in self.items}) >= _DOCUMENTS
         units: dict[tuple[str, int], list[Sentence]] = {}
-        for at, item in enumerate(self.items):
-            key = ("sentence", at)
+        for number, item in enumerate(self.items):
+            key = ("sentence", number)
             if by_document and item.document is not None:
                 key = ("document", item.document)
             units.setdefault(key, []).append(item)

@@ -168,8 +168,8 @@ def _holds_json(path: Path) -> bool:
     table."""
     if path.is_file():
         return load_squad(path) is not None
-    found = _json_files(path, "train")
-    return bool(found) and not set(path.glob("train.*")) - set(found)
+    files = _json_files(path, "train")
+    return bool(files) and not set(path.glob("train.*")) - set(files)
 
 
 def _official_files(data: Path | str) -> tuple[Path, Path | None]:
@@ -177,14 +177,14 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
     if not path.exists():
         raise BertineError(f"{path}: no such file or folder")
     if path.is_dir():
-        found = _json_files(path, "train")
-        if not found:
+        files = _json_files(path, "train")
+        if not files:
             raise BertineError(
                 f"{path}: has no training file of SQuAD, such as train-v1.1.json or train-v2.0.json"
             )
-        if len(found) > 1:
-            raise _several(path, found)
-        path = found[0]
+        if len(files) > 1:
+            raise _several(path, files)
+        path = files[0]
     if not path.name.startswith("train"):
         return path, None
     rest = path.name.removeprefix("train")

@@ -217,7 +217,7 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
     span: tuple[int, int] | None = None
     for text, start in answers:
         counts["answers"] += 1
-        found = ""
+        finding = ""
         if not text:
             counts["blank"] += 1
             continue
@@ -230,14 +230,14 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
         else:
             place = _nearest(raw.context, text, start)
             counts["moved"] += place >= 0
-            found = f"found at {place}"
+            finding = f"found at {place}"
         if place < 0:
             counts["lost"] += 1
-            found = _LOST
+            finding = _LOST
         elif span is None:
             span = (place, place + len(text))
-        if found:
-            unaligned.append(Unaligned(raw.id, raw.question, text, start, found))
+        if finding:
+            unaligned.append(Unaligned(raw.id, raw.question, text, start, finding))
     return Gold(tuple(text for text, _ in answers), span, v2)
 
 

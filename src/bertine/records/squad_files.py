@@ -91,13 +91,13 @@ def _not_squad(path: Path) -> BertineError:
         what = "is not called .json, as files in SQuAD's format are"
     else:
         content = _json_of(path)
-        found = "JSON lines" if content is None else json_kind(content)
+        kind = "JSON lines" if content is None else json_kind(content)
         if isinstance(content, dict):
             keys = ", ".join(map(repr, list(content)[:10]))
-            found = f"an object with the keys {keys}" if keys else "an object with no keys"
+            kind = f"an object with the keys {keys}" if keys else "an object with no keys"
             if "data" in content:
-                found = f'an object whose "data" is {json_kind(content["data"])}'
-        what = f'is {found}, but SQuAD\'s format is one JSON object with a list "data"'
+                kind = f'an object whose "data" is {json_kind(content["data"])}'
+        what = f'is {kind}, but SQuAD\'s format is one JSON object with a list "data"'
     return BertineError(f"{path}: {what}; for a table of questions use 'bertine finetune spans'")
 
 
@@ -192,10 +192,10 @@ class _Reader:
                 answers.append((self._text(answer, "text", where), start))
         if "is_impossible" in question:
             self.says_impossible = True
-            given = self._member(question, "is_impossible", place, bool, "true or false")
+            impossible = self._member(question, "is_impossible", place, bool, "true or false")
             if answers is not None:
-                self._contradictions += given == bool(answers)
-            elif given and self._with_answers:
+                self._contradictions += impossible == bool(answers)
+            elif impossible and self._with_answers:
                 answers = []  # said in its own way
         self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
 

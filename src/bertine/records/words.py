@@ -23,15 +23,15 @@ _MARKS = "@#"
 
 def split_words(text: str) -> list[tuple[int, int]]:
     """Find the words of `text` in their order: begin and end of each, in characters."""
-    found: list[tuple[int, int]] = []
+    words: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         begin = run.start()
         for match in _CHINESE.finditer(text, begin, run.end()):
-            found.extend(_parts(text, begin, match.start()))
-            found.append(match.span())
+            words.extend(_parts(text, begin, match.start()))
+            words.append(match.span())
             begin = match.end()
-        found.extend(_parts(text, begin, run.end()))
-    return found
+        words.extend(_parts(text, begin, run.end()))
+    return words
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -110,10 +110,10 @@ def as_source(data: Any, name: str) -> Source:
     Raises:
         BertineError: it has several parts, or what :func:`as_data` raises.
     """
-    found = as_data(data, name)
-    if isinstance(found, GivenParts):
+    source = as_data(data, name)
+    if isinstance(source, GivenParts):
         raise BertineError(f"{name} has several parts; give one table")
-    return found
+    return source
 
 
 def as_table(data: Any, name: str = NAME) -> GivenTable:
@@ -129,7 +129,7 @@ def as_table(data: Any, name: str = NAME) -> GivenTable:
     if table is None:
         kind = type(data).__name__
         raise BertineError(f"{name} is {_article(kind)} {kind}, but must be {_KINDS}")
-    repeated = [each for each in table.columns if table.columns.count(each) > 1]
+    repeated = [column for column in table.columns if table.columns.count(column) > 1]
     if repeated:
         raise BertineError(f"{name}: two columns are called {repeated[0]!r}; rename one")
     if not len(table):
@@ -155,17 +155,17 @@ def _is_rows(value: Any) -> bool:
 
 def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
     part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
-    found: dict[str, GivenTable] = {}
+    tables: dict[str, GivenTable] = {}
     for key, value in data.items():
         part = part_of.get(str(key))
         if part is None:
             raise BertineError(
                 f"{name}: the part {key!r} is not known; the parts are train, validation and test"
             )
-        if part in found:
+        if part in tables:
             raise BertineError(f"{name}: has the part {part} twice; leave one out")
-        found[part] = as_table(value, f"{name}[{key!r}]")
-    return GivenParts(**found)
+        tables[part] = as_table(value, f"{name}[{key!r}]")
+    return GivenParts(**tables)
 
 
 def _converted(data: Any, name: str) -> GivenTable | None:
@@ -174,13 +174,13 @@ def _converted(data: Any, name: str) -> GivenTable | None:
         raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
         columns = tuple(map(str, data.columns))
-        values = [data.iloc[:, at].tolist() for at in range(len(columns))]
+        values = [data.iloc[:, number].tolist() for number in range(len(columns))]
         return GivenTable(name, columns, dict(zip(columns, values, strict=True)))
     if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets
         return _dataset(data, name)
     if hasattr(data, "get_columns") and hasattr(data, "columns"):  # polars
         series = data.get_columns()
-        cells = {str(each.name): each.to_list() for each in series}
+        cells = {str(column.name): column.to_list() for column in series}
         return GivenTable(name, tuple(cells), cells)
     if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # an Arrow table
         return _arrow(data, name)
@@ -203,15 +203,17 @@ def _dataset(data: Any, name: str) -> GivenTable:
     names: dict[str, tuple[str, ...]] = {}
     for column, feature in dict(data.features).items():
         inner = getattr(feature, "feature", feature)  # of a list
-        told = getattr(inner, "names", None)
-        if isinstance(told, list | tuple) and all(isinstance(each, str) for each in told):
-            names[str(column)] = tuple(told)
+        class_names = getattr(inner, "names", None)
+        if isinstance(class_names, list | tuple) and all(
+            isinstance(class_name, str) for class_name in class_names
+        ):
+            names[str(column)] = tuple(class_names)
     return GivenTable(name, columns, values, names)
 
 
 def _arrow(data: Any, name: str) -> GivenTable:
     columns = tuple(map(str, data.schema.names))
-    values = {column: data.column(at).to_pylist() for at, column in enumerate(columns)}
+    values = {column: data.column(number).to_pylist() for number, column in enumerate(columns)}
     return GivenTable(name, columns, values)
 
 
@@ -245,9 +247,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, list | tuple):
-        return [plain_value(each) for each in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, Mapping):
-        return {str(key): plain_value(each) for key, each in value.items()}
+        return {str(key): plain_value(inner) for key, inner in value.items()}
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays

@@ -95,8 +95,8 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     with _opened(path) as file:
         metadata = file.schema_arrow.metadata or {}
     try:
-        told = json.loads(metadata.get(b"huggingface", b"{}"))
-        feature = told["info"]["features"][column]
+        info = json.loads(metadata.get(b"huggingface", b"{}"))
+        feature = info["info"]["features"][column]
         if isinstance(feature, list):  # how lists were written at first
             feature = feature[0]
         names = feature.get("feature", feature)["names"]
@@ -142,10 +142,10 @@ def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
     none."""
     import pyarrow as pa
 
-    found = _array([row.get(name) for row in part])
-    if found is None:
+    values = _array([row.get(name) for row in part])
+    if values is None:
         return None
-    both = [pa.schema([("values", each)]) for each in (kind, found.type)]
+    both = [pa.schema([("values", one)]) for one in (kind, values.type)]
     try:
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
     except pa.ArrowException:

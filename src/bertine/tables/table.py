@@ -189,9 +189,9 @@ class Table:
         if isinstance(value, str):
             return value if encodable(value) else self._mend_surrogates(value, number)
         if isinstance(value, list):
-            return [self._encodable(each, number) for each in value]
+            return [self._encodable(inner, number) for inner in value]
         if isinstance(value, dict):
-            return {name: self._encodable(each, number) for name, each in value.items()}
+            return {name: self._encodable(inner, number) for name, inner in value.items()}
         return value
 
     def allow_empty(self, columns: Sequence[str]) -> None:
@@ -457,11 +457,11 @@ class _KeyTwice(ValueError):
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object; a key that is there twice would lose its first value in silence."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
-    return found
+    return values
 
 
 class MissingColumn(BertineError):
@@ -495,7 +495,7 @@ def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) ->
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
     """Write the message for a column that is not there: names the nearest one and all there are."""
-    if any("\ufffd" in each for each in columns[:_MOST_COLUMNS]):
+    if any("\ufffd" in known for known in columns[:_MOST_COLUMNS]):
         return (
             f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
             f"convert the file (GBK, as of Excel in China: iconv -f GB18030 -t UTF-8 {name} > NEW)"

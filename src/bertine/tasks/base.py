@@ -150,7 +150,7 @@ class Task(ABC, Generic[Prediction]):
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
         """Return the arguments that a model directory has for the task. What its file leaves open
         has its default; the longest input is then what the model takes."""
-        fields = {each.name: each for each in dataclasses.fields(cast(Any, cls)) if each.init}
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
         known = {
             "labels": info.labels,
             "label_column": info.label_column,
@@ -160,9 +160,9 @@ class Task(ABC, Generic[Prediction]):
             **({"metric_names": info.metrics} if info.metrics else {}),
         }
         return {name: value for name, value in known.items() if name in fields} | {
-            name: info.setting(name, cast(Any, each.default))
-            for name, each in fields.items()
-            if _ALWAYS in each.metadata
+            name: info.setting(name, cast(Any, field.default))
+            for name, field in fields.items()
+            if _ALWAYS in field.metadata
         }
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -183,10 +183,10 @@ class Task(ABC, Generic[Prediction]):
     def settings(self) -> dict[str, Any]:
         """Return the fields that :func:`setting` declares, those alone that are to be written."""
         return {
-            each.name: getattr(self, each.name)
-            for each in dataclasses.fields(cast(Any, self))
-            if _ALWAYS in each.metadata
-            and (each.metadata[_ALWAYS] or getattr(self, each.name) != each.default)
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(cast(Any, self))
+            if _ALWAYS in field.metadata
+            and (field.metadata[_ALWAYS] or getattr(self, field.name) != field.default)
         }
 
     def reuses(self, info: TaskInfo) -> bool:

@@ -51,10 +51,10 @@ def winner(
 ) -> BaselineScore | None:
     """Find the best of the baselines where it is better than a model with these `metrics`, by the
     mean of those that are `judged`; None where none is, or they lack these metrics."""
-    known = [each for each in baselines if set(judged) <= set(each.metrics)]
+    known = [baseline for baseline in baselines if set(judged) <= set(baseline.metrics)]
     if not known or not judged or not set(judged) <= set(metrics):
         return None
-    best = max(known, key=lambda each: official_score(each.metrics, judged))
+    best = max(known, key=lambda baseline: official_score(baseline.metrics, judged))
     if official_score(best.metrics, judged) > official_score(metrics, judged):
         return best
     return None
@@ -75,8 +75,10 @@ def baseline_lines(
         return []
     names = shown_metrics(metrics, judged)
     rows = [["", *names], ["this model", *(score_text(name, metrics.get(name)) for name in names)]]
-    for each in baselines:
-        rows.append([each.name, *(score_text(name, each.metrics.get(name)) for name in names)])
+    for baseline in baselines:
+        rows.append(
+            [baseline.name, *(score_text(name, baseline.metrics.get(name)) for name in names)]
+        )
     lines = aligned(rows, head=True)
     best = winner(metrics, judged, baselines)
     if best is not None:

@@ -165,10 +165,10 @@ class ClassificationReport(TaskReport):
     def per_label(self) -> dict[str, dict[str, float]]:
         """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
         nothing found), how often it is there (``support``) and was given (``predicted``)."""
-        found = [sum(column) for column in zip(*self.confusion, strict=True)]
+        predictions = [sum(column) for column in zip(*self.confusion, strict=True)]
         table = {}
         for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):
-            right, support, predicted = row[index], sum(row), found[index]
+            right, support, predicted = row[index], sum(row), predictions[index]
             table[label] = {
                 "precision": right / predicted if predicted else 0.0,
                 "recall": right / support if support else 0.0,

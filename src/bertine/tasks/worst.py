@@ -91,16 +91,19 @@ class WorstExample(Shown):
         """Return what a program reads, only JSON types: texts, label and answer cut at 400
         characters, around the marks where there are any."""
         short = self._cut()
-        told = asdict(short) | {"texts": list(short.texts), "marks": list(map(asdict, short.marks))}
-        return {name: value for name, value in told.items() if value not in (None, [])}
+        values = asdict(short) | {
+            "texts": list(short.texts),
+            "marks": list(map(asdict, short.marks)),
+        }
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
     def _cut(self) -> WorstExample:
         texts, marks = list(self.texts), []
-        for at, text in enumerate(texts):
-            own = [mark for mark in self.marks if mark.text == at]
+        for number, text in enumerate(texts):
+            own = [mark for mark in self.marks if mark.text == number]
             begin, end = _window(text, own)
             front = "…" if begin else ""
-            texts[at] = front + text[begin:end] + ("…" if end < len(text) else "")
+            texts[number] = front + text[begin:end] + ("…" if end < len(text) else "")
             shift = begin - len(front)
             marks += [
                 replace(mark, begin=mark.begin - shift, end=mark.end - shift)
@@ -129,19 +132,19 @@ def worst_lines(worst: Sequence[WorstExample]) -> list[str]:
     say, the beginning of its text."""
     if not worst:
         return []
-    sure = any(each.label_probability is not None for each in worst)
+    sure = any(example.label_probability is not None for example in worst)
     head = ["", "loss", *(["label's probability"] if sure else []), "label", "answer", "text"]
     rows = [head]
-    for each in worst:
-        likely = _percent(each.label_probability)
+    for example in worst:
+        likely = _percent(example.label_probability)
         rows.append(
             [
-                visible(each.place),
-                f"{each.loss:.3f}",
+                visible(example.place),
+                f"{example.loss:.3f}",
                 *([likely] if sure else []),
-                visible(shortened(each.label, _SHORT // 2)),
-                visible(shortened(each.answer, _SHORT // 2)),
-                visible(shortened(" / ".join(each.texts), _SHORT)),
+                visible(shortened(example.label, _SHORT // 2)),
+                visible(shortened(example.answer, _SHORT // 2)),
+                visible(shortened(" / ".join(example.texts), _SHORT)),
             ]
         )
     last = len(head) - 1

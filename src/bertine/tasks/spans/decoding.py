@@ -159,9 +159,9 @@ def window_spans(
         chosen = np.arange(len(flat))
     chosen = chosen[np.lexsort((chosen, -flat[chosen]))][:count]
     return [
-        (float(flat[at]), int(at) // width, int(at) // width + int(at) % width)
-        for at in chosen
-        if np.isfinite(flat[at])
+        (float(flat[place]), int(place) // width, int(place) // width + int(place) % width)
+        for place in chosen
+        if np.isfinite(flat[place])
     ]
 
 
@@ -184,21 +184,21 @@ def answer_question(
         unanswerable: whether no answer may be given.
         threshold: no answer is given where the null odds are above it.
     """
-    found: list[tuple[float, int, int, int]] = []
+    spans: list[tuple[float, int, int, int]] = []
     null: tuple[float, float] | None = None
     tables = [np.asarray(output, dtype=np.float64) for output in outputs]
     for number, (table, feature) in enumerate(zip(tables, features, strict=True)):
         table = table[: len(feature.input_ids)]
         if null is None or table[0].sum() < sum(null):
             null = float(table[0, 0]), float(table[0, 1])
-        found += [
+        spans += [
             (score, number, first, last)
             for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
         ]
     assert null is not None, "a question has a window"
-    found.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
+    spans.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
     answers: dict[str, SpanAnswer] = {}
-    for _, number, first, last in found:
+    for _, number, first, last in spans:
         if len(answers) == n_best:
             break
         feature, table = features[number], tables[number]

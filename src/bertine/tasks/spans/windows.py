@@ -66,13 +66,13 @@ def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
     `room`. No pieces are one empty window, so that every question has a feature.
     """
-    found = []
+    bounds = []
     begin = 0
     while True:
         length = min(room, pieces - begin)
-        found.append((begin, length))
+        bounds.append((begin, length))
         if begin + length >= pieces:
-            return found
+            return bounds
         begin += min(room, stride)
 
 
@@ -85,8 +85,8 @@ def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
     best = np.full(pieces, -np.inf)
     owner = np.zeros(pieces, dtype=np.int64)
     for number, (begin, length) in enumerate(spans):
-        at = np.arange(length)
-        view = np.minimum(at, length - 1 - at) + 0.01 * length
+        places = np.arange(length)
+        view = np.minimum(places, length - 1 - places) + 0.01 * length
         better = view > best[begin : begin + length]
         best[begin : begin + length][better] = view[better]
         owner[begin : begin + length][better] = number
@@ -160,11 +160,11 @@ def encode_spans(
             offsets = np.asarray(spans, dtype=np.int32).reshape(-1, 2)
             known[text] = ids, _with_marks(text, offsets)
         questions = tokenizer.encode_plain([example.texts[0] for example in part])
-        for at, (example, question) in enumerate(zip(part, questions, strict=True)):
+        for number, (example, question) in enumerate(zip(part, questions, strict=True)):
             features.extend(
                 _windows_of(
                     example,
-                    start + at,
+                    start + number,
                     np.asarray(question[:max_question_length], dtype=np.int32),
                     max(0, len(question) - max_question_length),
                     *known[example.texts[1]],
@@ -225,9 +225,9 @@ def _target(
         return None, None
     begin, end = gold.span
     target = pieces_of(offsets, begin, end)
-    found = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
-    wanted = context[begin:end]
-    return target, None if found == wanted.strip() else (wanted, found)
+    pieces_text = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
+    answer = context[begin:end]
+    return target, None if pieces_text == answer.strip() else (answer, pieces_text)
 
 
 def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
@@ -255,27 +255,27 @@ def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[
     tasks."""
     if not isinstance(examples, SpanExamples):
         return []
-    found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
+    answers = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
     for row, windows in by_row(cast(Sequence[SpanFeatures], features)):
         inside = windows[0].on_pieces
-        told = [f"in the pieces {inside[1]!r}"] if inside else []
-        told += ["whole in no window"] if whole_nowhere(windows) else []
+        reasons = [f"in the pieces {inside[1]!r}"] if inside else []
+        reasons += ["whole in no window"] if whole_nowhere(windows) else []
         example = examples.items[row]
-        for what in told:
+        for what in reasons:
             assert example.label is not None
             assert example.label.span is not None
             begin, end = example.label.span
             answer = Unaligned(
                 example.id, example.texts[0], example.texts[1][begin:end], begin, what
             )
-            found.append({"source": examples.source, **asdict(answer)})
-    return found
+            answers.append({"source": examples.source, **asdict(answer)})
+    return answers
 
 
 def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
     """Tell whether the gold answer of a question is whole in none of its windows, so that each is
     trained to say that there is none."""
-    return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
+    return bool(windows[0].answer_pieces) and all(window.span == (0, 0) for window in windows)
 
 
 def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:

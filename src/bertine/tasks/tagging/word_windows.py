@@ -50,11 +50,11 @@ def cover(
         cores.append((first, last))
     else:
         begin, size = first, 0
-        for at in range(first, last):
-            if at > begin and size + lengths[at] > room // 2:
-                cores.append((begin, at))
-                begin, size = at, 0
-            size += lengths[at]
+        for word in range(first, last):
+            if word > begin and size + lengths[word] > room // 2:
+                cores.append((begin, word))
+                begin, size = word, 0
+            size += lengths[word]
         cores.append((begin, last))
     return [_widened(lengths, core, room, low, high) for core in cores]
 

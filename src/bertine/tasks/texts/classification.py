@@ -172,8 +172,8 @@ class TextClassification(WholeTextTask[Prediction]):
         weights = []
         for number, weight in enumerate(self.class_weights):
             share = texts[number] / texts.total()
-            met = inputs[number] / len(features)
-            weights.append(weight * (share / met) if met else weight)
+            share_of_inputs = inputs[number] / len(features)
+            weights.append(weight * (share / share_of_inputs) if share_of_inputs else weight)
         return replace(self, class_weights=tuple(weights))
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
