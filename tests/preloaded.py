@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import torch._dynamo
-import torch._refs
-import torch.distributed.fsdp
-import torch.nn.parallel
 import transformers
 
 import bertine.cli

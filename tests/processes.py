@@ -1,5 +1,6 @@
 """Processes that begin quickly: they are forked from a server that has imported what they need
-(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one to be killed."""
+(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one that is
+killed."""
 
 from __future__ import annotations
 
@@ -113,9 +114,7 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
     # The launcher keeps the store, and outlives the processes.
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port
-    processes = [
-        forked(_work, rank, size, port, str(folder), job, given) for rank in range(size)
-    ]
+    processes = [forked(_work, rank, size, port, str(folder), job, given) for rank in range(size)]
     ends = []
     for rank, process in enumerate(processes):
         process.join(PATIENCE)
@@ -133,4 +132,3 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
             )
         )
     return ends
-

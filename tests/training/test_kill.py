@@ -1,6 +1,6 @@
 """``kill -9`` at any moment, ``--resume``, and the result is that of the undisturbed run: as a user
-meets it, through the command line, in processes of their own (forked, which takes no time; Ctrl-C in
-one that the shell starts)."""
+meets it, through the command line, in processes of their own (forked, which takes no time; Ctrl-C
+in one that the shell starts)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import toys
 from bertine.cli import main
 from bertine.terminal.console import console
 from bertine.training.loop import checkpoint
+
 
 @pytest.fixture(autouse=True)
 def _as_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,16 @@ def test_ctrl_c_from_the_shell(store: Path, model: Path, tmp_path: Path) -> None
     run = tmp_path / "run"
     given = f"--steps 100000 --max-seq-length 32 --batch-size 2 --log-every 1 --out {run}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertine", "pretrain", str(store), "--model", str(model), *given.split()],
+        [
+            sys.executable,
+            "-m",
+            "bertine",
+            "pretrain",
+            str(store),
+            "--model",
+            str(model),
+            *given.split(),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

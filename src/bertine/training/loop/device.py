@@ -21,9 +21,9 @@ from bertine.options.names import option
 
 
 def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
-    """`batch` where `model` is. To a GPU: from page-locked memory, on a stream of its own, so that
-    the copy passes the products that are still queued; with its packing, if flash attention can
-    compute in `dtype` there and the backbone takes it."""
+    """Send `batch` to where `model` is. To a GPU: from page-locked memory, on a stream of its own,
+    so that the copy passes the products that are still queued; with its packing, if flash attention
+    can compute in `dtype` there and the backbone takes it."""
     device = next(model.parameters()).device
     if device.type != "cuda":
         return batch.to(device)
@@ -65,7 +65,7 @@ class Norms:
         self._worst: Tensor | None = None
 
     def add(self, norm: float | Tensor, step: int) -> None:
-        """The norm of `step` (from 1 on).
+        """Take the norm of `step` (from 1 on).
 
         Raises:
             BertineError: it is on the host, and not finite.
@@ -78,7 +78,7 @@ class Norms:
             self.look(step)
 
     def look(self, step: int) -> float:
-        """The last norm, after `step` steps.
+        """Return the last norm, after `step` steps.
 
         Raises:
             BertineError: it is not finite, or one since the last look was not.

@@ -12,7 +12,7 @@ from bertine.text.tokenizer import Tokenizer
 
 @torch.no_grad()
 def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
-    """`model`, which was made for `old`, for the vocabulary of `new`, which extends it
+    """Give `model`, which was made for `old`, the vocabulary of `new`, which extends it
     (:meth:`bertine.Tokenizer.extends`).
 
     The word embedding of a new piece is the mean of those of
@@ -42,7 +42,7 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
         state[name] = rows
     with torch.device("meta"):
         heads = {name: new_head(config, name)[name] for name in model.heads}
-        made = Model(config, heads, add_pooler=model.backbone.pooler is not None)
-    made.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
-    made.requires_grad_(True)
-    return made.train(model.training), unknown
+        extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
+    extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
+    extended.requires_grad_(True)
+    return extended.train(model.training), unknown
