@@ -23,8 +23,9 @@ from bertine.records.examples import (
     resolve_label_column,
     resolve_text_columns,
 )
+from bertine.tables.column_names import listed, require_columns, untold
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, listed, require_columns, untold
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
 SWAG = "swag"
@@ -220,7 +221,7 @@ def choices_of(
 
 def choice_rows(
     table: Table, task: MultipleChoice, columns: Sequence[str], named: tuple[str, ...]
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """Yield the rows of a table of which `columns` are read, by :func:`choices_of`.
 
     Raises:

@@ -23,7 +23,7 @@ from bertine.datasets.glue_data import (
 from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
-from bertine.records.conll import Columns, find_tagged, named_columns, read_sentences
+from bertine.records.conll import WordColumns, find_tagged, named_columns, read_sentences
 from bertine.records.examples import (
     Examples,
     columns_of_training,
@@ -164,7 +164,7 @@ class TaggedReader:
         if splits.validation is None:
             train, validation = train.hold_out(HOLD_OUT, seed)
         else:
-            own = Columns.trained_with(train.text_columns, train.label_column)
+            own = WordColumns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
                 how["scheme"] = "plain"
             # What is said of columns suits the training file; another kind of file has its own.
@@ -188,7 +188,7 @@ class TaggedReader:
             raise BertineError(
                 "the model's tags mark no entities, so they are in no scheme; leave out tag_scheme"
             )
-        trained = Columns.trained_with(task.text_columns, task.label_column)
+        trained = WordColumns.trained_with(task.text_columns, task.label_column)
         sentences = read_sentences(
             judged_table(data, find_tagged),
             columns.merged(trained),
@@ -199,7 +199,7 @@ class TaggedReader:
         return {"": sentences}
 
     @staticmethod
-    def _columns(reading: Reading) -> Columns:
+    def _columns(reading: Reading) -> WordColumns:
         if reading.quotes is not None:
             raise BertineError("files of tagged words have no quotes; leave quotes out")
         return named_columns(

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tables.lines import first_numbers
-from bertine.tables.table import Row, Table
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import visible_list
 
 #: The number by which the library marks a row without a label.
@@ -42,7 +42,7 @@ class ClassLabels:
         self._rows = 0
         self._unlabelled: list[int] = []
 
-    def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
         """Yield `rows` with the names in place of the numbers, without those that are marked as
         unlabelled.
 

@@ -24,7 +24,7 @@ from typing import Literal
 from bertine.errors import BertineError
 from bertine.records.entities import is_entity_tag
 from bertine.tables.layout import inner_suffix
-from bertine.tables.table import Row
+from bertine.tables.table import TableRow
 from bertine.terminal.console import counted
 
 #: The word of the line that begins a document.
@@ -70,7 +70,7 @@ class ColumnLines:
     """
 
     name: str
-    rows: Iterable[Row]
+    rows: Iterable[TableRow]
     tabs: bool = False
     width: int = 0
     comments: int = field(default=0)
@@ -78,7 +78,7 @@ class ColumnLines:
 
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
-        waiting: list[Row] = []
+        waiting: list[TableRow] = []
         # Comments before the first word: only that word tells what they are.
         for row in rows:
             waiting.append(row)
@@ -95,7 +95,7 @@ class ColumnLines:
         for row in chain(waiting, rows):
             yield self._line(row)
 
-    def _line(self, row: Row) -> Line:
+    def _line(self, row: TableRow) -> Line:
         text = _text(row)
         if not text.strip(_SPACE):
             return Line(row.line, text, "blank")
@@ -138,7 +138,7 @@ class ColumnLines:
         return notes
 
 
-def _text(row: Row) -> str:
+def _text(row: TableRow) -> str:
     text: str = row.values["text"]
     return text
 

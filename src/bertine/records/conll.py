@@ -22,10 +22,11 @@ from bertine.records.columns import (
 from bertine.records.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.records.examples import Splits, as_columns, find_splits
 from bertine.records.sentences import Sentence, Sentences
+from bertine.tables.column_names import listed, missing_column
 from bertine.tables.given import Data, GivenParts, GivenTable, Source
 from bertine.tables.layout import inner_suffix
 from bertine.tables.parquet import is_parquet
-from bertine.tables.table import Row, Table, listed, missing_column
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 
 #: Suffixes of column files besides those of tables and texts.
@@ -45,7 +46,7 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 
 @dataclass(frozen=True)
-class Columns:
+class WordColumns:
     """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
     Parquet.
 
@@ -60,7 +61,7 @@ class Columns:
     given: tuple[str, ...] = ()
 
     @classmethod
-    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> Columns:
+    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> WordColumns:
         """Say where they were in the training file that a task remembers."""
         word = text_columns[0] if text_columns else None
         number, tag = column_number(word), column_number(label_column)
@@ -71,7 +72,7 @@ class Columns:
             label_column if tag is None else None,
         )
 
-    def merged(self, other: Columns) -> Columns:
+    def merged(self, other: WordColumns) -> WordColumns:
         """Return these, with what is None from `other`."""
         names = ("word_column", "tag_column", "word_key", "tag_key")
         lacking = {name: getattr(other, name) for name in names if getattr(self, name) is None}
@@ -112,7 +113,7 @@ def named_columns(
     label_column: str | None,
     word_column: int | None,
     tag_column: int | None,
-) -> Columns:
+) -> WordColumns:
     """Return the columns that a user has named.
 
     Raises:
@@ -134,7 +135,7 @@ def named_columns(
         "label_column": label_column,
     }
     arguments = tuple(name for name, value in named.items() if value is not None)
-    return Columns(word_column, tag_column, word_key, label_column, arguments)
+    return WordColumns(word_column, tag_column, word_key, label_column, arguments)
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
@@ -158,7 +159,7 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
 
 def read_sentences(
     path: Source,
-    columns: Columns | None = None,
+    columns: WordColumns | None = None,
     *,
     scheme: str | None = None,
     format: str | None = None,
@@ -181,7 +182,7 @@ def read_sentences(
             column or key is not there; a sentence has more or fewer tags than words; a tag is
             empty, or none of `scheme`; there is no word.
     """
-    columns = columns or Columns()
+    columns = columns or WordColumns()
     kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
     if not isinstance(path, GivenTable) and not kind:
         with Table(path, format="text", strict=strict) as table:
@@ -248,7 +249,7 @@ def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences:
+def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> Sentences:
     lines = ColumnLines(name, rows)
     items: list[Sentence] = []
     word_at = tag_at = -1
@@ -273,7 +274,7 @@ def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences
     return examples
 
 
-def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
+def places(lines: ColumnLines, columns: WordColumns) -> tuple[int, int]:
     """Return the indices (from 0) of the columns of words and tags, once the first word is read.
 
     Raises:
@@ -313,7 +314,7 @@ def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
         yield block, document
 
 
-def _from_json(table: Table, columns: Columns) -> Sentences:
+def _from_json(table: Table, columns: WordColumns) -> Sentences:
     words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
     tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
     examples = Sentences(table.name, (words_key,), tags_key)
@@ -334,7 +335,7 @@ def _from_json(table: Table, columns: Columns) -> Sentences:
     return examples
 
 
-def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
+def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
     """Return the list of texts under `key`.
 
     Raises:
@@ -351,7 +352,7 @@ def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
     return tuple(part.encode("utf-8", "replace").decode("utf-8") for part in value)
 
 
-def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str, ...]:
+def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the tags under `key`: texts, or numbers that stand for `names`."""
     value = row.values.get(key)
     if isinstance(value, list) and value and all(type(part) is int for part in value):

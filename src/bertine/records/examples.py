@@ -14,11 +14,12 @@ from bertine.files import os_errors
 from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
 from bertine.rng import generator
+from bertine.tables.column_names import MissingColumn, require_columns, untold
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
 from bertine.tables.lines import first_numbers
 from bertine.tables.parquet import SUFFIXES as PARQUET
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import MissingColumn, Row, Table, require_columns, untold
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 
 #: Usual names of the text columns and of the label column, tried in this order.
@@ -272,7 +273,7 @@ def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) ->
         )
 
 
-def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
+def row_texts(table: Table, row: TableRow, text_columns: Sequence[str]) -> tuple[str, ...]:
     """Return the texts of a row, in the order of `text_columns`."""
     return tuple(table.text(row, column) for column in text_columns)
 
@@ -316,7 +317,7 @@ def refuse_plain(table: Table) -> None:
 
 def labelled_rows(
     table: Table,
-    rows: Iterable[Row],
+    rows: Iterable[TableRow],
     text_columns: tuple[str, ...],
     label_column: str,
     *,

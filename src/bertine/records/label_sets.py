@@ -23,8 +23,10 @@ from bertine.records.examples import (
     resolve_text_columns,
     row_texts,
 )
+from bertine.tables.column_names import require_columns
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, json_kind, require_columns
+from bertine.tables.json_rows import json_kind
+from bertine.tables.table import Table, TableRow
 
 #: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
 JOINT = "\x1f"
@@ -127,7 +129,7 @@ def _split(cell: str | list[str], separator: str | None) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-def _cell(table: Table, row: Row, column: str) -> str | list[str]:
+def _cell(table: Table, row: TableRow, column: str) -> str | list[str]:
     """Return what the label column holds: a text, or a list of texts and whole numbers, as texts;
     nothing is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
@@ -147,7 +149,7 @@ def _cell(table: Table, row: Row, column: str) -> str | list[str]:
     return table.label(row, column)
 
 
-def _refuse_list(table: Table, row: Row, column: str) -> None:
+def _refuse_list(table: Table, row: TableRow, column: str) -> None:
     """Refuse a list that is written as a text, as pandas writes one into csv: cut at its commas, it
     would give labels with brackets, and one for none."""
     cell = row.values[column]
@@ -159,7 +161,7 @@ def _refuse_list(table: Table, row: Row, column: str) -> None:
         )
 
 
-def _present(table: Table, row: Row, column: str) -> bool:
+def _present(table: Table, row: TableRow, column: str) -> bool:
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     text = "" if value is None else str(value).strip()

@@ -8,8 +8,9 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.span_examples import RawQuestion, SpanExamples, span_examples
+from bertine.tables.column_names import missing_column, require_columns, untold
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, missing_column, require_columns, untold
+from bertine.tables.table import Table, TableRow
 
 #: The columns, where nobody names others. Where the answer begins and the id may be missing.
 TEXT_COLUMNS = ("question", "context")
@@ -86,7 +87,7 @@ def read_span_table(
         )
 
 
-def _answers(table: Table, row: Row, label: str) -> _Answers:
+def _answers(table: Table, row: TableRow, label: str) -> _Answers:
     """Return the answers of a row: none where it is empty."""
     where = f"{table.name}:{row.line}"
     if label not in row.values:

@@ -15,10 +15,10 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.records.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tables.given import GivenTable, Source
+from bertine.tables.json_rows import encodable, json_kind
 from bertine.tables.layout import inner_suffix, is_json_object
 from bertine.tables.parquet import is_parquet
 from bertine.tables.streams import looks_like_utf16, open_stream, without_bom
-from bertine.tables.table import encodable, json_kind
 from bertine.terminal.console import counted
 
 #: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.

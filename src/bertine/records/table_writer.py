@@ -13,10 +13,10 @@ from typing import Any, TextIO
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.tables.given import GivenParts, GivenTable
-from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.json_rows import encodable
+from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import encodable
 from bertine.terminal.console import say
 
 
@@ -28,15 +28,15 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 class TableWriter:
-    """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
-    other columns and tabs, so that it can be cut apart again whatever the text holds.
+    """Writes rows in a :class:`TableLayout`. A plain-text row is written with its text last, after
+    the other columns and tabs, so that it can be cut apart again whatever the text holds.
 
     Args:
         header: write that of csv and tsv; not where rows are added to some that are there.
     """
 
     def __init__(
-        self, handle: TextIO, layout: Layout, columns: Sequence[str], *, header: bool = True
+        self, handle: TextIO, layout: TableLayout, columns: Sequence[str], *, header: bool = True
     ) -> None:
         self._handle, self.layout, self.columns = handle, layout, list(columns)
         if header and layout.kind in ("csv", "tsv"):
@@ -70,7 +70,9 @@ class TableWriter:
 
 
 @contextlib.contextmanager
-def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
+def open_writer(
+    path: str | Path, layout: TableLayout, columns: Sequence[str]
+) -> Iterator[TableWriter]:
     """Open a :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
 
     JSON lines become Parquet where `path` is so called, `columns` before any others: a column's

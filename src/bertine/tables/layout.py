@@ -50,7 +50,7 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How a table is written: its kind, and for csv and tsv the delimiter and the use of quotes."""
 
     kind: Kind
@@ -64,7 +64,7 @@ def detect_layout(
     format: str | None,
     wanted: Sequence[str],
     quotes: bool | None,
-) -> Layout:
+) -> TableLayout:
     """Detect the layout of `path`, whose first line is `first`; see
     :class:`bertine.tables.table.Table`.
 
@@ -82,13 +82,13 @@ def detect_layout(
         else:
             delimiter = _header_delimiter(first, wanted)
             if delimiter is None:
-                return Layout("text")
+                return TableLayout("text")
             return _delimited(delimiter, quotes)
     if kind == "csv":
-        return Layout("csv", _csv_delimiter(first, wanted), quotes is not False)
+        return TableLayout("csv", _csv_delimiter(first, wanted), quotes is not False)
     if kind == "tsv":
-        return Layout("tsv", "\t", bool(quotes))
-    return Layout("jsonl") if kind == "jsonl" else Layout("text")
+        return TableLayout("tsv", "\t", bool(quotes))
+    return TableLayout("jsonl") if kind == "jsonl" else TableLayout("text")
 
 
 def named_kind(path: str | Path) -> Kind | None:
@@ -97,7 +97,7 @@ def named_kind(path: str | Path) -> Kind | None:
     return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
-def written_layout(path: str | Path, layout: Layout, what: str | None = None) -> Layout:
+def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
     """Choose the layout in which rows that were read in `layout` are written to `path`: the same,
     unless the name says another. `what` they are, for the message; None: rows as they were read.
 
@@ -108,9 +108,9 @@ def written_layout(path: str | Path, layout: Layout, what: str | None = None) ->
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
-        return Layout("jsonl")
+        return TableLayout("jsonl")
     if kind == "csv" and layout.kind != "jsonl":
-        return Layout("csv", ",", True)
+        return TableLayout("csv", ",", True)
     rows, names = _WRITTEN[layout.kind]
     raise BertineError(
         f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
@@ -148,9 +148,9 @@ def inner_suffix(path: str | Path) -> str:
     return suffix
 
 
-def _delimited(delimiter: str, quotes: bool | None) -> Layout:
+def _delimited(delimiter: str, quotes: bool | None) -> TableLayout:
     kind: Kind = "tsv" if delimiter == "\t" else "csv"
-    return Layout(kind, delimiter, kind == "csv" if quotes is None else quotes)
+    return TableLayout(kind, delimiter, kind == "csv" if quotes is None else quotes)
 
 
 def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
-import json
 import math
 import re
 import sys
@@ -25,8 +23,16 @@ from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.tables.column_names import MOST_COLUMNS, missing_column, require_columns
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
+from bertine.tables.json_rows import encodable, json_kind, json_row
+from bertine.tables.layout import (
+    LINE_COLUMN,
+    TableLayout,
+    detect_layout,
+    inner_suffix,
+    strip_newline,
+)
 from bertine.tables.lines import MAX_LINE_BYTES, TableLines, TableStats
 from bertine.tables.parquet import class_names, is_parquet, open_parquet
 from bertine.tables.streams import Stream, open_stream
@@ -37,16 +43,12 @@ from bertine.terminal.text import briefly
 _MOST_LINES_OF_A_ROW = 100_000
 #: Blank lines in a table: so many, and two for each row.
 _MOST_BLANK_LINES = 100_000
-#: A table with more columns is none, or has another separator.
-_MOST_COLUMNS = 10_000
-#: So many names of columns, of so many characters, are in a message.
-_NAMES, _NAME = 30, 60
 
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
     Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
@@ -58,7 +60,7 @@ class Row:
 
 
 class Table:
-    """A table opened for reading: iterate once over its :class:`Row`; use it in ``with``.
+    """A table opened for reading: iterate once over its :class:`TableRow`; use it in ``with``.
 
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
@@ -163,10 +165,10 @@ class Table:
         self._start_typed(list(given.columns), given.rows())
 
     def _start_typed(self, columns: list[str], rows: Iterator[dict[str, Any]]) -> None:
-        self.layout = Layout("jsonl")
+        self.layout = TableLayout("jsonl")
         self.columns = columns
         self._rows = (
-            Row(number, {name: self._mended(value, number) for name, value in row.items()})
+            TableRow(number, {name: self._mended(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
         self.require(self._wanted)
@@ -225,7 +227,7 @@ class Table:
     ) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         for row in self._rows:
             self.stats.rows += 1
             for column in self._may_lack:
@@ -243,7 +245,7 @@ class Table:
         wanted = [column for column in columns if column not in self._may_lack]
         require_columns(self.name, self.columns, wanted)
 
-    def text(self, row: Row, column: str) -> str:
+    def text(self, row: TableRow, column: str) -> str:
         """Return the value of `column`, which must be there and be a string; "" of an optional
         column with nothing in it."""
         if column in self._optional and row.values.get(column) is None:
@@ -255,7 +257,7 @@ class Table:
             )
         return value
 
-    def label(self, row: Row, column: str) -> str:
+    def label(self, row: TableRow, column: str) -> str:
         """Return the value of `column` as a label: a string (without surrounding space),
         number or truth value; not empty."""
         value = self._value(row, column)
@@ -273,7 +275,7 @@ class Table:
             needed = ", but must be one text or number; lists are for the task multi-label"
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
-    def has_label(self, row: Row, column: str) -> bool:
+    def has_label(self, row: TableRow, column: str) -> bool:
         """Tell whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
         lines the key."""
         value = row.values.get(column)
@@ -283,14 +285,14 @@ class Table:
             return column not in row.values and not self.keys_vary
         return not (isinstance(value, float) and math.isnan(value))
 
-    def _value(self, row: Row, column: str) -> Any:
+    def _value(self, row: TableRow, column: str) -> Any:
         if column not in row.values:
             raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
         return row.values[column]
 
     # One reader for each kind. Each sets `columns` at once and yields rows later.
 
-    def _start(self, first: str) -> Iterator[Row]:
+    def _start(self, first: str) -> Iterator[TableRow]:
         if self.layout.kind == "text":
             self.columns = [LINE_COLUMN]
             return self._plain_rows(first)
@@ -308,10 +310,10 @@ class Table:
         _, header = next(cells, (1, []))
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
-        if len(header) > _MOST_COLUMNS:
+        if len(header) > MOST_COLUMNS:
             raise BertineError(
                 f"{self.name}:1: the header has {len(header):,} columns (separator "
-                f"{self.layout.delimiter!r}); at most {_MOST_COLUMNS:,} are read"
+                f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
             )
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
@@ -321,17 +323,17 @@ class Table:
         self.columns = header
         return self._cell_rows(cells)
 
-    def _plain_rows(self, first: str) -> Iterator[Row]:
+    def _plain_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
-            yield Row(self._lines.number, {LINE_COLUMN: strip_newline(line)})
+            yield TableRow(self._lines.number, {LINE_COLUMN: strip_newline(line)})
 
-    def _json_rows(self, first: str) -> Iterator[Row]:
+    def _json_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
             number = self._lines.number
             if not line.strip():
                 self._skip_blank()
                 continue
-            yield Row(number, self.json_object(line, number))
+            yield TableRow(number, self.json_object(line, number))
 
     def json_object(self, line: str, number: int) -> dict[str, Any]:
         """Parse the object that a line of JSON holds; half surrogate pairs are mended and counted.
@@ -414,7 +416,7 @@ class Table:
                 f"{self.name}: {self.stats.blank_lines:,} lines are blank; remove them (grep .)"
             )
 
-    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
         width = len(self.columns)
         for line, values in cells:
             if len(values) != width:
@@ -426,101 +428,4 @@ class Table:
                     f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
-            yield Row(line, dict(zip(self.columns, values, strict=True)))
-
-
-def json_row(line: str, where: str) -> dict[str, Any]:
-    """Parse a row of JSON lines.
-
-    Raises:
-        BertineError: not JSON, no object, or a key is there twice; begins with `where`.
-    """
-    try:
-        values = json.loads(line, object_pairs_hook=_object)
-    except _KeyTwice as error:
-        raise BertineError(f"{where}: {error}; rename or remove one") from error
-    except (ValueError, RecursionError) as error:
-        raise BertineError(
-            f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
-        ) from error
-    if not isinstance(values, dict):
-        raise BertineError(
-            f"{where}: {json_kind(values)}, but JSON lines have one object "
-            '({"text": ...}) on each line'
-        )
-    return values
-
-
-class _KeyTwice(ValueError):
-    """JSON all the same, so not told as what is none."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object; a key that is there twice would lose its first value in silence."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
-    return values
-
-
-class MissingColumn(BertineError):
-    """There is no column of that name in a table."""
-
-    def __init__(self, message: str, column: str = "") -> None:
-        super().__init__(message)  # with which alone it is made again in another process
-        self.column = column
-
-
-def untold(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
-    """Make the error for a table of which nobody says which column holds `what`.
-
-    Args:
-        name: of the table.
-        columns: that it has.
-        how: the option that names the column.
-    """
-    return BertineError(
-        f"{name}: cannot tell which column holds the {what}; name it with {how}; the columns are "
-        f"{listed(columns)}"
-    )
-
-
-def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
-    for column in wanted:
-        if column not in columns:
-            raise MissingColumn(missing_column(name, columns, column), column)
-
-
-def missing_column(name: str, columns: Sequence[str], column: str) -> str:
-    """Write the message for a column that is not there: names the nearest one and all there are."""
-    if any("\ufffd" in known for known in columns[:_MOST_COLUMNS]):
-        return (
-            f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
-            f"convert the file (GBK, as of Excel in China: iconv -f GB18030 -t UTF-8 {name} > NEW)"
-        )
-    near = difflib.get_close_matches(column[:_NAME], columns[:_MOST_COLUMNS], n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"
-
-
-def listed(columns: Sequence[str]) -> str:
-    """Write the names of columns, for messages: not all of very many, nor all of very long ones,
-    such as a first line that is no header."""
-    shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
-    return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
-
-
-def encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def json_kind(value: Any) -> str:
-    """Name the kind of JSON that a value is, for messages."""
-    names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a text" if isinstance(value, str) else "a number")
+            yield TableRow(line, dict(zip(self.columns, values, strict=True)))

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertine.options.names import option
+from bertine.tables.column_names import require_columns, untold
 from bertine.tables.streams import Repairs
-from bertine.tables.table import Table, require_columns, untold
+from bertine.tables.table import Table
 
 #: The usual names of the column, tried in this order.
 USUAL_TEXT_COLUMNS = ("text", "sentence")
