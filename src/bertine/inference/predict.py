@@ -195,7 +195,7 @@ def predict(
         )
     if word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
-    if all_probabilities and [*task.columns(True)] == [*task.columns(False)]:
+    if all_probabilities and [*task.output_columns(True)] == [*task.output_columns(False)]:
         raise BertineError(
             f"the task {task.name!r} answers without probabilities; leave out "
             f"{option('all_probabilities', True)}"
@@ -286,7 +286,7 @@ class _Job:
         task = predictor.task
         self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
-        added_columns = task.columns(details)
+        added_columns = task.output_columns(details)
         self._values = [*added_columns.values()]
         added = [unused(name, table.columns, "predicted_") for name in added_columns]
         self.report = PredictReport(max_length=task.max_length, columns=added)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -36,6 +36,7 @@ _COLUMN = re.compile(r"column (\d+)")
 #: How CoNLL-U numbers lines that are no words, and how many columns it has.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _CONLLU = 10
+_LEFT_OUT = "(numbered 3-4 or 8.1), left out"
 #: Comments and blank lines before the first word, which are held until that is met.
 _LONGEST_HEAD = 100_000
 
@@ -73,8 +74,8 @@ class ColumnLines:
     rows: Iterable[TableRow]
     tabs: bool = False
     width: int = 0
-    comments: int = field(default=0)
-    ranges: int = field(default=0)
+    comments: int = 0
+    ranges: int = 0
 
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
@@ -122,20 +123,21 @@ class ColumnLines:
         return tuple(_SPACES.split(text.strip(_SPACE)))
 
     def notes(self) -> list[str]:
-        notes = []
-        if self.comments:
-            notes.append(
-                f"{self.name}: "
-                + counted(self.comments, "line", "that begins with # was", "that begin with # were")
-                + " taken for comments"
-            )
-        if self.ranges:
-            notes.append(
-                f"{self.name}: "
-                + counted(self.ranges, "line", "of CoNLL-U is no word", "of CoNLL-U are no words")
-                + " (numbered 3-4 or 8.1), left out"
-            )
-        return notes
+        """Say what was taken for something else than words."""
+        met = [
+            (
+                self.comments,
+                "that begins with # was",
+                "that begin with # were",
+                "taken for comments",
+            ),
+            (self.ranges, "of CoNLL-U is no word", "of CoNLL-U are no words", _LEFT_OUT),
+        ]
+        return [
+            f"{self.name}: {counted(count, 'line', one, several)} {what}"
+            for count, one, several, what in met
+            if count
+        ]
 
 
 def _text(row: TableRow) -> str:

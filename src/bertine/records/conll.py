@@ -23,7 +23,7 @@ from bertine.records.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.records.examples import Splits, as_columns, find_splits
 from bertine.records.sentences import Sentence, Sentences
 from bertine.tables.column_names import listed, missing_column
-from bertine.tables.given import Data, GivenParts, GivenTable, Source
+from bertine.tables.given import Data, GivenTable, Source
 from bertine.tables.layout import inner_suffix
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table, TableRow
@@ -389,11 +389,8 @@ def find_tagged(data: Data) -> Splits:
     Raises:
         BertineError: the path is missing, or which of its files are meant cannot be told.
     """
-    if isinstance(data, GivenTable | GivenParts):
-        return find_splits(data)
-    folder = Path(data)
-    if folder.is_dir():
-        files_of = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}
+    if isinstance(data, str | Path) and Path(data).is_dir():
+        files_of = {part: sorted(Path(data).glob(f"*{end}")) for part, end in _OFFICIAL.items()}
         if len(files_of["train"]) == 1 and all(len(files) <= 1 for files in files_of.values()):
             return Splits(**{part: files[0] for part, files in files_of.items() if files})
     return find_splits(data, more=SUFFIXES)

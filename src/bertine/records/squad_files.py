@@ -153,19 +153,19 @@ class _Reader:
         self._surrogates = 0
 
     def notes(self) -> list[str]:
-        notes = []
-        if self._contradictions:
-            notes.append(
-                f"{self.source}: "
-                + counted(self._contradictions, "question", "is", "are")
-                + " called impossible and with answers, or neither; the answers count"
-            )
-        if self._surrogates:
-            notes.append(
-                f"{self.source}: {counted(self._surrogates, 'text')} with half a character "
-                "(\\udXXX), mended by U+FFFD"
-            )
-        return notes
+        questions = counted(self._contradictions, "question", "is", "are")
+        texts = counted(self._surrogates, "text")
+        notes = [
+            (
+                self._contradictions,
+                f"{questions} called impossible and with answers, or neither; the answers count",
+            ),
+            (
+                self._surrogates,
+                f"{texts} with half a character (\\udXXX), mended by U+FFFD",
+            ),
+        ]
+        return [f"{self.source}: {note}" for count, note in notes if count]
 
     def items(self, parent: Any, key: str, place: str) -> list[Any]:
         """Return the list `key` of the object `parent`."""

@@ -413,9 +413,9 @@ class Task(ABC, Generic[Prediction]):
 
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
         """Return what a file of answers holds of one, by the name of the column."""
-        return {name: value(answer) for name, value in self.columns(details).items()}
+        return {name: value(answer) for name, value in self.output_columns(details).items()}
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns that a file of answers gets, more of them with `details`: by name,
         what makes the value of one, in JSON, of an answer. Usually those that
         :attr:`Answer.written` names."""

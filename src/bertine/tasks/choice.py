@@ -445,11 +445,11 @@ class MultipleChoice(Task[ChoicePrediction]):
         """Return the text of each choice with its probability."""
         return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``choice`` (as the training file writes labels: the name of its column, or its
         number from 0 on), ``probability``; with `details` also that of each choice, 0 for one that
         an example lacks."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         label = columns.pop("label")
         if self.answers_by_column:
             columns["choice"] = label

@@ -316,10 +316,10 @@ class SpanExtraction(Task[SpanPrediction]):
         usual = not known and all(name in names for name in TEXT_COLUMNS)
         return TEXT_COLUMNS if usual else self.text_columns, 0
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
         ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         if not self.unanswerable:
             del columns["null_odds"]
         if details:

@@ -250,9 +250,9 @@ class TextClassification(WholeTextTask[Prediction]):
             self.labels, self.metrics(predictions, labels), confusion.tolist()
         )
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``label``, ``probability``; with `details` also the probability of each label."""
-        return super().columns(False) | (probability_columns(self.labels) if details else {})
+        return super().output_columns(False) | (probability_columns(self.labels) if details else {})
 
 
 def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:

@@ -254,7 +254,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
             raise BertineError("there are no examples to evaluate on")
         return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``labels``, with the separator between them; with `details` also the probability
         of each."""
         labels = {"labels": lambda answer: joined(answer.labels, self.separator)}
