@@ -48,9 +48,8 @@ from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Task
 from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.majority import MAJORITY
 from bertine.tasks.options import TableOptions
-from bertine.tasks.report import ClassificationReport, EvaluationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.terminal.console import progress, say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer

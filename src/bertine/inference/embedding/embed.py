@@ -35,7 +35,7 @@ from bertine.options.names import option
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
-from bertine.tables.table import Row, Table
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.base import Features
 from bertine.terminal.console import counted
 
@@ -158,7 +158,7 @@ def _sample(features: Sequence[Features]) -> list[Features]:
 def _embed_chunk(
     embedder: Embedder,
     table: Table,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     column: str,
     writer: VectorWriter,
     report: EmbedReport,

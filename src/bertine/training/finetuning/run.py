@@ -13,8 +13,7 @@ from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.log import read_log
-from bertine.tasks.majority import MAJORITY, majority_of
-from bertine.tasks.report import ClassificationReport, EvaluationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
@@ -102,7 +101,7 @@ def train(
     beside: list[dict[str, Any]] = []
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    majority = majority_of(task, prepared.train.examples)
+    majority = task.majority(prepared.train.examples)
     reports: list[EvaluationReport] = []
     heads: list[FittedHead] = []
 
