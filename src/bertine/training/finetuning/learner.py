@@ -17,7 +17,7 @@ from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
 from bertine.names import Precision
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder
 from bertine.tables.given import TableLike
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
 from bertine.tasks.metrics import official_score
@@ -137,7 +137,7 @@ class Learner(Shown):
         folder = self.model.parent
         if self.runs or not (folder / "run.json").is_file():
             return []
-        files = RunFiles.read(folder)
+        files = RunFolder.read(folder)
         return diagnose(files.log, files.facts())
 
     @cached_property
