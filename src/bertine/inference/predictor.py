@@ -1,4 +1,4 @@
-"""A model directory, ready to answer; and its scores on labelled data."""
+"""A fine-tuned model, ready to answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import Any, cast, overload
 
 import torch
 
-from bertine.data.store import is_store
-from bertine.datasets.labelled import read_evaluation
-from bertine.datasets.readers import Sets
-from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
@@ -22,7 +18,6 @@ from bertine.inference.compute.choosing import PrecisionCheck, check_precision
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing
 from bertine.inference.compute.samples import sample_inputs
-from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.explanation import Explanation
@@ -33,25 +28,17 @@ from bertine.inference.files.given_texts import (
     is_one,
     with_names,
 )
-from bertine.inference.heldout import evaluate_store
-from bertine.inference.seen_in_training import seen_note
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod
-from bertine.options.answering import EvaluateOptions
 from bertine.options.types import check_types
-from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
-from bertine.tables.given import TableLike, as_data, as_table, is_frame
+from bertine.tables.given import as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
-from bertine.tasks.base import Features, Report, Task
-from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.majority import MAJORITY
-from bertine.tasks.options import TableOptions
-from bertine.tasks.report import ClassificationReport
-from bertine.terminal.console import progress, say, visible_list
+from bertine.tasks.base import Features, Task
+from bertine.terminal.console import say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
@@ -201,16 +188,14 @@ class Predictor(Shown):
     def shown_lines(self) -> list[str]:
         """What it answers, and where it computes; nothing is computed for it."""
         info = self.task.task_info()
-        return [
+        lines = [
             f"Predictor: {info.name} from {visible_list(self.task.text_columns)}, at most "
-            f"{self.task.max_length} pieces",
-            *(
-                f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}"
-                + (", …" if len(info.labels) > 20 else "")
-                for _ in info.labels[:1]
-            ),
-            f"computes in {str(self.dtype).removeprefix('torch.')}",
+            f"{self.task.max_length} pieces"
         ]
+        if info.labels:
+            more = ", …" if len(info.labels) > 20 else ""
+            lines.append(f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}{more}")
+        return [*lines, f"computes in {str(self.dtype).removeprefix('torch.')}"]
 
     def save(self, model_dir: str | Path) -> None:
         """Write model, tokenizer and task as a model directory, which :meth:`load` and
@@ -249,14 +234,6 @@ class Predictor(Shown):
         return None if self.engine is None else self.engine.check
 
     @overload
-    def __call__(self, texts: Single) -> Any: ...
-    @overload
-    def __call__(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
-    def __call__(self, texts: Sequence[TextOrDict] | TextOrDict) -> Any:
-        """The same as :meth:`predict`."""
-        return self.predict(texts)
-
-    @overload
     def predict(self, texts: Single) -> Any: ...
     @overload
     def predict(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
@@ -287,6 +264,8 @@ class Predictor(Shown):
         if is_frame(texts):
             texts = list(as_table(texts, "texts").rows())
         return Answers(self._answers(texts, 1), cast(Sequence[TextOrDict], texts))
+
+    __call__ = predict
 
     def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
         """:meth:`predict` of a list; in messages the first text has the number `first`."""
@@ -386,114 +365,3 @@ class Predictor(Shown):
         """Answer `examples`, and the features they were made of (which know what was
         cut)."""
         return self.answering.answer(examples)
-
-
-@takes_options()
-def evaluate(
-    model: Predictor | Path | str,
-    data: Path | str | TableLike,
-    *,
-    show_progress: bool = True,
-    options: EvaluateOptions,
-) -> Report:
-    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
-
-    Args:
-        model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
-        show_progress: on stderr.
-        options: what the other arguments say; a loaded model keeps its device and precision.
-
-    Returns:
-        The scores. Its notes begin by saying so if the model was trained on these examples.
-
-    Raises:
-        BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
-    """
-    reading = Reading.of(
-        options,
-        glue_task=None,
-        document_context=False,
-        split_seed=None,
-        options=TableOptions(),
-        limits=None,
-    )
-    device, precision, worst = options.device, options.precision, options.worst
-    data = as_data(data)
-    if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
-        for name, wanted in (("worst", worst), ("baselines", options.baselines)):
-            if wanted:
-                raise BertineError(
-                    f"{data}: is a token store, which has no labels; leave out {name}"
-                )
-        for name in reading.given():
-            raise BertineError(
-                f"{data}: is a token store, which is read as it is; leave out {name}"
-            )
-        return evaluate_store(
-            model, data, device=device, precision=precision, show_progress=show_progress
-        )
-    predictor = Predictor.for_scores(model, device, precision)
-    sets = read_evaluation(predictor.task, data, reading)
-    predictor = predictor.over(next(iter(sets.values())).text_columns)
-    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
-    if seen := seen_note(predictor.training, next(iter(sets.values()))):
-        report.notes.insert(0, seen)
-    if options.baselines:
-        report.notes.extend(_baseline_notes(predictor, sets, report))
-    return report
-
-
-def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[str]:
-    """The table of the baselines beside the model's scores, or why there is none."""
-    from bertine.inference.baselines.again import baselines_again
-
-    dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
-    packed = predictor.engine is not None  # computes on a CPU
-    device = torch.device("cpu") if packed else next(predictor.model.parameters()).device
-    try:
-        scores = baselines_again(predictor.task, predictor.training, sets, dtype, device)
-    except BertineError as error:
-        return [f"no baselines: {error}"]
-    judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
-    return baseline_lines(report.metrics, judged, scores)
-
-
-def evaluate_sets(
-    predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
-) -> Report:
-    """Score a fine-tuned model on the sets of examples that
-    :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
-    metrics of the others. `worst` as for :func:`evaluate`, of the first.
-
-    Raises:
-        BertineError: a label that the model does not know, or no examples.
-    """
-    made = {
-        word: predictor.task.featurize(examples, predictor.tokenizer)
-        for word, examples in sets.items()
-    }
-    reports: dict[str, Report] = {}
-    with progress(show=show_progress) as bar:
-        job = bar.add_task("evaluate", total=sum(map(len, made.values())))
-        for word, examples in sets.items():
-            reports[word] = evaluate_examples(
-                predictor.computing,
-                predictor.task,
-                examples,
-                predictor.tokenizer,
-                features=made[word],
-                dtype=predictor.dtype,
-                on_batch=lambda done: bar.advance(job, done),
-                worst=0 if reports else worst,
-            )
-    (_, report), *others = reports.items()
-    if isinstance(report, ClassificationReport):
-        report.training_majority = predictor.training.get(MAJORITY)
-    for word, other in others:
-        add_metrics(report, word, other)
-    return report

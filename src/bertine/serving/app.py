@@ -17,13 +17,12 @@ from starlette.exceptions import HTTPException
 
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.example_bodies import example_body
-from bertine.serving.explaining import explained
+from bertine.serving.examples import example_body
+from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
 from bertine.serving.http.guard import OPEN, Answer, Guard
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.metrics import CONTENT_TYPE
-from bertine.serving.http.parsing import parsed
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.served import Embedded, Served
@@ -188,8 +187,8 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "answers", service)
-    post("/predict", requests.predict, predict, schemas.Predictions)
-    post("/fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
+    post("/predict", "predict", requests.predict, predict, schemas.Predictions)
+    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -260,8 +259,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "vectors", service)
-    post("/embed", requests.embed, embed, schemas.VectorsAnswer)
-    post("/v1/embeddings", requests.openai, openai, schemas.OpenAiEmbeddings)
+    post("/embed", "embed", requests.embed, embed, schemas.VectorsAnswer)
+    post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
 
 
 def _short(table: np.ndarray) -> list[list[float]]:
@@ -280,7 +279,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         parts = [body.text] if isinstance(body.text, str) else list(body.text)
         if body.pair is not None:
             parts.append(body.pair)
-        found = await explained(service, served, parts, body.method, body.label)
+        found = await service.explain(served, parts, body.method, body.label)
         return _json({"model": served.name, **found.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
@@ -293,8 +292,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **found[0]})
 
     post = _poster(app, answers, "inside", service)
-    post("/explain", requests.explain, explain, schemas.Explanation)
-    post("/attention", requests.attention, attention, schemas.Attention)
+    post("/explain", "explain", requests.explain, explain, schemas.Explanation)
+    post("/attention", "attention", requests.attention, attention, schemas.Attention)
 
 
 def _poster(
@@ -304,10 +303,13 @@ def _poster(
 
     def post(
         path: str,
+        operation: str,
         request: type[BaseModel],
         handler: Callable[[Any], Awaitable[Response]],
         answer: type[BaseModel],
     ) -> None:
+        models = service.able(operation) or [*service.models.values()]
+        example = example_body(path, models[0].describe())
         app.add_api_route(
             path,
             handler,
@@ -315,11 +317,7 @@ def _poster(
             response_model=answer,
             responses=_ERRORS,
             tags=[tag],
-            openapi_extra={
-                "requestBody": {
-                    "content": {"application/json": {"example": example_body(path, service)}}
-                }
-            },
+            openapi_extra={"requestBody": {"content": {"application/json": {"example": example}}}},
         )
 
         async def answered(body: bytes) -> Response:

@@ -24,8 +24,8 @@ from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
+from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
-from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.terminal.console import say

@@ -204,10 +204,6 @@ class Embedder(Shown):
         """D, the numbers of a vector."""
         return self.pooling.width(self.model.config)
 
-    def __call__(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """The same as :meth:`embed`."""
-        return self.embed(texts)
-
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """The vector of each text, fp32 [N, D], in their order; of one string or dictionary fp32
         [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or as
@@ -220,6 +216,8 @@ class Embedder(Shown):
             raise BertineError("pooling is 'tokens': ask for the tokens' vectors (embed_tokens)")
         vectors = self.run(self.features(texts))
         return vectors[0] if is_one(texts) else vectors
+
+    __call__ = embed
 
     @overload
     def embed_tokens(self, texts: Single) -> TokenVectors: ...  # type: ignore[overload-overlap]

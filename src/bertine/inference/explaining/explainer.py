@@ -201,8 +201,3 @@ class _Outputs:
 
     def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
         return outputs_of(self._task, model, batch)
-
-
-def as_parts(text: str | Sequence[str]) -> tuple[str, ...]:
-    """One text, or several that belong together, as a tuple."""
-    return (text,) if isinstance(text, str) else tuple(text)

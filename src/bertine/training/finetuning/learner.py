@@ -11,9 +11,10 @@ from typing import Any
 
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate, evaluate_sets
 from bertine.inference.files.given_texts import Text
 from bertine.inference.losses import worst_examples
-from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.inference.predictor import Predictor
 from bertine.names import Precision
 from bertine.tables.given import TableLike
 from bertine.tasks.base import Report
@@ -124,7 +125,7 @@ class Learner(FinetuneResult):
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
         predictor = self.predictor
-        found = worst_examples(
+        worst, _ = worst_examples(
             predictor.computing,
             predictor.task,
             examples,
@@ -132,7 +133,7 @@ class Learner(FinetuneResult):
             n,
             dtype=predictor.dtype,
         )
-        return WorstExamples(found)
+        return WorstExamples(worst)
 
     def _one(self) -> Origin:
         if self.origin is None:
