@@ -146,12 +146,12 @@ class Predictor(Shown):
         model: Predictor | Path | str,
         device: str | None,
         precision: AnswerPrecision,
-        threads: int | None = None,
+        **others: Any,
     ) -> Predictor:
-        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        """Return `model` if it is one already; else :meth:`load` it and say what was loaded."""
         if isinstance(model, Predictor):
             return model
-        predictor = cls.load(model, device, precision, threads=threads)
+        predictor = cls.load(model, device, precision, **others)
         for line in predictor.lines():
             say(line)
         return predictor
@@ -160,19 +160,14 @@ class Predictor(Shown):
     def for_scores(
         cls, model: Predictor | Path | str, device: str | None, precision: AnswerPrecision
     ) -> Predictor:
-        """:meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in, so that
-        a score is the model's and not that of a faster approximation."""
-        if isinstance(model, Predictor):
-            return model
-        if precision != "auto":
+        """Do as :meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in,
+        so that a score is the model's and not that of a faster approximation."""
+        if isinstance(model, Predictor) or precision != "auto":
             return cls.opened(model, device, precision)
         loaded = load_model(model)
         training = {} if loaded.task is None else loaded.task.training
         as_trained = trained_precision(training, resolve_device(device))
-        predictor = cls.load(model, device, as_trained, loaded=loaded)
-        for line in predictor.lines():
-            say(line)
-        return predictor
+        return cls.opened(model, device, as_trained, loaded=loaded)
 
     def lines(self) -> list[str]:
         """What was loaded, what it computes in, and for how many sample inputs that gives the

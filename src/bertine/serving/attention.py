@@ -5,7 +5,8 @@ Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,7 @@ class AttentionReader:
         whole = self.tokenizer.encode(item.text, item.pair)
         places = np.arange(len(whole.input_ids))
         kept = parts_of(places, self.max_tokens, mode, self.tokenizer.template.one)[0].tolist()
-        return Encoding(
-            [whole.input_ids[at] for at in kept],
-            [whole.token_type_ids[at] for at in kept],
-            [whole.offsets[at] for at in kept],
-            [whole.special_tokens_mask[at] for at in kept],
-            len(whole.input_ids) - len(kept),
-        )
+        return _part(whole, kept, len(whole.input_ids) - len(kept))
 
     def _batch(self, encoding: Encoding) -> Batch:
         device = next(self.model.parameters()).device
@@ -148,13 +143,16 @@ def _apart(pair: Encoding, template: Template) -> list[Encoding]:
     end = middle - len(template.two.between) + len(template.one.after)
     before = range(len(template.two.before))
     places = [range(end), [*before, *range(middle, len(pair.input_ids))]]
-    return [
-        Encoding(
-            [pair.input_ids[at] for at in text],
-            [0] * len(text),
-            [pair.offsets[at] for at in text],
-            [pair.special_tokens_mask[at] for at in text],
-            pair.num_truncated,
-        )
-        for text in places
-    ]
+    parts = [_part(pair, text, pair.num_truncated) for text in places]
+    return [replace(part, token_type_ids=[0] * len(part.input_ids)) for part in parts]
+
+
+def _part(whole: Encoding, places: Sequence[int], num_truncated: int) -> Encoding:
+    """The tokens of an encoding at some places."""
+    return Encoding(
+        [whole.input_ids[place] for place in places],
+        [whole.token_type_ids[place] for place in places],
+        [whole.offsets[place] for place in places],
+        [whole.special_tokens_mask[place] for place in places],
+        num_truncated,
+    )

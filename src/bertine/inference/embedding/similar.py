@@ -14,10 +14,8 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
-    CHUNK_CHARACTERS,
-    CHUNK_ROWS,
-    chunks,
     open_texts,
+    text_chunks,
     text_progress,
 )
 from bertine.inference.files.text_report import TextReport
@@ -175,10 +173,7 @@ def similar(
         report = TextReport(max_length=embedder.max_length)
         with open_texts(input, reading) as (table, column):
             with text_progress("compare", input, table.layout, show=show_progress) as advance:
-                for rows in chunks(
-                    table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
-                ):
-                    read = [table.text(row, column) for row in rows]
+                for rows, read in text_chunks(table, column):
                     features = embedder.features(read)
                     report.count(len(rows), features)
                     report.empty += sum(1 for text in read if not text.strip())

@@ -40,6 +40,15 @@ def chunks(
         yield chunk
 
 
+def text_chunks(
+    table: Table, column: str, most: int = CHUNK_CHARACTERS
+) -> Iterator[tuple[list[Row], list[str]]]:
+    """Divide a table of texts into parts of at most so many characters, or :data:`CHUNK_ROWS`: the
+    rows and their texts."""
+    for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
+        yield rows, [table.text(row, column) for row in rows]
+
+
 @contextlib.contextmanager
 def text_progress(
     what: str, path: Source, layout: Layout | None = None, *, show: bool
