@@ -46,7 +46,6 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """How data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""

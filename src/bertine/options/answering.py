@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
 from bertine.options.fields import NOT_KNOWN, declare, like
@@ -15,7 +14,6 @@ _AS_TRAINED = "as in training"
 _TOLD = "told by the name of the file and its first line"
 
 
-@dataclass(frozen=True, kw_only=True)
 class KnownTexts(Mending):
     """How texts are read for a model that knows its columns."""
 
@@ -24,7 +22,6 @@ class KnownTexts(Mending):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class KnownExamples(TaggedColumns, KnownTexts):
     """How labelled examples are read for a model that knows its columns."""
 
@@ -37,7 +34,6 @@ class KnownExamples(TaggedColumns, KnownTexts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(KnownExamples, ScoringMachine):
     """All options of ``evaluate``."""
 
@@ -57,7 +53,6 @@ class EvaluateOptions(KnownExamples, ScoringMachine):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PredictOptions(KnownTexts, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
@@ -67,14 +62,12 @@ class PredictOptions(KnownTexts, AnsweringMachine):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExplainOptions(KnownTexts, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
     format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD, title="reading")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlainTexts(Mending):
     """How a table of single texts is read."""
 
@@ -86,19 +79,16 @@ class PlainTexts(Mending):
     format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):
     """All options of ``embed``."""
 
     dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
     """Options of ``similar`` that say how it reads and what it compares."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportOptions(KnownExamples, AnyVectors, Normalizing):
     """Options of ``export`` that say how it reads and what a vector is."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.names import TaggedFormat
 from bertine.options.fields import declare, like
@@ -12,7 +11,6 @@ from bertine.options.reading import Columns, DocumentContext, Mending, TaggedCol
 from bertine.options.run import Resuming, Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class BilstmRecipe(Seed):
     """How a BiLSTM is built and trained."""
 
@@ -29,7 +27,6 @@ class BilstmRecipe(Seed):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming):
     """All options of ``feature_based``."""
 

@@ -22,6 +22,7 @@ from typing import (
     NamedTuple,
     Self,
     Union,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -141,9 +142,11 @@ def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
     return field(default=default, metadata={_KEY: before.metadata[_KEY]._replace(**changes)})
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """Options that belong together; their ranges are checked when they are given.
+    """Options that belong together; their ranges are checked when they are given. Classes that
+    inherit from this one are frozen dataclasses, without a decorator.
 
     Attributes:
         title: of their part of ``--help``.
@@ -155,6 +158,9 @@ class OptionGroup:
 
     title: ClassVar[str] = ""
     alternatives: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         for each in declared(type(self)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
@@ -20,7 +18,6 @@ from bertine.options.reading import (
 from bertine.options.run import Loading, Resuming, RunFiles, Saving, Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class FreshWeights(OptionGroup):
     """Whether training begins with the model's weights."""
 
@@ -32,7 +29,6 @@ class FreshWeights(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Recipe(OptionGroup):
     """Length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
 
@@ -60,7 +56,6 @@ class Recipe(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputLength(OptionGroup):
     """How much of a text is read."""
 
@@ -75,7 +70,6 @@ class InputLength(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Layers(OptionGroup):
     """Which layers are trained."""
 
@@ -102,7 +96,6 @@ class Layers(OptionGroup):
     freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Judging(OptionGroup):
     """What the score is put beside."""
 
@@ -117,7 +110,6 @@ class Judging(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FinetuneLoading(Loading):
     """Who makes the batches of fine-tuning, and whether the model is compiled."""
 
@@ -132,7 +124,6 @@ class FinetuneLoading(Loading):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FinetuneOptions(
     FreshWeights,
     GlueTask,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.run import Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceForm(OptionGroup):
     """What a sequence is, and which of its tokens may be hidden together."""
 
@@ -38,7 +36,6 @@ class InstanceForm(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceOptions(InstanceForm, Seed):
     """How batches of sequences are made, with what the model decides still open."""
 
@@ -82,7 +79,6 @@ class InstanceOptions(InstanceForm, Seed):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceSettings(InstanceOptions):
     """How batches of sequences are made, all that they depend on but store and tokenizer."""
 
@@ -106,7 +102,6 @@ class InstanceSettings(InstanceOptions):
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
 class InspectionOptions(InstanceForm):
     """Which instances of a store are shown."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +13,6 @@ from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmU
 from bertine.options.run import Loading, Resuming, RunFiles
 
 
-@dataclass(frozen=True, kw_only=True)
 class Length(OptionGroup):
     """How long to train."""
 
@@ -38,7 +36,6 @@ class Length(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Learning(OptionGroup):
     """What is learnt, by which model, and what it is evaluated on."""
 
@@ -78,7 +75,6 @@ class Learning(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SecondPhase(OptionGroup):
     """A second phase of longer sequences."""
 
@@ -95,7 +91,6 @@ class SecondPhase(OptionGroup):
     long_share: float = declare(0.1, "of the steps, for the second phase", above=0, below=1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PretrainOptions(
     Length,
     Learning,

@@ -57,7 +57,6 @@ class TrainingPlan:
     paper: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class Wishes(Recipe, Rate, Saving, Patience):
     """What the user says of a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""

@@ -35,7 +35,6 @@ from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
 
-@dataclass(frozen=True, kw_only=True)
 class Start(FreshWeights, Dropout, Layers):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, NamedTuple
 
 from bertine.cores.neighbours import OtherPrograms
@@ -44,7 +44,6 @@ from bertine.training.loop.tracking import NoTracker, Tracker, require_tensorboa
 from bertine.training.run import Run
 
 
-@dataclass(frozen=True, kw_only=True)
 class FitConfig(Updates, Patience, Seed, RunFiles):
     """How to minimize, all values resolved.
 
