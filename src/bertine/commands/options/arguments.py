@@ -15,6 +15,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable, Container, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bertine.errors import BertineError
@@ -65,10 +66,6 @@ def real(minimum: float = 0.0, maximum: float = float("inf")) -> Kind:
         return number
 
     return parse
-
-
-#: A probability or a share of a whole.
-share = real(0.0, 1.0)
 
 
 class Switch(argparse.Action):
@@ -170,6 +167,10 @@ class Parser(argparse.ArgumentParser):
         """The part of the help under `title`; begun where there is none yet."""
         known = (group for group in self._action_groups if group.title == title)
         return next(known, None) or self.add_argument_group(title)
+
+    def require_path(self, flag: str, metavar: str, help: str) -> None:
+        """Declare an option that must be given: a file or a folder."""
+        self.add_argument(flag, metavar=metavar, type=Path, required=True, help=help)
 
     def alternatives(self, *actions: argparse.Action) -> None:
         """Declare options that say the same thing in different ways. Where a configuration file
