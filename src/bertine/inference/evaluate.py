@@ -96,7 +96,7 @@ def evaluate(
 
 
 def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[str]:
-    """The table of the baselines beside the model's scores, or why there is none."""
+    """Return the table of the baselines beside the model's scores, or why there is none."""
     from bertine.inference.baselines.again import baselines_again
 
     dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32

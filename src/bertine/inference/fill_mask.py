@@ -51,7 +51,7 @@ class FilledMasks(Shown):
         return self.masks[index]
 
     def lines(self) -> list[str]:
-        """One line a candidate; with several masks, a heading for each."""
+        """Return one line a candidate; with several masks, a heading for each."""
         lines = []
         for number, mask in enumerate(self.masks, 1):
             if len(self.masks) > 1:

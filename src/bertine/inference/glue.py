@@ -38,7 +38,7 @@ class GlueSubmission(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """What the command prints."""
+        """Return what the command prints."""
         lines = [f"{name}: {counted(count, 'prediction')}" for name, count in self.files.items()]
         lines.extend(self.notes)
         if self.missing:
@@ -117,7 +117,7 @@ def _check_each_has_its_own(tests: dict[str, list[tuple[str, Path, GlueTask]]]) 
 def _predicted(
     predictor: Predictor, path: Path, task: GlueTask, written: str, notes: list[str]
 ) -> tuple[str, int]:
-    """The text of the file `written` for the test file `path`, and its number of rows."""
+    """Return the text of the file `written` for the test file `path`, and its number of rows."""
     indices, examples = read_glue_test(path, task)
     predictions, features = predictor.run(examples)
     lines = ["index\tprediction"]
@@ -141,7 +141,8 @@ def _predicted(
 
 
 def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
-    """The model directories, by the name of GLUE's task that each is for, in GLUE's order."""
+    """Return the model directories, by the name of GLUE's task that each is for, in GLUE's
+    order."""
     folders: list[Path] = []
     for path in map(Path, paths):
         runs = [] if (path / CONFIG).exists() or (path / "run.json").exists() else _runs(path)
@@ -161,7 +162,8 @@ def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
 
 
 def _runs(path: Path) -> list[Path]:
-    """The model directories of the runs in the folder `path`; an unfinished run is an error."""
+    """Return the model directories of the runs in the folder `path`; an unfinished run is an
+    error."""
     if not path.is_dir():
         return []
     return [model_folder(run) for run in sorted(path.iterdir()) if (run / "run.json").exists()]

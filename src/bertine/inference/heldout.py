@@ -57,8 +57,8 @@ def score_batches(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Mean losses and accuracies of `model` over ``batch(0)``, ``batch(1)``, …, without gradients
-    and without dropout. The same for the same arguments, bit for bit on the same machine.
+    """Compute mean losses and accuracies of `model` over ``batch(0)``, ``batch(1)``, …, without
+    gradients and without dropout. The same for the same arguments, bit for bit on the same machine.
 
     Args:
         model: on any device; put into evaluation mode and back into the mode it was in.
@@ -233,7 +233,7 @@ class HeldOutReport(Shown):
         return False
 
     def lines(self) -> list[str]:
-        """The scores for people."""
+        """Return the scores for people."""
         found = self.metrics
         hidden = ", ".join(
             f"{found[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
@@ -254,7 +254,7 @@ class HeldOutReport(Shown):
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "source": self.source,
             "unigram_entropy": self.unigram_entropy,

@@ -170,8 +170,8 @@ class Predictor(Shown):
         return cls.opened(model, device, as_trained, loaded=loaded)
 
     def lines(self) -> list[str]:
-        """What was loaded, what it computes in, and for how many sample inputs that gives the
-        answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
+        """Return what was loaded, what it computes in, and for how many sample inputs that gives
+        the answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
         lines = [*self.load_lines, *(self.engine.lines() if self.engine else [])]
         check = self.precision_check
         if check is not None and check.precision in check.differences:
@@ -181,7 +181,7 @@ class Predictor(Shown):
         return lines
 
     def shown_lines(self) -> list[str]:
-        """What it answers, and where it computes; nothing is computed for it."""
+        """Return what it answers, and where it computes; nothing is computed for it."""
         info = self.task.task_info()
         lines = [
             f"Predictor: {info.name} from {visible_list(self.task.text_columns)}, at most "
@@ -213,8 +213,8 @@ class Predictor(Shown):
         return self.engine or self.model
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on: hashes of weights and tokenizer, the task, the precision. Takes
-        about a third of a second for bert-base."""
+        """Return what answers depend on: hashes of weights and tokenizer, the task, the precision.
+        Takes about a third of a second for bert-base."""
         return {
             "weights": self.model.fingerprint(),
             "tokenizer": self.tokenizer.fingerprint,
@@ -263,19 +263,20 @@ class Predictor(Shown):
     __call__ = predict
 
     def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
-        """:meth:`predict` of a list; in messages the first text has the number `first`."""
+        """Do as :meth:`predict` for a list; in messages the first text has the number `first`."""
         return self.answers_and_features(texts, first)[0]
 
     def answers_and_features(
         self, texts: Iterable[TextOrDict], first: int = 1
     ) -> tuple[list[Any], Sequence[Features]]:
-        """The answers of :meth:`predict`, and the features they were made of."""
+        """Return the answers of :meth:`predict`, and the features they were made of."""
         given = checked_texts(map(self.unnamed, texts, count(first)), first)
         lines = range(first, first + len(given))
         return self.run(self.task.examples_of(given, lines=lines))
 
     def unnamed(self, texts: Any, number: int) -> Any:
-        """The texts of a dictionary in the order of the model's columns; anything else as it is."""
+        """Return the texts of a dictionary in the order of the model's columns; anything else as it
+        is."""
         if not isinstance(texts, Mapping):
             return texts
         columns, optional = self.task.columns_in(texts)
@@ -286,7 +287,7 @@ class Predictor(Shown):
         return self._answers([text], 1)[0]
 
     def explainer(self) -> Explainer:
-        """What explains answers of this model."""
+        """Return what explains answers of this model."""
         return Explainer(
             self.model, self.tokenizer, self.task, computing=self.computing, dtype=self.dtype
         )
@@ -337,9 +338,9 @@ class Predictor(Shown):
             done += len(part)
 
     def over(self, columns: Sequence[str]) -> Predictor:
-        """The same model over a table with these text columns: of multiple choice with as many
-        choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another task
-        itself.
+        """Return the same model over a table with these text columns: of multiple choice with as
+        many choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another
+        task itself.
 
         Raises:
             BertineError: of multiple choice: there are fewer than two choices among them.

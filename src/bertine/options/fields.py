@@ -182,11 +182,11 @@ class OptionGroup:
         return cls(**others)
 
     def values(self) -> dict[str, Any]:
-        """Their values by name."""
+        """Return their values by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def changed(self) -> dict[str, Any]:
-        """The values that are not the defaults."""
+        """Return the values that are not the defaults."""
         return {
             each.name: getattr(self, each.name)
             for each in fields(self)
@@ -194,13 +194,14 @@ class OptionGroup:
         }
 
     def recorded(self) -> dict[str, Any]:
-        """The values that the settings of a run name where they are not the defaults."""
+        """Return the values that the settings of a run name where they are not the defaults."""
         names = {each.name for each in declared(type(self)) if each.option.recorded}
         return {name: value for name, value in self.changed().items() if name in names}
 
 
 def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
-    """The options of `group`: its own, then those of its bases in the order they are named in."""
+    """Return the options of `group`: its own, then those of its bases in the order they are named
+    in."""
     known: Any = group  # mypy takes a class of dataclasses for one without a hash
     return _declared(known)
 
@@ -225,14 +226,14 @@ def _declared(group: Any) -> tuple[Declared, ...]:
 
 
 def alternatives_of(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
-    """The options of `group` that replace each other."""
+    """Return the options of `group` that replace each other."""
     for base in group.__mro__:
         if names := vars(base).get("alternatives"):
             yield names
 
 
 def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:
-    """The options of `group` that the command `not_in` does not take over."""
+    """Return the options of `group` that the command `not_in` does not take over."""
     return frozenset(each.name for each in declared(group) if not_in in each.option.not_in)
 
 
@@ -263,7 +264,7 @@ def check_value(each: Declared, value: Any) -> None:
 
 
 def _range(said: Option, value: float) -> str:
-    """The numbers that an option takes, in words."""
+    """Return the numbers that an option takes, in words."""
     if said.most is None and said.below is None:
         finite = " and finite" if value == math.inf or value != value else ""
         if said.above is not None:
@@ -278,7 +279,7 @@ def _range(said: Option, value: float) -> str:
 
 
 def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
-    """The options of `groups` that may change when a run or a search is gone on with."""
+    """Return the options of `groups` that may change when a run or a search is gone on with."""
     return frozenset(
         each.name
         for group in groups
@@ -288,7 +289,7 @@ def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
 
 
 def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
-    """The options of `groups` that may differ from process to process of a run."""
+    """Return the options of `groups` that may differ from process to process of a run."""
     return frozenset(
         each.name for group in groups for each in declared(group) if each.option.each_process
     )

@@ -93,7 +93,7 @@ class InstanceSettings(InstanceOptions):
         return (masked, random, kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, for the settings of a run; what does nothing is None."""
+        """Return JSON values, for the settings of a run; what does nothing is None."""
         found = self.values() | {"mask_split": list(self.mask_split)}
         if self.input_format != "segment-pair":
             found["short_seq_prob"] = None

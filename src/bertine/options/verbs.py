@@ -86,8 +86,8 @@ def _parameter(each: Declared) -> inspect.Parameter:
 
 
 def documented(text: str, members: dict[str, list[Declared]]) -> str:
-    """The docstring `text` with the entries of options in place of those of the parameters that
-    hold them."""
+    """Return the docstring `text` with the entries of options in place of those of the parameters
+    that hold them."""
     lines = text.splitlines()
     for name, listed in members.items():
         pattern = re.compile(rf"^(\s+){name}: ")

@@ -50,7 +50,7 @@ _LOOK: dict[int | str, dict[str, Any]] = {**_STATE, 401: _ERRORS[401]}
 
 
 def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
-    """The ASGI application over the models of `service`.
+    """Make the ASGI application over the models of `service`.
 
     Args:
         service: its metrics count what is answered.
@@ -264,7 +264,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 
 
 def _short(table: np.ndarray) -> list[list[float]]:
-    """fp32 as numbers of eight decimals, which a text of JSON has half the length for."""
+    """Round fp32 to numbers of eight decimals, with which JSON has half the length."""
     rows: list[list[float]] = np.round(table.astype(np.float64), 8).tolist()
     return rows
 

@@ -58,8 +58,8 @@ class AttentionReader:
         self.max_tokens = min(max_tokens, longest)
 
     def __call__(self, item: AttentionQuestion) -> dict[str, Any]:
-        """The ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row sums
-        to 1. Texts that the task encodes apart do not look at each other.
+        """Return the ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row
+        sums to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
             BertineError: no such layer or head; a pair for a model of single texts.
@@ -90,7 +90,7 @@ class AttentionReader:
         }
 
     def _encode(self, item: AttentionQuestion) -> Encoding:
-        """Of a long text the part that the task reads; of windows the first."""
+        """Encode of a long text the part that the task reads; of windows the first."""
         mode = getattr(self.task, "long_text", "head")
         if mode == "head":
             return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
@@ -110,7 +110,7 @@ class AttentionReader:
         ).to(device)
 
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
-        """fp64 [T, T], rounded."""
+        """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
         layer = config.num_hidden_layers - 1 if layer is None else layer
         for name, value, size in (
@@ -137,7 +137,8 @@ class AttentionReader:
 
 
 def _apart(pair: Encoding, template: Template) -> list[Encoding]:
-    """The two texts of a pair as a head on the vectors of both has them: each a first text."""
+    """Return the two texts of a pair as a head on the vectors of both has them: each a first
+    text."""
     middle = pair.token_type_ids.index(1)
     # Of several separators between the texts one text by itself has fewer.
     end = middle - len(template.two.between) + len(template.one.after)
@@ -148,7 +149,7 @@ def _apart(pair: Encoding, template: Template) -> list[Encoding]:
 
 
 def _part(whole: Encoding, places: Sequence[int], num_truncated: int) -> Encoding:
-    """The tokens of an encoding at some places."""
+    """Return the tokens of an encoding at some places."""
     return Encoding(
         [whole.input_ids[place] for place in places],
         [whole.token_type_ids[place] for place in places],

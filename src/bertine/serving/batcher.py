@@ -133,7 +133,7 @@ class Batcher:
     async def submit(
         self, operation: str, inputs: Sequence[Any], costs: Sequence[int]
     ) -> list[Any]:
-        """Results for the inputs of one request, in their order.
+        """Compute results for the inputs of one request, in their order.
 
         A request that is given up (its task is cancelled) leaves the queue; what is being
         computed for it is thrown away.
@@ -224,8 +224,8 @@ class Batcher:
                 return
 
     def _take(self) -> list[tuple[_Job, int]]:
-        """The next batch, (request, index of its input). Whoever is not done goes to the end of
-        the queue."""
+        """Take the next batch, (request, index of its input). Whoever is not done goes to the end
+        of the queue."""
         first = self._jobs[0]
         anchor = first.rest[-1][0]
         candidates = [
@@ -334,5 +334,5 @@ def _answer(finished: Sequence[tuple[_Job, Exception | None]]) -> None:
 
 
 def _requests(batch: Sequence[tuple[_Job, int]]) -> list[_Job]:
-    """Each request of a batch once, in their order."""
+    """Return each request of a batch once, in their order."""
     return list(dict.fromkeys(job for job, _ in batch))

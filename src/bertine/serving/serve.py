@@ -53,7 +53,7 @@ class ServeReport(Shown):
     seconds: float
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         return [
             f"answered {counted(self.requests, 'request')} in {human_time(self.seconds)}; "
             f"computed {self.inputs} inputs"
@@ -140,8 +140,8 @@ def _serve_at(
 
 
 def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
-    """``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has no name given
-    has that of its folder (of a run's model the run's).
+    """Name models: ``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has
+    no name given has that of its folder (of a run's model the run's).
 
     Raises:
         BertineError: no models, a name twice, or one that is none.

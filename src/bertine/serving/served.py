@@ -231,7 +231,7 @@ class Served:
         ]
 
     def tokens(self, text: str) -> int:
-        """About how many tokens a text has, without tokenizing it."""
+        """Estimate how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
         about = self.model.tokenizer.template.added() + len(text) // each
         return min(about, self.model.config.longest_input)
@@ -281,7 +281,8 @@ class Served:
 
 
 def _weights(path: Path) -> Path:
-    """The folder of the BERT, which in a directory of sentence-transformers may be one inside."""
+    """Return the folder of the BERT, which in a directory of sentence-transformers may be one
+    inside."""
     try:
         modules = read_sentence_modules(path)
     except BertineError:

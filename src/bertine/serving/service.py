@@ -78,7 +78,7 @@ class Service:
         return [model for model in self.models.values() if operation in model.operations]
 
     def model(self, name: str | None, operation: str) -> Served:
-        """The model that a request means; without a name the first that does this.
+        """Return the model that a request means; without a name the first that does this.
 
         Raises:
             ApiError: there is none of this name (404), or it does not do this (422).
@@ -98,7 +98,7 @@ class Service:
         return served
 
     def named(self, name: str) -> Served:
-        """The model of this name.
+        """Return the model of this name.
 
         Raises:
             ApiError: there is none (404).
@@ -154,9 +154,9 @@ class Service:
             await asyncio.sleep(_PATIENCE)  # the request's deadline ends this
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
-        """``work(*args)``, in another thread where its `size` says that it takes long, or where it
-        might wait for such work: the tokenizer serves one at a time. What does not take long waits
-        for what runs, but not for all the long work that there is."""
+        """Run ``work(*args)``, in another thread where its `size` says that it takes long, or where
+        it might wait for such work: the tokenizer serves one at a time. What does not take long
+        waits for what runs, but not for all the long work that there is."""
         if size >= _ASIDE:
             future = self._pool.submit(work, *args)
             self._long.add(future)
@@ -210,7 +210,7 @@ class Service:
 def _advance(
     steps: Generator[list[Unit], Sequence[Any] | None, Explanation], results: list[Any] | None
 ) -> tuple[list[Unit], Explanation | None]:
-    """The next units of work, or the explanation."""
+    """Return the next units of work, or the explanation."""
     try:
         return steps.send(results), None
     except StopIteration as end:

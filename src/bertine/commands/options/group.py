@@ -64,7 +64,7 @@ def _flags(each: Declared) -> tuple[str, ...]:
 
 
 def _arguments(each: Declared) -> dict[str, Any]:
-    """What argparse is told of an option beside its flags and its help."""
+    """Return what argparse is told of an option beside its flags and its help."""
     said: dict[str, Any] = {"dest": each.name}
     if each.default is MISSING:
         said["required"] = True

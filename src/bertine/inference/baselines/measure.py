@@ -46,7 +46,7 @@ def measure_baselines(
     sets: Mapping[str, Examples[Any]],
     encoder: FrozenEncoder | None = None,
 ) -> list[BaselineScore]:
-    """The scores of the task's baselines, the simplest first.
+    """Fit and score the task's baselines, the simplest first.
 
     Fitting takes seconds: of many training examples a random part is taken, the same every time.
 
@@ -132,7 +132,7 @@ def _of_tags(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> 
 
 
 def _part(examples: Examples[Any], most: int) -> Examples[Any]:
-    """At most so many of `examples` (one at least), in their order, the same every time."""
+    """Take at most so many of `examples` (one at least), in their order, the same every time."""
     if len(examples) <= most:
         return examples
     chosen = sorted(generator(0, "baselines").permutation(len(examples))[: max(1, most)].tolist())

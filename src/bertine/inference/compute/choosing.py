@@ -60,12 +60,12 @@ class PrecisionCheck:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """What a person reads: why a precision was not chosen, then the one that was."""
+        """Return what a person reads: why a precision was not chosen, then the one that was."""
         return [*self.notes, f"computing in {self.precision}"]
 
 
 def why_not_int8() -> str | None:
-    """Why products of 8-bit integers cannot be had here; None: they can."""
+    """Say why products of 8-bit integers cannot be had here; None: they can."""
     if not cpu_has_int8():
         return "this CPU has no instructions for 8-bit products (VNNI, AMX)"
     if not torch.backends.mkldnn.is_available():
@@ -151,8 +151,8 @@ def choose(
 
 
 def made_up(config: Config) -> list[list[int]]:
-    """Inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they reach
-    as far as texts do, and a little further."""
+    """Make up inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they
+    reach as far as texts do, and a little further."""
     draw = generator(0, "samples of precision")
     low, high = _SAMPLE_LENGTHS
     high = max(1, min(high, config.longest_input))
@@ -161,7 +161,7 @@ def made_up(config: Config) -> list[list[int]]:
 
 
 def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Eight inputs at a time: ids int64 [B, T] and mask bool [B, T]."""
+    """Pad eight inputs at a time: ids int64 [B, T] and mask bool [B, T]."""
     ordered = sorted(inputs, key=len)
     for start in range(0, len(ordered), 8):
         part = ordered[start : start + 8]
@@ -177,7 +177,8 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
 def _reference(
     backbone: Encoder, inputs: Sequence[Sequence[int]]
 ) -> tuple[list[Tensor], list[LayerRanges]]:
-    """The last hidden states [n, H] of the real tokens in fp32, and what the layers met there."""
+    """Compute the last hidden states [n, H] of the real tokens in fp32, and what the layers met
+    there."""
     was_training = backbone.training
     backbone.eval()
     try:
@@ -208,7 +209,7 @@ def _difference(
 
 @torch.inference_mode()
 def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
-    """Whether the first layer takes longer than in bf16."""
+    """Return whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = Padded(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
@@ -230,7 +231,8 @@ _changing = threading.Lock()
 
 @contextlib.contextmanager
 def using_threads(threads: int) -> Iterator[None]:
-    """PyTorch computes with `threads` of the calling thread's OpenMP team while it is entered."""
+    """Let PyTorch compute with `threads` of the calling thread's OpenMP team while it is
+    entered."""
     threads, before = allowed_threads(threads), torch.get_num_threads()
     if before == threads:
         yield
@@ -245,8 +247,8 @@ def using_threads(threads: int) -> Iterator[None]:
 
 
 def measured_threads(packed: PackedBackbone) -> int:
-    """Of one thread, half of the cores and all of them: with how many a batch takes the least
-    time. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
+    """Measure with how many threads a batch takes the least time: one, half of the cores, or all of
+    them. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
     most = min(torch.get_num_threads(), cores())
     candidates = sorted({1, max(1, most // 2), most})
     if len(candidates) == 1:

@@ -66,7 +66,7 @@ class EmbedReport(TextReport):
     compared: int = 0
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         lines = [
             f"embedded {counted(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
             f"{self.dimensions} numbers each, {self.dtype}"
@@ -148,8 +148,8 @@ def embed(
 
 
 def _sample(features: Sequence[Features]) -> list[Features]:
-    """Those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where there
-    are few, since fp32 takes several times as long."""
+    """Choose those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where
+    there are few, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
     return [features[at * len(features) // most] for at in range(most)]
 

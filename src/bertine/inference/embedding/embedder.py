@@ -191,7 +191,7 @@ class Embedder(Shown):
         return embedder
 
     def lines(self) -> list[str]:
-        """What its vectors are."""
+        """Return what its vectors are."""
         name = f" {visible(self.name)}" if self.name else ""
         prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
         return [
@@ -205,9 +205,9 @@ class Embedder(Shown):
         return self.pooling.width(self.model.config)
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """The vector of each text, fp32 [N, D], in their order; of one string or dictionary fp32
-        [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or as
-        its only entry.
+        """Compute the vector of each text, fp32 [N, D], in their order; of one string or dictionary
+        fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or
+        as its only entry.
 
         Raises:
             BertineError: something that is not a text; an embedder of tokens.
@@ -224,8 +224,8 @@ class Embedder(Shown):
     @overload
     def embed_tokens(self, texts: Sequence[Single]) -> list[TokenVectors]: ...
     def embed_tokens(self, texts: Sequence[Single] | Single) -> TokenVectors | list[TokenVectors]:
-        """Every token's vector, for an embedder with the pooling ``tokens``; of one string or
-        dictionary not in a list.
+        """Compute every token's vector, for an embedder with the pooling ``tokens``; of one string
+        or dictionary not in a list.
 
         Raises:
             BertineError: something that is not a text; another pooling.
@@ -246,8 +246,8 @@ class Embedder(Shown):
         return found[0] if is_one(texts) else found
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
-        """The pieces of each text after the prompt, cut to the maximum length; one string is one
-        text.
+        """Return the pieces of each text after the prompt, cut to the maximum length; one string is
+        one text.
 
         Raises:
             BertineError: something that is not a text.
@@ -281,9 +281,9 @@ class Embedder(Shown):
         return self._compute(self._computing(), features, on_batch)
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
-        """The cosines between the vectors that the precision gives for `features` and those that
-        fp32 gives, which are computed for it; None where fp32 is what is computed in, or there are
-        no features."""
+        """Compute the cosines between the vectors that the precision gives for `features` and those
+        that fp32 gives, which are computed for it; None where fp32 is what is computed in, or there
+        are no features."""
         if self.precision == "fp32" or not features:
             return None
         ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
@@ -344,7 +344,7 @@ class Embedder(Shown):
         return table
 
     def _lines(self, modules: SentenceModules | None) -> list[str]:
-        """What was resolved."""
+        """Return what was resolved."""
         source = " (modules.json is read)" if modules else ""
         lines = [
             f"vectors of {self.dimensions} numbers: {self.pooling.describe()}; texts are cut at "
@@ -358,13 +358,13 @@ class Embedder(Shown):
 
 
 def _name(model_dir: Path | str) -> str:
-    """The name of a model's folder, with that of its parent where it is only ``model``."""
+    """Return the name of a model's folder, with that of its parent where it is only ``model``."""
     parts = Path(model_dir).parts
     return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """fp32 [N, D] brought to length 1 in fp32; zeros stay zeros."""
+    """Bring vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
     vectors = vectors.astype(np.float32, copy=False)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1.0)
@@ -373,7 +373,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def _pooling(
     modules: SentenceModules | None, pooling: str | None, layer: int | None, normalize: bool | None
 ) -> Pooling:
-    """What was asked for, and where nothing was, what the directory says."""
+    """Return what was asked for, and where nothing was, what the directory says."""
     if modules is None:
         return Pooling((pooling or "mean",), layer, bool(normalize))
     if pooling is None and modules.refused:
@@ -388,7 +388,7 @@ def _pooling(
 
 
 def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:
-    """The text of the prompt called `name`."""
+    """Return the text of the prompt called `name`."""
     prompts = dict(modules.prompts) if modules else {}
     if name is None:
         name = modules.default_prompt if modules else None

@@ -63,7 +63,7 @@ class Neighbours(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A line for each: score, row, text."""
+        """Return a line for each: score, row, text."""
         return [
             f"{each.score:7.4f}  {each.row:>{len(str(self.rows))}}"
             + ("" if each.text is None else f"  {' '.join(each.text.split())}")
@@ -82,7 +82,7 @@ class _Best:
         self.seen = 0
 
     def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
-        """Scores [N] of the next N rows."""
+        """Add the scores [N] of the next N rows."""
         rows = np.arange(self.seen, self.seen + len(scores))
         merged = np.concatenate([self.scores, scores])
         numbers = np.concatenate([self.rows, rows])
@@ -108,7 +108,8 @@ def similar(
     show_progress: bool = True,
     options: SimilarOptions,
 ) -> Neighbours:
-    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory.
 
     Args:
         query: a text.
@@ -189,7 +190,7 @@ def similar(
 
 
 def _opened(path: Path | str, dimensions: int) -> np.ndarray:
-    """The vectors of a ``.npy`` [N, D], on disk.
+    """Open the vectors of a ``.npy`` [N, D], on disk.
 
     Raises:
         BertineError: it is no array of numbers, or of another width than `dimensions`.

@@ -112,8 +112,8 @@ def _tokens(text: ExplainedText, answer: ExplainedAnswer) -> int:
 def leave_one_out(
     text: ExplainedText, answer: ExplainedAnswer, outputs: Sequence[np.ndarray], mask: int
 ) -> Steps:
-    """What the score loses without each word. Its pieces are taken out of the inputs, as if it had
-    not been written; where the score is read at certain places, they become [MASK] instead.
+    """Compute what the score loses without each word. Its pieces are taken out of the inputs, as if
+    it had not been written; where the score is read at certain places, they become [MASK] instead.
 
     Args:
         text, answer: what is explained.
@@ -158,8 +158,8 @@ def _features(ids: np.ndarray, types: np.ndarray) -> Features:
 
 
 def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
-    """The share of each word in the difference between the score of the text and that of the text
-    with every word masked."""
+    """Compute the share of each word in the difference between the score of the text and that of
+    the text with every word masked."""
     each = max(1, _UNIT_TOKENS // _tokens(text, answer))
     contributions = np.zeros(len(text.words))
     scores: list[float] = []
@@ -210,7 +210,7 @@ class _FromVectors(Model):
 def compute_gradients(
     model: Model, task: Task[Any] | None, unit: Gradients, mask: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The result of a unit; changes nothing in `model`, whose threads may share it."""
+    """Compute the result of a unit; change nothing in `model`, whose threads may share it."""
     device = next(model.parameters()).device
     table = model.backbone.word_weights.detach()
     points = torch.tensor(unit.points, dtype=torch.float32, device=device)
@@ -250,5 +250,5 @@ def compute_gradients(
 
 
 def mask_targets(task: Task[Any] | None, ids: Tensor, mask: int) -> dict[str, Tensor]:
-    """Where the first [MASK] of each sequence stands, for a model that fills masks."""
+    """Return where the first [MASK] of each sequence stands, for a model that fills masks."""
     return {} if task is not None else {"masks": (ids == mask).int().argmax(-1)}

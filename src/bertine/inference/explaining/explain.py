@@ -63,7 +63,7 @@ class Explanations(Shown):
         return self.items[index]
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal: each text and its explanation."""
+        """Return what a person reads in the terminal: each text and its explanation."""
         lines: list[str] = []
         for item in self.items:
             lines += [visible(shortened(text, _HEAD)) for text in item.texts]
@@ -75,7 +75,7 @@ class Explanations(Shown):
         return [*lines, *self.notes]
 
     def _repr_html_(self) -> str:
-        """The texts with coloured words, for notebooks; 20 of them."""
+        """Return the texts with coloured words, for notebooks; 20 of them."""
         shown = "".join(item._repr_html_() for item in self.items[:_IN_NOTEBOOK])
         more = len(self.items) - _IN_NOTEBOOK
         rest = [f"and {counted(more, 'more text')}"] if more > 0 else []
@@ -163,7 +163,7 @@ def explain(
 def _given(
     predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
 ) -> Iterator[tuple[Any, Any]]:
-    """The texts of a program or a command line, and what makes a row of each."""
+    """Yield the texts of a program or a command line, and what makes a row of each."""
     given = [
         predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
@@ -180,7 +180,7 @@ def _rows(
     show: bool,
     report: Explanations,
 ) -> Iterator[tuple[Any, Any]]:
-    """The texts of a file, and what makes a row with an explanation of each of its rows."""
+    """Yield the texts of a file, and what makes a row with an explanation of each of its rows."""
     task = predictor.task
     named = as_columns(options.text_columns)
     columns = named or task.text_columns

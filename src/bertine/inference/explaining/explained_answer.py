@@ -67,8 +67,8 @@ class ExplainedAnswer:
 
 
 def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
-    """What :func:`decide` needs of the model for each sequence of a batch: the task's outputs; of a
-    model that fills masks the logits of the first one, fp32 [S, V]."""
+    """Compute what :func:`decide` needs of the model for each sequence of a batch: the task's
+    outputs; of a model that fills masks the logits of the first one, fp32 [S, V]."""
     if task is not None:
         return task.outputs(model, batch).float()
     at = batch.targets["masks"]
@@ -192,12 +192,12 @@ def _softmax(scores: np.ndarray) -> list[float]:
 
 
 def _mean(outputs: Sequence[Tensor]) -> Tensor:
-    """Over the windows of a text."""
+    """Return the mean over the windows of a text."""
     return torch.stack(list(outputs)).mean(0)
 
 
 def _odds(logits: Tensor, k: int) -> Tensor:
-    """The log-odds of the answer `k`; logits [S, K] → [S]."""
+    """Return the log-odds of the answer `k`; logits [S, K] → [S]."""
     others = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     others[k] = False
     return logits[:, k] - logits[:, others].logsumexp(-1)

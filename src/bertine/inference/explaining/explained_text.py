@@ -143,7 +143,7 @@ _Made = tuple[list[Features], list[list[Place]], int]
 def _plain_inputs(
     tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, mode: str, all_windows: bool
 ) -> _Made:
-    """A text or a pair, cut as `mode` says; of windows several inputs."""
+    """Make the input of a text or a pair, cut as `mode` says; of windows several."""
     pair = parts[1] if len(parts) == 2 else None
     limit = max_tokens if mode == "head" else None
     encoding = tokenizer.encode(parts[0], pair, max_length=limit)
@@ -169,7 +169,7 @@ def _plain_inputs(
 def _choice_inputs(
     task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
 ) -> _Made:
-    """An input for each choice; the beginning that all of them have is a part of its own."""
+    """Make an input for each choice; the beginning that all of them have is a part of its own."""
     given = len(task.prompt_columns)
     choices = list(parts[given:])
     while choices and not choices[-1].strip():
@@ -201,7 +201,7 @@ def _choice_inputs(
 def _span_inputs(
     task: SpanExtraction, tokenizer: Tokenizer, parts: tuple[str, ...], all_windows: bool
 ) -> _Made:
-    """A question and a window of its context each."""
+    """Make an input of the question and each window of its context."""
     examples: Examples[Any] = Examples("input", task.text_columns, None, [Example(parts)])
     features = task.featurize(examples, tokenizer)
     cut = sum(feature.num_truncated for feature in features)
@@ -221,7 +221,7 @@ def _span_inputs(
 
 
 def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
-    """A sentence, each of its words tokenized by itself; the first that fit into one input."""
+    """Read a sentence, each of its words tokenized by itself; the first that fit into one input."""
     spans = split_words(parts[0])
     flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
     pieces = np.split(flat, np.cumsum(counts)[:-1])
@@ -260,7 +260,7 @@ def _words(
     places: Sequence[Sequence[Place]],
     mask: int,
 ) -> tuple[tuple[Word, ...], list[np.ndarray]]:
-    """The words of the texts that an input holds something of, and the word of each token.
+    """Return the words of the texts that an input holds something of, and the word of each token.
 
     A token that reaches over several words makes one of them, a mask for example, which is three
     to others.

@@ -117,8 +117,8 @@ class Explainer:
     def steps(
         self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
     ) -> Generator[list[Unit], Sequence[Any], Explanation]:
-        """:meth:`explain`, for who computes otherwise: it yields units of work, wants what
-        :meth:`compute` gives for them, and returns the explanation."""
+        """Do as :meth:`explain` for a caller that computes by itself: yield units of work, want
+        what :meth:`compute` gives for them, and return the explanation."""
         self.check(method)
         if self.task is None:
             self._check_mask(parts)

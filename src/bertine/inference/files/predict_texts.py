@@ -22,12 +22,13 @@ class GivenTextsReport(TextReport):
     """What predicting given texts did."""
 
     def lines(self) -> list[str]:
-        """What a person should know besides the answers: texts that were cut or are empty."""
+        """Return what a person should know besides the answers: texts that were cut or are
+        empty."""
         return self.warnings()
 
 
 def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[TextOrDict]:
-    """The examples that `texts` are, for `task`.
+    """Return the examples that `texts` are, for `task`.
 
     Strings are dealt out: two for each example of a task over pairs (or question and context), all
     to one example of multiple choice. What is not a string is an example already.
@@ -44,7 +45,7 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
 def question_texts(
     task: Task[Any], question: str | None, context: str | None
 ) -> list[tuple[str, str]]:
-    """The one example of a question about a context.
+    """Return the one example of a question about a context.
 
     Raises:
         BertineError: one of them is missing, or the task is another.
@@ -97,8 +98,8 @@ def predict_texts(
 def readable(
     task: Task[Any], texts: Sequence[Sequence[str]], answers: Sequence[Any], *, details: bool
 ) -> list[str]:
-    """`answers` for a person: a line for each, followed by its text where there are several; with
-    `details` further lines below."""
+    """Write `answers` for a person: a line for each, followed by its text where there are several;
+    with `details` further lines below."""
     rows = [task.summary(given, answer) for given, answer in zip(texts, answers, strict=True)]
     several = len(answers) > 1
     lines = aligned(
@@ -122,7 +123,7 @@ def _write(
     output: Path | str,
     details: bool,
 ) -> None:
-    """The answers as rows."""
+    """Write the answers as rows."""
     rows = [
         task.row_of(given, answer, details) for given, answer in zip(texts, answers, strict=True)
     ]
@@ -136,7 +137,7 @@ def _write(
 
 
 def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
-    """The texts of an example, as many as there are columns."""
+    """Return the texts of an example, as many as there are columns."""
     given: Text = predictor.unnamed(text, number)
     if isinstance(given, str):
         return (given,)

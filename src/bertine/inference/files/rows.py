@@ -27,7 +27,8 @@ CHUNK_CHARACTERS = 1 << 22
 def chunks(
     rows: Iterable[Row], size: Callable[[Row], int], most: int, most_rows: int | None = None
 ) -> Iterator[list[Row]]:
-    """`rows` in parts that end where their sizes reach `most` in all, or they are `most_rows`."""
+    """Divide `rows` into parts that end where their sizes reach `most` in all, or they are
+    `most_rows`."""
     chunk: list[Row] = []
     total = 0
     for row in rows:
@@ -139,14 +140,14 @@ def _text_column(table: Table, name: str | None) -> str:
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:
-    """`name`, with `prefix` before it as often as it takes to be none of `taken`."""
+    """Return `name`, with `prefix` before it as often as it takes to be none of `taken`."""
     while name in taken:
         name = prefix + name
     return name
 
 
 def joined(source: str, row: Row, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row of the table `source` and, behind them, those `added`.
+    """Return the values of a row of the table `source` and, behind them, those `added`.
 
     Raises:
         BertineError: the row has one of these names. Keys of JSON lines may change from row to

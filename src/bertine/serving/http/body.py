@@ -72,7 +72,7 @@ def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
 
 
 def _first_mistake(error: ValidationError) -> ApiError:
-    """ "texts[3]: String should have at most 20000 characters"; of many mistakes the first.
+    """Say the first of the mistakes: "texts[3]: String should have at most 20000 characters".
 
     What may be one of several types has a mistake for each of these. The one that counts is where
     the type was right, which is deeper in, or is not about a type.
@@ -91,6 +91,7 @@ def _first_mistake(error: ValidationError) -> ApiError:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Without pydantic's names of the members of a union, which are no identifiers."""
+    """Return the place without pydantic's names of the members of a union, which are no
+    identifiers."""
     inside = (part for part in loc[1:] if isinstance(part, int) or part.isidentifier())
     return *loc[:1], *inside

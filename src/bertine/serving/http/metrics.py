@@ -95,7 +95,7 @@ class Metrics:
         self._refused[reason].inc()
 
     def batch_counter(self, model: str) -> Callable[[Done], None]:
-        """What counts the batches of `model`."""
+        """Return what counts the batches of `model`."""
         seconds = self.batch_seconds.labels(model)
         requests = self.batch_requests.labels(model)
         self._inputs[model] = 0
@@ -114,5 +114,5 @@ class Metrics:
         self.queue.labels(model).set_function(waiting)
 
     def text(self) -> bytes:
-        """What ``/metrics`` answers."""
+        """Return what ``/metrics`` answers."""
         return generate_latest(self.registry)
