@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
 from bertine.options.fields import NOT_KNOWN, declare, like
 from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
-from bertine.options.reading import Columns, Mending, TableReading, TaggedColumns
+from bertine.options.reading import Mending, TableColumns, TableReading, TaggedColumns
 from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
@@ -18,14 +18,16 @@ class KnownTexts(Mending):
     """How texts are read for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
-        Columns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
+        TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
     )
 
 
 class KnownExamples(TaggedColumns, KnownTexts):
     """How labelled examples are read for a model that knows its columns."""
 
-    label_column: str | None = like(Columns, "label_column", otherwise=_AS_TRAINED, title="columns")
+    label_column: str | None = like(
+        TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
+    )
     word_column: int | None = like(
         TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bertine.names import TaggedFormat
 from bertine.options.fields import declare, like
 from bertine.options.machine import Machine
-from bertine.options.reading import Columns, DocumentContext, Mending, TaggedColumns
+from bertine.options.reading import DocumentContext, Mending, TableColumns, TaggedColumns
 from bertine.options.run import Resuming, Seed
 
 
@@ -27,7 +27,9 @@ class BilstmRecipe(Seed):
     )
 
 
-class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming):
+class FeatureBasedOptions(
+    TableColumns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming
+):
     """All options of ``feature_based``."""
 
     rows: Sequence[str] | None = declare(

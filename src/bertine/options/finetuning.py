@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
-from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
+from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.reading import (
-    Columns,
     DocumentContext,
-    GlueTask,
+    GlueChoice,
     OwnTable,
     SpanReading,
     SplitSeed,
+    TableColumns,
     TableReading,
     TaggedColumns,
 )
-from bertine.options.run import Loading, Resuming, RunFiles, Saving, Seed
+from bertine.options.run import Loading, Resuming, RunOutput, Saving, Seed
 
 
 class FreshWeights(OptionGroup):
@@ -29,7 +29,7 @@ class FreshWeights(OptionGroup):
     )
 
 
-class Recipe(OptionGroup):
+class FinetuneRecipe(OptionGroup):
     """Length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
 
     title = "recipe"
@@ -126,27 +126,27 @@ class FinetuneLoading(Loading):
 
 class FinetuneOptions(
     FreshWeights,
-    GlueTask,
-    Columns,
+    GlueChoice,
+    TableColumns,
     TableReading,
     OwnTable,
     TaggedColumns,
     DocumentContext,
-    Recipe,
+    FinetuneRecipe,
     InputLength,
     SplitSeed,
     SpanReading,
     Rate,
     WarmUp,
     Updates,
-    Dropout,
+    DropoutRate,
     Layers,
     Patience,
     Judging,
     Machine,
     Sharding,
     Seed,
-    RunFiles,
+    RunOutput,
     Saving,
     FinetuneLoading,
     Resuming,

@@ -85,7 +85,7 @@ class Updates(OptionGroup):
     )
 
 
-class Dropout(OptionGroup):
+class DropoutRate(OptionGroup):
     """Dropout of the model."""
 
     title = "optimizer"

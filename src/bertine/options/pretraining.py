@@ -9,8 +9,8 @@ from bertine.names import Initialization, ObjectiveName
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
-from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
-from bertine.options.run import Loading, Resuming, RunFiles
+from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
+from bertine.options.run import Loading, Resuming, RunOutput
 
 
 class Length(OptionGroup):
@@ -99,11 +99,11 @@ class PretrainOptions(
     Rate,
     WarmUp,
     Updates,
-    Dropout,
+    DropoutRate,
     Patience,
     Machine,
     Sharding,
-    RunFiles,
+    RunOutput,
     Loading,
     Resuming,
 ):
@@ -118,7 +118,7 @@ class PretrainOptions(
         more="The model directory has the last weights, or with `save_best` the best ones.",
     )
     checkpoint_every: int | None = like(
-        RunFiles,
+        RunOutput,
         "checkpoint_every",
         default=1000,
         otherwise="none but that of the best evaluation",

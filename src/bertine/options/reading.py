@@ -8,7 +8,7 @@ from bertine.names import ClassWeights, LabelledFormat, LongText, TagScheme
 from bertine.options.fields import OptionGroup, declare
 
 
-class GlueTask(OptionGroup):
+class GlueChoice(OptionGroup):
     """Which task of GLUE."""
 
     title = "GLUE"
@@ -23,7 +23,7 @@ class GlueTask(OptionGroup):
     )
 
 
-class Columns(OptionGroup):
+class TableColumns(OptionGroup):
     """Where the texts and the labels of a table are."""
 
     title = "columns"

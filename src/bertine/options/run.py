@@ -31,7 +31,7 @@ class Saving(OptionGroup):
     )
 
 
-class RunFiles(OptionGroup):
+class RunOutput(OptionGroup):
     """What a run writes, and how often."""
 
     title = "run"

@@ -87,7 +87,7 @@ class SearchOptions(OptionGroup):
     )
 
 
-class RateTest(OptionGroup):
+class RisingRates(OptionGroup):
     """The rates that are tried to find one."""
 
     title = "test"

@@ -33,7 +33,7 @@ _NOWHERE: Place = (-1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TextWord:
     """A word of a text.
 
     Attributes:
@@ -64,7 +64,7 @@ class ExplainedText:
     """
 
     parts: tuple[str, ...]
-    words: tuple[Word, ...]
+    words: tuple[TextWord, ...]
     inputs: tuple[Features, ...]
     word_of: tuple[np.ndarray, ...]
     pieces_cut: int
@@ -230,7 +230,7 @@ def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> Ex
     ids: list[int] = []
     word_of: list[int] = []
     first: list[int] = []
-    words: list[Word] = []
+    words: list[TextWord] = []
     room, cut = max_tokens - frame.added(), 0
     for (start, end), each in zip(spans, pieces, strict=False):
         piece = each.tolist()
@@ -240,7 +240,7 @@ def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> Ex
             first.append(begin + len(ids))
             ids += piece
             word_of += [len(words)] * len(piece)
-            words.append(Word(parts[0][start:end], 0, start, end))
+            words.append(TextWord(parts[0][start:end], 0, start, end))
             room -= len(piece)
     if not words:
         raise NoWords("there is no word to explain; give a text")
@@ -259,7 +259,7 @@ def _words(
     inputs: Sequence[Features],
     places: Sequence[Sequence[Place]],
     mask: int,
-) -> tuple[tuple[Word, ...], list[np.ndarray]]:
+) -> tuple[tuple[TextWord, ...], list[np.ndarray]]:
     """Return the words of the texts that an input holds something of, and the word of each token.
 
     A token that reaches over several words makes one of them, a mask for example, which is three
@@ -270,7 +270,7 @@ def _words(
         for each, row in zip(inputs, places, strict=True)
     ]
     number_of: dict[tuple[int, int], int] = {}
-    words: list[Word] = []
+    words: list[TextWord] = []
     for part, text in enumerate(parts):
         tokens = sorted(
             {
@@ -283,7 +283,7 @@ def _words(
         for start, end, members in _grouped(split_words(text), tokens):
             for member in members:
                 number_of[part, member] = len(words)
-            words.append(Word(text[start:end], part, start, end))
+            words.append(TextWord(text[start:end], part, start, end))
     if not words:
         raise NoWords("there is no word to explain; give a text")
     word_of = [

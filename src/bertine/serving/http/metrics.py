@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from bertine.serving.batcher import Done
+from bertine.serving.batcher import ComputedBatch
 from bertine.serving.http.protocol import REFUSALS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -94,18 +94,18 @@ class Metrics:
         """Count one of :data:`~bertine.serving.http.protocol.REFUSALS`."""
         self._refused[reason].inc()
 
-    def batch_counter(self, model: str) -> Callable[[Done], None]:
+    def batch_counter(self, model: str) -> Callable[[ComputedBatch], None]:
         """Return what counts the batches of `model`."""
         seconds = self.batch_seconds.labels(model)
         requests = self.batch_requests.labels(model)
         self._inputs[model] = 0
 
-        def count(done: Done) -> None:
-            seconds.observe(done.seconds)
-            requests.observe(done.requests)
-            self.inputs.labels(model, done.operation).inc(done.inputs)
-            self.tokens.labels(model, done.operation).inc(done.tokens)
-            self._inputs[model] += done.inputs
+        def count(batch: ComputedBatch) -> None:
+            seconds.observe(batch.seconds)
+            requests.observe(batch.requests)
+            self.inputs.labels(model, batch.operation).inc(batch.inputs)
+            self.tokens.labels(model, batch.operation).inc(batch.tokens)
+            self._inputs[model] += batch.inputs
 
         return count
 
