@@ -83,10 +83,10 @@ def _main(arguments: list[str]) -> int:
 
 def _without_memory(error: Exception) -> int:
     """Return the exit status where memory has run out, and say so; raise any other error."""
-    told = out_of_memory(error)
-    if told is None:
+    line = out_of_memory(error)
+    if line is None:
         raise error
-    _tell(f"bertine: error: {one_line(told)}")
+    _tell(f"bertine: error: {one_line(line)}")
     return EXIT_MISTAKE
 
 

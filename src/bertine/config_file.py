@@ -127,8 +127,8 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     unused = [key for key in config if key in parser.left_out]
     if arguments.keys() >= set(unused):
         unused = []
-    given = {key for key, value in config.items() if value is not None}
-    parser.take_back({action for name, action in arguments.items() if name in given})
+    said_keys = {key for key, value in config.items() if value is not None}
+    parser.take_back({action for name, action in arguments.items() if name in said_keys})
     for key, value in config.items():
         if key in unused:
             continue

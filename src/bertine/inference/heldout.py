@@ -234,22 +234,22 @@ class HeldOutReport(Shown):
 
     def lines(self) -> list[str]:
         """Return the scores for people."""
-        found = self.metrics
+        metrics = self.metrics
         hidden = ", ".join(
-            f"{found[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
-            for name in terms_among(found)
+            f"{metrics[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            for name in terms_among(metrics)
             if TERMS[name].words
         )
         lines = [
-            f"{found['tokens']:,.0f} tokens of {self.source}, {hidden} "
+            f"{metrics['tokens']:,.0f} tokens of {self.source}, {hidden} "
             f"(unigram entropy {self.unigram_entropy:.3f} nats); {self.instances}"
         ]
-        for name in terms_among(found):
-            line = f"{TERMS[name].title} loss {found[f'{name}_loss']:.4f}"
-            if f"{name}_perplexity" in found:
-                line += f", perplexity {found[f'{name}_perplexity']:.2f}"
-            if f"{name}_accuracy" in found:
-                line += f", accuracy {found[f'{name}_accuracy']:.2%}"
+        for name in terms_among(metrics):
+            line = f"{TERMS[name].title} loss {metrics[f'{name}_loss']:.4f}"
+            if f"{name}_perplexity" in metrics:
+                line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
+            if f"{name}_accuracy" in metrics:
+                line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
             lines.append(line)
         return [*lines, *self.notes]
 

@@ -176,8 +176,8 @@ class Predictor(Shown):
         check = self.precision_check
         if check is not None and check.precision in check.differences:
             exact = Predictor(self.model, self.tokenizer, self.task)
-            said = answer_agreement(self.task, self.tokenizer, self.predict, exact.predict)
-            lines[-1] += f": {said}"
+            agreement = answer_agreement(self.task, self.tokenizer, self.predict, exact.predict)
+            lines[-1] += f": {agreement}"
         return lines
 
     def shown_lines(self) -> list[str]:
@@ -270,9 +270,9 @@ class Predictor(Shown):
         self, texts: Iterable[TextOrDict], first: int = 1
     ) -> tuple[list[Any], Sequence[Features]]:
         """Return the answers of :meth:`predict`, and the features they were made of."""
-        given = checked_texts(map(self.unnamed, texts, count(first)), first)
-        lines = range(first, first + len(given))
-        return self.run(self.task.examples_of(given, lines=lines))
+        checked = checked_texts(map(self.unnamed, texts, count(first)), first)
+        lines = range(first, first + len(checked))
+        return self.run(self.task.examples_of(checked, lines=lines))
 
     def unnamed(self, texts: Any, number: int) -> Any:
         """Return the texts of a dictionary in the order of the model's columns; anything else as it
@@ -313,8 +313,8 @@ class Predictor(Shown):
             BertineError: an unknown method or label; not as many texts as the model takes; a text
                 without words.
         """
-        (given,) = checked_texts([self.unnamed(text, 1)])
-        parts = (given,) if isinstance(given, str) else given
+        (example,) = checked_texts([self.unnamed(text, 1)])
+        parts = (example,) if isinstance(example, str) else example
         return self.explainer().explain(parts, method=method, label=label)
 
     def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:

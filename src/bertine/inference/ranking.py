@@ -69,14 +69,14 @@ def ranked(
 
 def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
     if isinstance(item, Sentence):
-        tags, found = item.tags or (), answer.tags
-        if not _mark_entities(tags, found):
+        tags, answered = item.tags or (), answer.tags
+        if not _mark_entities(tags, answered):
             return (
-                *_tag_marks(item, tags, found, "label"),
-                *_tag_marks(item, found, tags, "answer"),
+                *_tag_marks(item, tags, answered, "label"),
+                *_tag_marks(item, answered, tags, "answer"),
             )
         label = _entity_marks(item.words, tags, "label")
-        return (*label, *_entity_marks(item.words, found, "answer"))
+        return (*label, *_entity_marks(item.words, answered, "answer"))
     marks: list[Mark] = []
     if isinstance(item.label, Gold) and item.label.span is not None:
         marks.append(Mark(1, *item.label.span, "", "label"))
@@ -95,11 +95,11 @@ def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Write words as a text, Chinese ones without spaces between them, and where each word
     stands."""
     text, places = close_up_places(" ".join(words))
-    found, begin = [], 0
+    spans, begin = [], 0
     for word in words:
-        found.append((places[begin], places[begin + len(word)]))
+        spans.append((places[begin], places[begin + len(word)]))
         begin += len(word) + 1
-    return text, found
+    return text, spans
 
 
 def _tag_marks(
@@ -134,5 +134,5 @@ def _text(value: Any) -> str:
     """Write a label or an answer as people read it; that there is none, too."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return told.replace(JOINT, "|") or "(none)"
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text.replace(JOINT, "|") or "(none)"

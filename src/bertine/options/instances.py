@@ -94,12 +94,12 @@ class InstanceSettings(InstanceOptions):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, for the settings of a run; what does nothing is None."""
-        found = self.values() | {"mask_split": list(self.mask_split)}
+        values = self.values() | {"mask_split": list(self.mask_split)}
         if self.input_format != "segment-pair":
-            found["short_seq_prob"] = None
+            values["short_seq_prob"] = None
         if self.masking != "static":
-            found["dupe_factor"] = None
-        return found
+            values["dupe_factor"] = None
+        return values
 
 
 class InspectionOptions(InstanceForm):

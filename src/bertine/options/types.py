@@ -48,10 +48,10 @@ def check_types(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         signature, hints = _hints(call)
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
             return function(*args, **kwargs)  # Python's own message: it has the function's name
-        for name, value in given.items():
+        for name, value in arguments.items():
             hint = hints.get(name, Any)
             if not _fits(value, hint):
                 raise BertineError(f"{name} must be {_expected(hint)}, not {_shown(value, hint)}")

@@ -165,8 +165,8 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 
         def written() -> bytes:
             answers = served.finish(prepared, outputs, body.all_probabilities)
-            found = {"model": served.name, "task": served.task, "predictions": answers}
-            return to_json(found)
+            content = {"model": served.name, "task": served.task, "predictions": answers}
+            return to_json(content)
 
         # Of many labels, short texts too have much to be written.
         content = await service.aside(size + sum(map(np.size, outputs)), written)
@@ -178,11 +178,11 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
         costs = [served.tokens(text) for text in body.texts]
-        found = await service.compute(served, "fill-mask", inputs, costs)
+        masks_of = await service.compute(served, "fill-mask", inputs, costs)
         filled = [
-            {"text": text, "masks": masks} for text, masks in zip(body.texts, found, strict=True)
+            {"text": text, "masks": masks} for text, masks in zip(body.texts, masks_of, strict=True)
         ]
-        size = sum(len(masks) * body.top_k for masks in found)
+        size = sum(len(masks) * body.top_k for masks in masks_of)
         content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
         return Response(content, media_type="application/json")
 
@@ -197,21 +197,21 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def vectors(
         served: Served, texts: Sequence[str], normalize: bool
     ) -> tuple[np.ndarray, list[Embedded]]:
-        found: list[Embedded] = []
+        embedded: list[Embedded] = []
         # Part by part, so that a large request neither fills the queue nor needs all of it free.
         for start in range(0, len(texts), service.limits.max_texts):
             part = texts[start : start + service.limits.max_texts]
             costs = [served.tokens(text) for text in part]
-            found += await service.compute(served, "embed", part, costs, patient=start > 0)
-        table = np.stack([each.vector for each in found]).astype(np.float32)
+            embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
+        table = np.stack([each.vector for each in embedded]).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        return table, found
+        return table, embedded
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """A vector for each text."""
         served = service.model(body.model, "embed")
-        table, found = await vectors(served, body.texts, body.normalize)
+        table, embedded = await vectors(served, body.texts, body.normalize)
 
         def written() -> bytes:
             return to_json(
@@ -219,7 +219,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
                     "model": served.name,
                     "dimensions": table.shape[1],
                     "vectors": _short(table),
-                    "pieces_cut": [each.pieces_cut for each in found],
+                    "pieces_cut": [each.pieces_cut for each in embedded],
                 }
             )
 
@@ -233,8 +233,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         if body.dimensions not in (None, served.dimensions):
             message = f"dimensions: the model has {served.dimensions}; leave it out"
             raise ApiError(422, message, param="dimensions")
-        table, found = await vectors(served, texts, True)
-        used = sum(each.tokens for each in found)
+        table, embedded = await vectors(served, texts, True)
+        used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:
             if body.encoding_format == "base64":
@@ -279,8 +279,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         parts = [body.text] if isinstance(body.text, str) else list(body.text)
         if body.pair is not None:
             parts.append(body.pair)
-        found = await service.explain(served, parts, body.method, body.label)
-        return _json({"model": served.name, **found.to_dict()})
+        explanation = await service.explain(served, parts, body.method, body.label)
+        return _json({"model": served.name, **explanation.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
         """Where each token looks, in one head of one layer."""
@@ -288,8 +288,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
         cost = served.tokens(item.text) + served.tokens(item.pair or "")
         # All states are kept: as much work as three plain passes.
-        found = await service.compute(served, "attention", [item], [3 * cost])
-        return _json({"model": served.name, **found[0]})
+        results = await service.compute(served, "attention", [item], [3 * cost])
+        return _json({"model": served.name, **results[0]})
 
     post = _poster(app, answers, "inside", service)
     post("/explain", "explain", requests.explain, explain, schemas.Explanation)

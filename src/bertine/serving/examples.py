@@ -83,9 +83,9 @@ def sample_text(
     if task == "spans":
         return list(_CHINESE_QUESTION if chinese else _QUESTION)
     if choices:
-        given = ["她打开了书，", "然后"] if chinese else ["She opened the book.", "Then she"]
+        beginnings = ["她打开了书，", "然后"] if chinese else ["She opened the book.", "Then she"]
         endings = _CHINESE_CHOICES if chinese else _CHOICES
-        prompts = given[: parts - choices] if parts - choices > 1 else [given[0]]
+        prompts = beginnings[: parts - choices] if parts - choices > 1 else [beginnings[0]]
         return [*prompts, *endings[: max(2, min(choices, len(endings)))]]
     if parts == 2:
         return list(_CHINESE_PAIR if chinese else _PAIR)

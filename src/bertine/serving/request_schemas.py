@@ -118,10 +118,10 @@ def request_schemas(limits: Limits) -> Requests:
 
         @field_validator("input", mode="before")
         @classmethod
-        def _no_token_ids(cls, given: Any) -> Any:
+        def _no_token_ids(cls, value: Any) -> Any:
             """Refuse token ids: LangChain sends those of OpenAI's tokenizer, of which no model here
             could make anything."""
-            first = given[0] if isinstance(given, list) and given else None
+            first = value[0] if isinstance(value, list) and value else None
             first = first[0] if isinstance(first, list) and first else first
             if isinstance(first, int) and not isinstance(first, bool):
                 raise PydanticCustomError(
@@ -129,7 +129,7 @@ def request_schemas(limits: Limits) -> Requests:
                     "token ids are not taken; send texts (LangChain: "
                     "check_embedding_ctx_length=False)",
                 )
-            return given
+            return value
 
     return Requests(
         PredictRequest,

@@ -148,7 +148,7 @@ def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
     """
     if not models:
         raise BertineError("there is no model to serve; name a model directory")
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for given in models:
         text = str(given)
         name, equals, rest = text.partition("=")
@@ -164,7 +164,7 @@ def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
                 f"{text}: {name!r} is no name for a model; use letters, digits and . _ : / - "
                 "(NAME=MODEL)"
             )
-        if name in found:
+        if name in paths:
             raise BertineError(f"two models are called {name!r}; name one of them (NAME=MODEL)")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths

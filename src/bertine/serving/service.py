@@ -88,7 +88,7 @@ class Service:
             return able[0]
         served = self.named(self.first if name is None else name)
         if operation not in served.operations:
-            others = ", ".join(each.name for each in able[:20])
+            others = ", ".join(other.name for other in able[:20])
             raise ApiError(
                 422,
                 f"the model {served.name!r} is for {served.task!r} and has no {operation}"

@@ -25,8 +25,8 @@ Kind = Callable[[str], Any]
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the known word most like `word`, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""
 
 
 def whole(minimum: int = 0) -> Kind:

@@ -82,15 +82,15 @@ def _answering(
     word."""
 
     def answers(examples: Any) -> list[Any]:
-        found = []
+        predictions = []
         for item in examples.items:
             question, context = item.texts
             words = list(_WORD.finditer(context))
             if not words:
-                found.append(SpanPrediction("", None, 1.0, None, ()))
+                predictions.append(SpanPrediction("", None, 1.0, None, ()))
                 continue
             begin, end = choose(question, context, words)
-            found.append(SpanPrediction(context[begin:end], begin, 1.0, None, ()))
-        return found
+            predictions.append(SpanPrediction(context[begin:end], begin, 1.0, None, ()))
+        return predictions
 
     return answers

@@ -111,8 +111,10 @@ def _pairs(
 def _decided(task: MultipleChoice, scores: np.ndarray, starts: np.ndarray) -> list[Any]:
     """Decide: scores fp64 [M] → the prediction for each example."""
     shares = np.exp(grouped_log_softmax(scores, starts))
-    found = []
+    predictions = []
     for low, high in pairwise(starts.tolist()):
         best = int(shares[low:high].argmax())
-        found.append(ChoicePrediction(best, tuple(shares[low:high].tolist()), task.label_of(best)))
-    return found
+        predictions.append(
+            ChoicePrediction(best, tuple(shares[low:high].tolist()), task.label_of(best))
+        )
+    return predictions

@@ -129,8 +129,8 @@ def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: np.ndarray = vectors / np.where(norms > 0, norms, 1.0)
-    return found
+    units: np.ndarray = vectors / np.where(norms > 0, norms, 1.0)
+    return units
 
 
 def scaled_vectors(encoder: FrozenEncoder) -> Callable[[Sequence[Sequence[str]]], Matrix]:

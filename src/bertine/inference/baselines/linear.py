@@ -74,11 +74,11 @@ class ClassTargets:
         rows = np.arange(len(scores))
         gradient = np.exp(log)
         gradient[rows, self.ids] -= 1.0
-        each = -log[rows, self.ids]
+        losses = -log[rows, self.ids]
         if self.weights is not None:
             weights = self.weights[self.ids]
-            each, gradient = each * weights, gradient * weights[:, None]
-        return float(each.sum()), gradient
+            losses, gradient = losses * weights, gradient * weights[:, None]
+        return float(losses.sum()), gradient
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def _chosen(
         return strengths[0], None
     strengths = sorted(strengths)
     losses = np.zeros(len(strengths))
-    given: list[list[np.ndarray]] = [[] for _ in strengths]
+    held_scores: list[list[np.ndarray]] = [[] for _ in strengths]
     numbers, places = [], []
     for fold in range(folds):
         apart = np.arange(len(order)) % folds == fold
@@ -250,15 +250,15 @@ def _chosen(
         # From strong to weak penalties, each from where the one before has ended.
         for at, strength in enumerate(strengths):
             model = _fit(known, train, strength, model, *_TRIED)
-            given[at].append(model.scores(new))
-            losses[at] += held.loss(given[at][-1])[0]
+            held_scores[at].append(model.scores(new))
+            losses[at] += held.loss(held_scores[at][-1])[0]
     best = int(losses.argmin())
     if score is not None:
         examples = ids[np.concatenate(numbers)]
-        reached = [score(np.concatenate(each), examples) for each in given]
+        reached = [score(np.concatenate(each), examples) for each in held_scores]
         best = max(range(len(strengths)), key=lambda at: (round(reached[at], 9), -losses[at]))
     in_order = np.argsort(np.concatenate(places))  # these are all rows, each once
-    return strengths[best], (ids, of_matrix, np.concatenate(given[best])[in_order])
+    return strengths[best], (ids, of_matrix, np.concatenate(held_scores[best])[in_order])
 
 
 def _rotated(matrix: Matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -317,8 +317,8 @@ def _fit(
 def log_softmax(scores: np.ndarray) -> np.ndarray:
     """Compute the logarithm of the softmax, fp64 [M, K], over the last axis."""
     shifted = scores - scores.max(-1, keepdims=True)
-    found: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
+    logarithms: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logarithms
 
 
 def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -327,11 +327,11 @@ def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     sizes = np.diff(starts)
     top = np.repeat(np.maximum.reduceat(scores, starts[:-1]), sizes)
     total = np.add.reduceat(np.exp(scores - top), starts[:-1])
-    found: np.ndarray = scores - top - np.repeat(np.log(total), sizes)
-    return found
+    logarithms: np.ndarray = scores - top - np.repeat(np.log(total), sizes)
+    return logarithms
 
 
 def sigmoid(scores: np.ndarray) -> np.ndarray:
     """Compute 1 / (1 + exp(-x)) without overflow."""
-    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * scores))
-    return found
+    shares: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * scores))
+    return shares

@@ -99,12 +99,12 @@ def _linear(
     def answers(examples: Any) -> list[Any]:
         sentences = cast(Sentences, examples)
         best = model.scores(features(sentences)).argmax(-1).tolist()
-        found, begin = [], 0
+        predictions, begin = [], 0
         for item in sentences.items:
             tags = tuple(task.labels[at] for at in best[begin : begin + len(item.words)])
-            found.append(Tags(tags, (1.0,) * len(tags)))
+            predictions.append(Tags(tags, (1.0,) * len(tags)))
             begin += len(item.words)
-        return found
+        return predictions
 
     return answers
 
@@ -128,16 +128,16 @@ def _seen(words: Sequence[str], at: int) -> Iterator[str]:
 
 def _shape(word: str) -> str:
     """Write a word as kinds of characters, repeated ones once: "McDonald's" → "XxXx'x"."""
-    found = ""
+    shape = ""
     for character in word[:30]:
         kind = character
         if character.isalpha():
             kind = "X" if character.isupper() else "x"
         elif character.isdigit():
             kind = "0"
-        if not found.endswith(kind):
-            found += kind
-    return found
+        if not shape.endswith(kind):
+            shape += kind
+    return shape
 
 
 def fits(sentences: Sequence[Sentence], most_words: int) -> int:

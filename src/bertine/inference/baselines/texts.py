@@ -148,8 +148,8 @@ def _linear(
 
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
-        given: Task[Any] = task
-        return official_score(given.metrics(answers_of(task, scores, train), labels), judged)
+        typed: Task[Any] = task
+        return official_score(typed.metrics(answers_of(task, scores, train), labels), judged)
 
     # The lowest loss is often that of saying the same of nearly all: enough for the accuracy, but
     # worth nothing as Matthews or F1.

@@ -126,8 +126,8 @@ def choose(
             difference = check.differences[name] = _difference(packed, inputs, expected)
         except RuntimeError as error:
             # oneDNN knows more of the CPU than its flags say here.
-            told = (str(error).splitlines() or [type(error).__name__])[0]
-            reason = f"this machine cannot compute in it ({told})"
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = f"this machine cannot compute in it ({why})"
             if precision != "auto":
                 raise BertineError(f"precision {name!r}: {reason}; choose fp32") from error
             check.notes.append(f"{name} is not used: {reason}")
@@ -197,10 +197,10 @@ def _difference(
 ) -> float:
     wrong = size = 0.0
     for (ids, mask), right in zip(_padded(inputs), expected, strict=True):
-        found = packed(ids, mask).last_hidden_state[mask]
+        states = packed(ids, mask).last_hidden_state[mask]
         # A text alone is computed in other ways.
         alone = packed(ids[:1], mask[:1]).last_hidden_state[0]
-        for ours, theirs in ((found, right), (alone, right[: len(alone)])):
+        for ours, theirs in ((states, right), (alone, right[: len(alone)])):
             wrong += float((ours - theirs).square().sum())
             size += float(theirs.square().sum())
     difference = (wrong / max(size, 1e-30)) ** 0.5
@@ -216,11 +216,11 @@ def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
     ours = packed.layers[0]
     times: list[float] = []
-    for layer, given in ((ours, x), (rival, x.bfloat16())):
+    for layer, inputs in ((ours, x), (rival, x.bfloat16())):
         best = float("inf")
         for _ in range(4):
             began = time.perf_counter()
-            layer(given.clone(), rows)
+            layer(inputs.clone(), rows)
             best = min(best, time.perf_counter() - began)
         times.append(best)
     return times[0] > times[1]

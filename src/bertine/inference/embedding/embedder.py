@@ -156,8 +156,8 @@ class Embedder(Shown):
             loaded, engine = load_model(folder, heads={}), None
         positions = loaded.config.longest_input
         if max_length is None:
-            said = modules.max_length if modules else loaded.task and loaded.task.max_length
-            max_length = min(said or positions, positions)
+            longest = modules.max_length if modules else loaded.task and loaded.task.max_length
+            max_length = min(longest or positions, positions)
         embedder = cls(
             loaded.model.to(where),
             loaded.tokenizer,
@@ -233,17 +233,19 @@ class Embedder(Shown):
         if not self.pooling.tokens:
             raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
         shift = len(self.prompt)
-        given = checked_singles([texts] if is_one(texts) else texts)
-        features, found = self.features(given), []
-        for feature, text, vectors in zip(features, given, self.run_tokens(features), strict=True):
+        singles = checked_singles([texts] if is_one(texts) else texts)
+        features, results = self.features(singles), []
+        for feature, text, vectors in zip(
+            features, singles, self.run_tokens(features), strict=True
+        ):
             encoding = self.tokenizer.encode(self.prompt + text, max_length=self.max_length)
             offsets = [
                 (a - shift, b - shift) if a >= shift and b > a else (0, 0)
                 for a, b in encoding.offsets
             ]
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
-            found.append(TokenVectors(tokens, offsets, vectors))
-        return found[0] if is_one(texts) else found
+            results.append(TokenVectors(tokens, offsets, vectors))
+        return results[0] if is_one(texts) else results
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the pieces of each text after the prompt, cut to the maximum length; one string is
@@ -252,8 +254,8 @@ class Embedder(Shown):
         Raises:
             BertineError: something that is not a text.
         """
-        given = [texts] if is_one(texts) else texts
-        prompted = [self.prompt + text for text in checked_singles(given)]
+        listed = [texts] if is_one(texts) else texts
+        prompted = [self.prompt + text for text in checked_singles(listed)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         return [
             Features(ids, types, row=row, num_truncated=cut)
@@ -378,13 +380,13 @@ def _pooling(
         return Pooling((pooling or "mean",), layer, bool(normalize))
     if pooling is None and modules.refused:
         raise BertineError(modules.refused)
-    said = Pooling(
+    stored = Pooling(
         modules.modes or ("mean",),
         layer,
         modules.normalize if normalize is None else normalize,
         modules.dimensions,
     )
-    return said if pooling is None else replace(said, modes=(pooling,))
+    return stored if pooling is None else replace(stored, modes=(pooling,))
 
 
 def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:

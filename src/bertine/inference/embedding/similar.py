@@ -65,9 +65,9 @@ class Neighbours(Shown):
     def lines(self) -> list[str]:
         """Return a line for each: score, row, text."""
         return [
-            f"{each.score:7.4f}  {each.row:>{len(str(self.rows))}}"
-            + ("" if each.text is None else f"  {' '.join(each.text.split())}")
-            for each in self.found
+            f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
+            + ("" if row.text is None else f"  {' '.join(row.text.split())}")
+            for row in self.found
         ] + self.notes
 
 
@@ -182,11 +182,11 @@ def similar(
                     advance(len(rows))
             report.notes = table.stats.notes(table.name)
         notes += report.warnings()
-    found = [
+    neighbours = [
         Neighbour(row + 1, min(1.0, score), best.texts.get(row))
         for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
-    return Neighbours(query, best.seen, found, notes)
+    return Neighbours(query, best.seen, neighbours, notes)
 
 
 def _opened(path: Path | str, dimensions: int) -> np.ndarray:

@@ -128,10 +128,10 @@ class VectorOrigin:
                 "that one, or embed the texts again with this one"
             )
         for name in ("pooling", "layer", "keep"):
-            made, wanted = getattr(self, name), getattr(asked, name)
-            if made != wanted:
+            theirs, wanted = getattr(self, name), getattr(asked, name)
+            if theirs != wanted:
                 raise BertineError(
-                    f"{vectors}: was made with {name} {_plain(made)}, but the query has "
+                    f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
                     f"{name} {_plain(wanted)}; choose the same for both"
                 )
         if self.prompt != asked.prompt:

@@ -129,13 +129,14 @@ def leave_one_out(
                 units.append(Forward(_without(text.inputs[number], inside, answer, mask)))
                 where.append((word, number))
     results = yield units
-    found = dict(zip(where, results, strict=True))
+    results_of = dict(zip(where, results, strict=True))
 
     def score(word: int | None) -> float:
-        each = [
-            outputs[n] if word is None else found.get((word, n), outputs[n]) for n in answer.inputs
+        chosen = [
+            outputs[n] if word is None else results_of.get((word, n), outputs[n])
+            for n in answer.inputs
         ]
-        tensors = [torch.from_numpy(np.asarray(output))[None].double() for output in each]
+        tensors = [torch.from_numpy(np.asarray(output))[None].double() for output in chosen]
         return float(answer.score(tensors))
 
     whole = score(None)
@@ -160,7 +161,7 @@ def _features(ids: np.ndarray, types: np.ndarray) -> Features:
 def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
     """Compute the share of each word in the difference between the score of the text and that of
     the text with every word masked."""
-    each = max(1, _UNIT_TOKENS // _tokens(text, answer))
+    at_once = max(1, _UNIT_TOKENS // _tokens(text, answer))
     contributions = np.zeros(len(text.words))
     scores: list[float] = []
     difference = error = 0.0
@@ -176,11 +177,11 @@ def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
             weights = np.full(count // 2, 1 / count)
             contributions /= 2
         units: list[Unit] = [
-            Gradients(text, answer, points[at : at + each], weights[at : at + each])
-            for at in range(0, len(points), each)
+            Gradients(text, answer, points[at : at + at_once], weights[at : at + at_once])
+            for at in range(0, len(points), at_once)
         ]
-        for tokens, found in (yield units):
-            scores += found.tolist() if count == INTERVALS[0] else []
+        for tokens, scores_at in (yield units):
+            scores += scores_at.tolist() if count == INTERVALS[0] else []
             for number, values in zip(answer.inputs, tokens, strict=True):
                 owner = text.word_of[number]
                 np.add.at(contributions, owner[owner >= 0], values[owner >= 0])

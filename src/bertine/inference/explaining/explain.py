@@ -146,17 +146,17 @@ def explain(
             writer = stack.enter_context(open_writer(output, Layout("jsonl"), ()))
         for parts, write in rows:
             try:
-                found = predictor.explain(parts, method=method, label=label)
+                explanation = predictor.explain(parts, method=method, label=label)
             except NoWords:
                 if input is None:
                     raise
                 report.empty += 1
-                found = None
+                explanation = None
             if writer is not None:
-                writer.write(write(None if found is None else found.to_dict()))
-                report.written += found is not None
-            elif found is not None:
-                report.items.append(found)
+                writer.write(write(None if explanation is None else explanation.to_dict()))
+                report.written += explanation is not None
+            elif explanation is not None:
+                report.items.append(explanation)
     return report
 
 
@@ -164,10 +164,10 @@ def _given(
     predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the texts of a program or a command line, and what makes a row of each."""
-    given = [
+    examples = [
         predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
-    for text in checked_texts(given):
+    for text in checked_texts(examples):
         parts = [text] if isinstance(text, str) else list(text)
         yield text, lambda found, parts=parts: {"texts": parts, "explanation": found}
 
@@ -219,8 +219,8 @@ def _rows(
     progress = text_progress("explain", input, table.layout, show=show)
     advance = stack.enter_context(progress)
 
-    def write(row: Any, found: Any) -> dict[str, Any]:
-        return joined(table.name, row, {name: found})
+    def write(row: Any, explanation: Any) -> dict[str, Any]:
+        return joined(table.name, row, {name: explanation})
 
     for row in rows:
         texts = row_texts(table, row, columns)

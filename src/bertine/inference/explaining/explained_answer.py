@@ -237,8 +237,8 @@ def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
         name = feature.context[int(feature.offsets[first, 0]) : int(feature.offsets[last, 1])]
         start, end = feature.first + first, feature.first + last
 
-    def score_of(given: Sequence[Tensor]) -> Tensor:
-        logits = given[0]
+    def score_of(outputs: Sequence[Tensor]) -> Tensor:
+        logits = outputs[0]
         return _odds(logits[:, :, 0], start) + _odds(logits[:, :, 1], end)
 
     return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
@@ -264,8 +264,8 @@ def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
     pairs = [(int(first_pieces[at]), task.labels.index(tags[at])) for at in chosen]
 
     def score(outputs: Sequence[Tensor]) -> Tensor:
-        each = [_odds(outputs[0][:, position], k) for position, k in pairs]
-        return torch.stack(each).sum(0)
+        odds = [_odds(outputs[0][:, position], k) for position, k in pairs]
+        return torch.stack(odds).sum(0)
 
     name = label or ", ".join(dict.fromkeys(split_tag(tags[at])[1] or tags[at] for at in chosen))
     return ExplainedAnswer(name, None, LOG_ODDS, (0,), True, score)

@@ -96,13 +96,13 @@ def read_text(
     if task is not None and task.reads_words:
         return _tagged(tokenizer, parts, max_tokens)
     if task is not None and task.reads_questions:
-        made = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
+        inputs_read = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
     elif task is not None and task.has_choices:
-        made = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
+        inputs_read = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
     else:
         mode = getattr(task, "long_text", "head")
-        made = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
-    inputs, places, cut = made
+        inputs_read = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
+    inputs, places, cut = inputs_read
     mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
     words, word_of = _words(parts, inputs, places, mask)
     return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
@@ -170,16 +170,16 @@ def _choice_inputs(
     task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
 ) -> _Made:
     """Make an input for each choice; the beginning that all of them have is a part of its own."""
-    given = len(task.prompt_columns)
-    choices = list(parts[given:])
+    prompts = len(task.prompt_columns)
+    choices = list(parts[prompts:])
     while choices and not choices[-1].strip():
         choices.pop()
     if len(choices) < 2 or not all(choice.strip() for choice in choices):
         raise BertineError("a choice is empty; give at least two, the empty ones left out")
-    start = parts[1] + " " if given == 2 and parts[1] else ""
+    start = parts[1] + " " if prompts == 2 and parts[1] else ""
     inputs: list[Features] = []
     places: list[list[Place]] = []
-    for number, choice in enumerate(choices, given):
+    for number, choice in enumerate(choices, prompts):
         encoding = tokenizer.encode(parts[0], start + choice, max_length=max_tokens)
         shift = len(start)
         inputs.append(
@@ -232,8 +232,8 @@ def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> Ex
     first: list[int] = []
     words: list[TextWord] = []
     room, cut = max_tokens - frame.added(), 0
-    for (start, end), each in zip(spans, pieces, strict=False):
-        piece = each.tolist()
+    for (start, end), ids_of_word in zip(spans, pieces, strict=False):
+        piece = ids_of_word.tolist()
         if cut or len(piece) > room:
             cut += len(piece)
         elif piece:

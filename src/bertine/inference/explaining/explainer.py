@@ -132,14 +132,14 @@ class Explainer:
         outputs = yield [Forward(features) for features in text.inputs]
         answer = decide(self.task, self.tokenizer, text, outputs, label)
         if method == INTEGRATED_GRADIENTS:
-            found: Attribution = yield from integrated_gradients(text, answer)
+            attribution: Attribution = yield from integrated_gradients(text, answer)
         else:
-            found = yield from leave_one_out(text, answer, outputs, self._hidden)
+            attribution = yield from leave_one_out(text, answer, outputs, self._hidden)
         read = {number for n in answer.inputs for number in text.word_of[n].tolist()}
         words = tuple(
             WordContribution(word.text, word.part, word.start, word.end, float(value))
             for number, (word, value) in enumerate(
-                zip(text.words, found.contributions, strict=True)
+                zip(text.words, attribution.contributions, strict=True)
             )
             if number in read
         )
@@ -150,9 +150,9 @@ class Explainer:
             words,
             method,
             answer.unit,
-            found.score,
-            found.baseline,
-            found.error,
+            attribution.score,
+            attribution.baseline,
+            attribution.error,
             text.pieces_cut,
         )
 

@@ -41,10 +41,10 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
     for column in columns[:needed]:
         if column not in texts:
             raise BertineError(missing_column(f"input:{number}", list(map(str, texts)), column))
-    found = [texts.get(column) for column in columns]
-    while len(found) > needed and found[-1] in (None, ""):
-        found.pop()
-    return found[0] if len(columns) == 1 else tuple(found)
+    chosen = [texts.get(column) for column in columns]
+    while len(chosen) > needed and chosen[-1] in (None, ""):
+        chosen.pop()
+    return chosen[0] if len(columns) == 1 else tuple(chosen)
 
 
 def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:

@@ -36,10 +36,10 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
     Raises:
         BertineError: the number of strings does not fit.
     """
-    given = [texts] if is_one(texts) else list(texts)
-    if not all(isinstance(text, str) for text in given):
-        return given  # type: ignore[return-value]
-    return task.group([text for text in given if isinstance(text, str)])
+    examples = [texts] if is_one(texts) else list(texts)
+    if not all(isinstance(text, str) for text in examples):
+        return examples  # type: ignore[return-value]
+    return task.group([text for text in examples if isinstance(text, str)])
 
 
 def question_texts(
@@ -100,18 +100,18 @@ def readable(
 ) -> list[str]:
     """Write `answers` for a person: a line for each, followed by its text where there are several;
     with `details` further lines below."""
-    rows = [task.summary(given, answer) for given, answer in zip(texts, answers, strict=True)]
+    rows = [task.summary(example, answer) for example, answer in zip(texts, answers, strict=True)]
     several = len(answers) > 1
     lines = aligned(
         [
-            (*cells, short(given[0])) if several else cells
-            for cells, given in zip(rows, texts, strict=True)
+            (*cells, short(example[0])) if several else cells
+            for cells, example in zip(rows, texts, strict=True)
         ],
         left=(0, 2),
     )
     shown: list[str] = []
-    for line, given, answer in zip(lines, texts, answers, strict=True):
-        more = task.lines_below(given, answer, details)
+    for line, example, answer in zip(lines, texts, answers, strict=True):
+        more = task.lines_below(example, answer, details)
         shown += [line, *(f"  {each}" for each in more)]
     return shown
 
@@ -125,7 +125,8 @@ def _write(
 ) -> None:
     """Write the answers as rows."""
     rows = [
-        task.row_of(given, answer, details) for given, answer in zip(texts, answers, strict=True)
+        task.row_of(example, answer, details)
+        for example, answer in zip(texts, answers, strict=True)
     ]
     single = len(task.text_columns) == 1 and not task.reads_words
     kind = None if is_stream(output) else named_kind(output)
@@ -138,11 +139,11 @@ def _write(
 
 def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
     """Return the texts of an example, as many as there are columns."""
-    given: Text = predictor.unnamed(text, number)
-    if isinstance(given, str):
-        return (given,)
-    lacking = len(predictor.task.text_columns) - len(given)
-    return (*given, *[""] * lacking)
+    parts: Text = predictor.unnamed(text, number)
+    if isinstance(parts, str):
+        return (parts,)
+    lacking = len(predictor.task.text_columns) - len(parts)
+    return (*parts, *[""] * lacking)
 
 
 def _count(text: TextOrDict) -> int:

@@ -186,15 +186,15 @@ def _read_journal(file: Path) -> dict[str, Any]:
     Raises:
         BertineError: the file is damaged.
     """
-    found = read_json_object(file, lenient=True)
+    journal = read_json_object(file, lenient=True)
     whole = (
-        isinstance(found.get("of"), dict)
-        and isinstance(found.get("counts"), dict)
-        and all(type(found.get(key)) is int and found[key] >= 0 for key in ("bytes", "rows"))
+        isinstance(journal.get("of"), dict)
+        and isinstance(journal.get("counts"), dict)
+        and all(type(journal.get(key)) is int and journal[key] >= 0 for key in ("bytes", "rows"))
     )
     if not whole:
         raise BertineError(f"{file}: damaged; leave out {option('resume', True)} to begin anew")
-    return found
+    return journal
 
 
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:

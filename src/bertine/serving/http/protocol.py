@@ -232,7 +232,7 @@ class _Outgoing:
             return 0
         try:
             descriptor = self._transport.get_extra_info("socket").fileno()
-            found = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+            count = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
         except OSError:
             return 0
-        return int.from_bytes(found, sys.byteorder)
+        return int.from_bytes(count, sys.byteorder)
