@@ -38,7 +38,7 @@ from bertine.names import (
 )
 from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
-from bertine.tasks.base import Report
+from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
@@ -122,7 +122,7 @@ def evaluate(
     format: LabelledFormat | None = None,
     worst: int = 0,
     baselines: bool = False,
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
     task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one

@@ -22,7 +22,9 @@ from bertine.text.tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
-    return run_demo(tmp_path_factory.mktemp("demo") / "out", fast=True, seed=3)
+    # In so short a time pre-training gets its least.
+    out = tmp_path_factory.mktemp("demo") / "out"
+    return run_demo(out, fast=True, minutes=0.1, seed=3)
 
 
 @pytest.mark.slow

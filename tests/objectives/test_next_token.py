@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws, SequenceSettings
+from bertine.data.corruption.base import Draws
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
 from bertine.inference.heldout import score_batches
@@ -20,6 +20,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
 from bertine.objectives.base import LossDefaults, Term
+from bertine.options.instances import InstanceSettings
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.loop import ceiling
 from bertine.training.loop.fit import FitConfig, fit
@@ -29,7 +30,7 @@ from bertine.training.run import Run
 class NextTokens:
     """Ask of each token which one follows."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
         self.padder = Padder(tokenizer, settings.input_format)
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:

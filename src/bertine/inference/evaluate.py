@@ -23,11 +23,11 @@ from bertine.options.answering import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data
-from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.base import Features, Task
 from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.majority import MAJORITY
 from bertine.tasks.options import TableOptions
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, EvaluationReport
 from bertine.tasks.worst import WorstExamples
 from bertine.terminal.console import progress
 from bertine.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ def evaluate(
     *,
     show_progress: bool = True,
     options: EvaluateOptions,
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
     task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
@@ -95,7 +95,7 @@ def evaluate(
     return report
 
 
-def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[str]:
+def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:
     """Return the table of the baselines beside the model's scores, or why there is none."""
     from bertine.inference.baselines.again import baselines_again
 
@@ -112,7 +112,7 @@ def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[st
 
 def evaluate_sets(
     predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on the sets of examples that
     :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
     metrics of the others. `worst` as for :func:`evaluate`, of the first.
@@ -120,20 +120,20 @@ def evaluate_sets(
     Raises:
         BertineError: a label that the model does not know, or no examples.
     """
-    made = {
+    features_of = {
         word: predictor.task.featurize(examples, predictor.tokenizer)
         for word, examples in sets.items()
     }
-    reports: dict[str, Report] = {}
+    reports: dict[str, EvaluationReport] = {}
     with progress(show=show_progress) as bar:
-        job = bar.add_task("evaluate", total=sum(map(len, made.values())))
+        job = bar.add_task("evaluate", total=sum(map(len, features_of.values())))
         for word, examples in sets.items():
             reports[word] = evaluate_examples(
                 predictor.computing,
                 predictor.task,
                 examples,
                 predictor.tokenizer,
-                features=made[word],
+                features=features_of[word],
                 dtype=predictor.dtype,
                 on_batch=lambda done: bar.advance(job, done),
                 worst=0 if reports else worst,
@@ -157,7 +157,7 @@ def evaluate_examples(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
     worst: int = 0,
-) -> Report:
+) -> EvaluationReport:
     """Score `model` on labelled examples.
 
     Args:
@@ -182,7 +182,7 @@ def evaluate_examples(
     return report
 
 
-def add_metrics(report: Report, word: str, other: Report) -> None:
+def add_metrics(report: EvaluationReport, word: str, other: EvaluationReport) -> None:
     """Add the metrics of a further set to `report`, with `word` before their names, and its
     notes."""
     report.metrics.update({f"{word}_{name}": value for name, value in other.metrics.items()})

@@ -19,8 +19,7 @@ from bertine.text import kinds
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab_byte_bpe import ByteBpeLearner
-from bertine.text.vocab_lines import first_lines, training_lines
-from bertine.text.vocab_quality import Learner
+from bertine.text.vocab_learner import VocabLearner, first_lines, training_lines
 from bertine.text.vocab_wordpiece import COVERAGE, WordPieceLearner
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
@@ -164,7 +163,7 @@ def train_vocab(
     started = time.monotonic()
     documents = Corpus(corpus, **CorpusReading.of(options).values())
     documents.check_options()
-    learner: Learner
+    learner: VocabLearner
     if kind == "byte-bpe":
         learner = ByteBpeLearner(vocab_size, min_frequency=options.min_frequency)
     else:

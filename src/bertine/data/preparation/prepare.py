@@ -11,17 +11,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertine.cores.launch import cores
-from bertine.data.preparation.joining import Joined, add_skipped, join_parts
+from bertine.data.preparation.joining import Joined, join_parts
 from bertine.data.preparation.near_duplicates import check_library
-from bertine.data.preparation.part_runners import PartTold, run_here, run_processes, run_ray
-from bertine.data.preparation.parts import Part, PartProgress, PartSettings, plan_parts
+from bertine.data.preparation.part_runners import (
+    OnProgress,
+    run_here,
+    run_processes,
+    run_ray,
+)
+from bertine.data.preparation.parts import CorpusPart, PartProgress, PartSettings, plan_parts
 from bertine.data.preparation.report import PrepareReport, store_warnings
 from bertine.data.preparation.writer import write_manifest
 from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
@@ -134,7 +138,6 @@ def prepare(
                     "dropped": options.near_duplicates == "drop",
                 }
             write_manifest(folder, facts, joined.counted)
-        _remove_remains(real)
         shutil.rmtree(work, ignore_errors=True)
     store = TokenStore.open(out, encoder)
     unknown = 0.0
@@ -222,7 +225,7 @@ def _lock(handle: int, out: Path) -> None:
     lock_handle(handle, f"{out}: is being prepared by another process; wait for it")
 
 
-def _clear(work: Path, parts: Sequence[Part], resumed: int, files: int) -> None:
+def _clear(work: Path, parts: Sequence[CorpusPart], resumed: int, files: int) -> None:
     """Remove what a killed preparation left half-done or was made otherwise, and say so."""
     wanted = {os.path.basename(part.folder) for part in parts}
     other = 0
@@ -236,50 +239,36 @@ def _clear(work: Path, parts: Sequence[Part], resumed: int, files: int) -> None:
         say(f"{other:,} finished parts of other files or settings removed; they are done anew")
 
 
-def _say_what_is_kept(work: Path, parts: Sequence[Part], files: int) -> None:
+def _say_what_is_kept(work: Path, parts: Sequence[CorpusPart], files: int) -> None:
     done = sum(len(part.files) for part in parts if part.done)
     if done:
         say(f"{done:,} of {files:,} input files are done and kept in {work}; run again to go on")
 
 
-def _remove_remains(real: Path) -> None:
-    """Remove the folders of preparations that were killed while they joined their parts."""
-    pattern = re.compile(rf"\.{re.escape(real.name)}\.tmp-[0-9a-f]{{8}}")
-    for entry in real.parent.iterdir():
-        if pattern.fullmatch(entry.name) and _is_store_or_half(entry):
-            shutil.rmtree(entry, ignore_errors=True)
-
-
-def _is_store_or_half(folder: Path) -> bool:
-    """Whether `folder` holds a token store, or the beginning of one."""
-    if not folder.is_dir():
-        return False
-    begun = any(folder.glob("tokens-*.arrow")) or not any(folder.iterdir())
-    return begun or is_store(folder)
-
-
-def _make(parts: Sequence[Part], encoder: Tokenizer, work: Path, options: PrepareOptions) -> None:
+def _make(
+    parts: Sequence[CorpusPart], encoder: Tokenizer, work: Path, options: PrepareOptions
+) -> None:
     """Make `parts`, with a progress display."""
     if not parts:
         return
     ray = options.ray
     count = min(cores() if options.processes is None else options.processes, len(parts))
     folder = work / TOKENIZER
-    with _display(parts) as told:
+    with _display(parts) as report:
         if ray is None and count == 1:
-            run_here(parts, encoder, told)
+            run_here(parts, encoder, report)
             return
         with os_errors(folder, "writing it"):
             folder.mkdir(exist_ok=True)
         encoder.save(folder)
         if ray is None:
-            run_processes(parts, folder, told, count)
+            run_processes(parts, folder, report, count)
         else:
-            run_ray(parts, folder, told, ray)
+            run_ray(parts, folder, report, ray)
 
 
 @contextlib.contextmanager
-def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
+def _display(parts: Sequence[CorpusPart]) -> Iterator[OnProgress]:
     size = sum(part.size for part in parts)
     unit, unit_name = (1e6, "MB") if size >= 1e7 else (1e3, "kB")
     began = time.perf_counter()
@@ -288,7 +277,7 @@ def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
     with progress() as bar:
         task = bar.add_task(f"tokenizing ({unit_name})", total=max(size / unit, 1e-3))
 
-        def told(number: int, state: PartProgress | None) -> None:
+        def report(number: int, state: PartProgress | None) -> None:
             if state is None:
                 last = going.pop(number, PartProgress())
                 finished.position += parts[number].size
@@ -298,28 +287,28 @@ def _display(parts: Sequence[Part]) -> Iterator[PartTold]:
             else:
                 going[number] = state
             states = [finished, *going.values()]
-            characters = sum(each.characters for each in states)
+            characters = sum(state.characters for state in states)
             bar.update(
                 task,
-                completed=sum(each.position for each in states) / unit,
+                completed=sum(state.position for state in states) / unit,
                 facts=[
-                    f"{human_count(sum(each.documents for each in states))} docs",
-                    f"{human_count(sum(each.tokens for each in states))} tokens",
+                    f"{human_count(sum(state.documents for state in states))} docs",
+                    f"{human_count(sum(state.tokens for state in states))} tokens",
                     f"{characters / 1e6 / (time.perf_counter() - began):.1f} Mchar/s",
                 ],
             )
 
-        yield told
+        yield report
 
 
 def _join(
-    parts: Sequence[Part], folder: Path, encoder: Tokenizer, options: PrepareOptions
+    parts: Sequence[CorpusPart], folder: Path, encoder: Tokenizer, options: PrepareOptions
 ) -> Joined:
     shown = len(parts) > 1 or options.near_duplicates != "ignore"
     with progress() if shown else contextlib.nullcontext() as bar:
         task = bar.add_task("joining", total=None) if bar else None
 
-        def told(what: str, done: int, total: int) -> None:
+        def report(what: str, done: int, total: int) -> None:
             if bar and task is not None:
                 bar.update(task, description=what, completed=done, total=total)
 
@@ -331,14 +320,17 @@ def _join(
             drop_duplicates=options.drop_duplicates,
             near_duplicates=options.near_duplicates,
             similarity=options.similarity,
-            told=told,
+            report=report,
         )
 
 
 def _facts(
     documents: Corpus, joined: Joined, encoder: Tokenizer, options: PrepareOptions
 ) -> dict[str, object]:
-    """What the manifest says of where the store comes from."""
+    """Return what the manifest says of where the store comes from."""
+    stats = joined.stats
+    stats.skipped_files = documents.stats.skipped_files
+    stats.first_skipped = documents.stats.first_skipped
     return {
         "tokenizer_fingerprint": encoder.fingerprint,
         "language": options.language,
@@ -350,6 +342,6 @@ def _facts(
         "corpus": {
             "names": [path.name for path in documents.paths[:_MAX_NAMES]],
             "num_names": len(documents.paths),
-            **dataclasses.asdict(add_skipped(joined.stats, documents.stats)),
+            **dataclasses.asdict(stats),
         },
     }

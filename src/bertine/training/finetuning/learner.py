@@ -17,7 +17,7 @@ from bertine.inference.losses import worst_examples
 from bertine.inference.predictor import Predictor
 from bertine.names import Precision
 from bertine.tables.given import TableLike
-from bertine.tasks.base import Report
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.worst import WorstExample, WorstExamples
 from bertine.training.arguments import with_options_of
 from bertine.training.finetuning.result import FinetuneResult
@@ -72,7 +72,9 @@ class Learner(FinetuneResult):
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
-    def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
+    def validate(
+        self, data: Path | str | TableLike | None = None, **options: Any
+    ) -> EvaluationReport:
         """The report of the model on labelled examples.
 
         Args:
@@ -156,7 +158,7 @@ class Learner(FinetuneResult):
         return labelled
 
     @cached_property
-    def _validation_report(self) -> Report:
+    def _validation_report(self) -> EvaluationReport:
         if self.report is not None:
             return self.report
         if not len(self._labelled.validation):

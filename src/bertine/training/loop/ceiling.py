@@ -103,7 +103,7 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
     factors. PyTorch counts them while it runs the module on tensors without values."""
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     empty = {name: torch.empty_like(value, device="meta") for name, value in named.items()}
-    found: Counter[Product] = Counter()
+    counts: Counter[Product] = Counter()
 
     def note(*shapes: torch.Size, **_: Any) -> int:
         left, right = shapes[-2:]  # of a sum, what is added goes before them
@@ -111,7 +111,7 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
         # Weights lie transposed, and so do keys, but not what the square of probabilities weighs.
         (m, k), n, batch = left[-2:], right[-1], left[0] if len(left) == 3 else 1
         product = Product(m, k, n, 1, batch, "nn" if square else "nt")
-        found[product] += 1
+        counts[product] += 1
         return product.operations
 
     formulas = dict.fromkeys((aten.mm, aten.bmm, aten.addmm, aten.baddbmm), note)
@@ -121,9 +121,9 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
     ):
         functional_call(module, empty, tuple(torch.empty_like(i, device="meta") for i in inputs))
     return [
-        dataclasses.replace(each, times=times)
-        for product, times in found.items()
-        for each in (product, *product.gradients())
+        dataclasses.replace(one, times=times)
+        for product, times in counts.items()
+        for one in (product, *product.gradients())
     ]
 
 
@@ -154,10 +154,10 @@ def step_cost(model: Model, length: int) -> Cost:
     runs of that length and of half of it say."""
     longer = max(length, 2)
     shorter = longer // 2
-    each = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
-    pair = (each[0] - each[1]) / (longer - shorter)
+    per_token = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
+    pair = (per_token[0] - per_token[1]) / (longer - shorter)
     targets = {name: operations(_head_products(model, {name: 1})) for name in _token_heads(model)}
-    return Cost(each[0] - pair * longer, pair, targets)
+    return Cost(per_token[0] - pair * longer, pair, targets)
 
 
 def operations(products: Sequence[Product]) -> int:
@@ -172,8 +172,8 @@ def time_products(
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
 ) -> list[float]:
-    """Seconds a step that each of the products takes in `dtype` with nothing around it: the best
-    of `repeats`, after one that does not count, into memory that is there already."""
+    """Measure the seconds a step that each of the products takes in `dtype` with nothing around it:
+    the best of `repeats`, after one that does not count, into memory that is there already."""
     where = torch.device(device)
     draw = torch.Generator(where).manual_seed(0)
 
@@ -200,7 +200,8 @@ def time_products(
 
 
 def _seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Of one call; on a GPU of the mean of ten, so that starting them does not count."""
+    """Return the seconds of one call; on a GPU the mean of ten, so that starting them does not
+    count."""
     if device.type != "cuda":
         began = time.perf_counter()
         work()
@@ -227,8 +228,9 @@ def matrix_rate(
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> float:
-    """Operations a second that this machine does on the matrix products of a step, at the shapes
-    of a micro-batch of `sequences` times `length` tokens, of which the heads read `targets`.
+    """Measure the operations a second that this machine does on the matrix products of a step, at
+    the shapes of a micro-batch of `sequences` times `length` tokens, of which the heads read
+    `targets`.
 
     Takes about a second, the first time; on a slow machine fewer sequences are measured than
     asked for. Draws from no generator that training uses.

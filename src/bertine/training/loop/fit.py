@@ -75,7 +75,8 @@ class FitConfig(Updates, Patience, Seed, RunOutput):
 
 
 def optimizer_for(model: Model, config: FitConfig) -> AdamW:
-    """The optimizer that `config` describes, of all parameters of `model` that are trained."""
+    """Return the optimizer that `config` describes, of all parameters of `model` that are
+    trained."""
     return AdamW(
         model,
         weight_decay=config.weight_decay,
@@ -313,13 +314,13 @@ class _Fitting:
         return self.world.from_main(time.monotonic() - self.opened)
 
     def _due(self, after: int) -> bool:
-        """Whether something is written after so many steps."""
+        """Tell whether something is written after so many steps."""
         config = self.config
         every = (config.log_every, config.checkpoint_every, self.evaluation.every, config.steps)
         return any(number and after % number == 0 for number in every)
 
     def _impatient(self) -> bool:
-        """Whether so many evaluations were not better than the best that the run ends."""
+        """Tell whether so many evaluations were not better than the best that the run ends."""
         patience, every = self.config.patience, self.evaluation.every
         if patience is None or self.best is None or not every:
             return False

@@ -44,7 +44,7 @@ def accumulate(
         for name, count in objective.counts(part).items():
             whole[name] = whole.get(name, 0) + count
     device = next(model.parameters()).device
-    found = []
+    computed = []
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
         with autocast(dtype, device):
@@ -52,8 +52,8 @@ def accumulate(
         loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
         assert isinstance(loss, Tensor)
         loss.backward()
-        found.append(terms)
-    return found
+        computed.append(terms)
+    return computed
 
 
 class Stepper:
@@ -115,7 +115,7 @@ class Stepper:
             compile_parts(self.model)
 
     def training(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which steps are computed."""
+        """Return the context in which steps are computed."""
         return row_gradients(self.plain) if self._team is None else contextlib.nullcontext()
 
     def accumulate(self, batch: Batch, seeds: list[int]) -> list[dict[str, Term]]:

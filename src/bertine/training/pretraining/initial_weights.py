@@ -48,7 +48,8 @@ def architecture_of(model: Path | str) -> Config:
 
 
 def has_weights(model: Path | str) -> bool:
-    """Whether `model` is or names a model directory, and not a preset or a configuration file."""
+    """Tell whether `model` is or names a model directory, and not a preset or a configuration
+    file."""
     return str(model) not in PRESETS and locate(model).is_dir()
 
 

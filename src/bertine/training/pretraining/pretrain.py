@@ -91,8 +91,9 @@ def pretrain(
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
-    chosen, input_format = choose(architecture_of(model), options.objective, options.input_format)
-    main, open_end = main_term(chosen.name), steps is None and tokens is None
+    architecture = architecture_of(model)
+    objective, input_format = choose(architecture, options.objective, options.input_format)
+    main, open_end = main_term(objective.name), steps is None and tokens is None
     if (open_end and hours is None) or (steps is not None and tokens is not None):
         raise BertineError(
             f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
@@ -104,8 +105,8 @@ def pretrain(
             f"{option('long_seq_length')} "
             "gives its length"
         )
-    for name, asked in (("save_best", options.save_best), ("patience", patience is not None)):
-        if asked and held_out is None:
+    for name, wanted in (("save_best", options.save_best), ("patience", patience is not None)):
+        if wanted and held_out is None:
             raise BertineError(
                 f"{name} needs text to tell what is best; give it with {option('held_out')}"
             )
@@ -120,14 +121,14 @@ def pretrain(
             opened,
             tokenizer,
             at_length(instances, length),
-            corruption=chosen.corruption,
+            corruption=objective.corruption,
         )
         for length in lengths
     ]
     held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
     built = starting_model(
         model,
-        chosen,
+        objective,
         opened,
         tokenizer,
         options.dropout,
@@ -150,7 +151,7 @@ def pretrain(
         steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
             hours,
             built,
-            chosen,
+            objective,
             [phase.batch for phase in phases],
             shares,
             began=began,
@@ -166,9 +167,10 @@ def pretrain(
     for warning in data.warnings():
         warn(warning)
     if not has_weights(model) and not resume:
-        seen = steps * tokens_per_step(phases, shares)
-        if told := too_short(built.config, options.initialization, seen, timed=hours is not None):
-            warn(told)
+        to_see = steps * tokens_per_step(phases, shares)
+        short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
+        if short is not None:
+            warn(short)
     config = FitConfig.of(
         options,
         steps=steps,
@@ -190,7 +192,7 @@ def pretrain(
     if opened.duplicate_share is not None:
         described["duplicate_share"] = opened.duplicate_share
     settings = {
-        "objective": chosen.name,
+        "objective": objective.name,
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
@@ -211,17 +213,19 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
-            return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
+            return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
         fit(
             built,
-            chosen,
+            objective,
             data.batch,
             config,
             run,
             title="pretrain",
-            work=_work(built, chosen, data),
+            work=_work(built, objective, data),
             facts={"unigram_entropy": opened.unigram_entropy},
-            evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
+            evaluate=_evaluation(
+                run, built, tokenizer, objective, phases[0], held, config.precision
+            ),
             evaluate_every=every,
             choose=None if held is None else Choice(f"{main}_loss", highest=False),
             world=world,
@@ -233,7 +237,7 @@ def pretrain(
         def save() -> None:
             if options.save_best:
                 load_best(run.checkpoints, built)
-            final = last_line(run, chosen.name)
+            final = last_line(run, objective.name)
             if len(phases) > 1 and final["step"] < steps:
                 done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
                 reason = "the time was enough for" if hours is not None else "the run came to"
@@ -246,11 +250,12 @@ def pretrain(
             save_model(run.model, built, tokenizer, task=task)
 
         world.alone(save)
-        return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
+        return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
 
 
 def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
-    """The arithmetic of the first so many steps: those of a phase of long sequences have more."""
+    """Return the arithmetic of the first so many steps: those of a phase of long sequences have
+    more."""
     if len(data.phases) == 1:
         return float
     costs = []
@@ -264,7 +269,7 @@ def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int
 
 
 def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
-    """The store `path`, which can be made into sequences like those of `data`."""
+    """Return the store `path`, which can be made into sequences like those of `data`."""
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
     make_instances(
@@ -287,7 +292,8 @@ def _evaluation(
     held: TokenStore | None,
     precision: str,
 ) -> Callable[[Display, int], dict[str, float]]:
-    """What `fit` calls along the way: the same hidden words guessed, held-out text scored."""
+    """Return what `fit` calls along the way: the same hidden words guessed, held-out text
+    scored."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
     if "mlm" in model.heads:
