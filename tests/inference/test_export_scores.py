@@ -13,10 +13,10 @@ import torch
 import bertine
 import glue_files
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate
 from bertine.inference.export import export
 from bertine.inference.export_report import ExportReport
 from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference
-from bertine.inference.predictor import evaluate
 from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model

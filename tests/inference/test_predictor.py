@@ -14,8 +14,9 @@ import torch
 import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.evaluate import evaluate
 from bertine.inference.predict import predict
-from bertine.inference.predictor import Predictor, evaluate
+from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model

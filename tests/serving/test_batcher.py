@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, Done, QueueFull
+from bertine.serving.batcher import Batcher, Closed, ComputedBatch, QueueFull
 from bertine.serving.computing import ComputingThread
 from bertine.serving.pace import Pace
 
@@ -108,7 +108,7 @@ def test_every_request_gets_its_own_results_in_order(make: Make) -> None:
 
 
 def test_what_waits_is_computed_together_up_to_the_budget(model: Model, make: Make) -> None:
-    seen: list[Done] = []
+    seen: list[ComputedBatch] = []
     batcher = make(on_batch=seen.append)
 
     async def work() -> None:
