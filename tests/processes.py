@@ -39,15 +39,27 @@ class End:
 
 
 def forked(target: Callable[..., Any], *given: Any) -> Any:
-    """A process that calls ``target(*given)``, begun."""
+    """Start a process that calls ``target(*given)``."""
     process = server().Process(target=target, args=given)
     process.start()
     return process
 
 
+def bertine(arguments: list[str]) -> None:
+    """What a forked process of the command line does: all but the imports, and in silence."""
+    from bertine.cli import main
+    from bertine.terminal.console import console
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = console.file = open(os.devnull, "w")  # noqa: SIM115
+    sys.exit(main(arguments))
+
+
 def server() -> Any:
-    """The server, running. It is told in its environment where modules are: Python 3.11 passes
-    ``sys.path`` to it, where it is not looked at, and what cannot be imported is passed over."""
+    """Start the server, if it is not there. Its environment says where modules are: Python 3.11
+    hands ``sys.path`` to it and does not look at it there, and what cannot be imported is passed
+    over."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         forkserver.ensure_running()
@@ -113,9 +125,7 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
     # The launcher keeps the store, and outlives the processes.
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port
-    processes = [
-        forked(_work, rank, size, port, str(folder), job, given) for rank in range(size)
-    ]
+    processes = [forked(_work, rank, size, port, str(folder), job, given) for rank in range(size)]
     ends = []
     for rank, process in enumerate(processes):
         process.join(PATIENCE)
@@ -133,4 +143,3 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
             )
         )
     return ends
-

@@ -1,6 +1,6 @@
 """``kill -9`` at any moment, ``--resume``, and the result is that of the undisturbed run: as a user
-meets it, through the command line, in processes of their own (forked, which takes no time; Ctrl-C in
-one that the shell starts)."""
+meets it, through the command line, in processes of their own (forked, which takes no time; for
+Ctrl-C one that the shell starts)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import torch
 import processes
 import toys
 from bertine.cli import main
-from bertine.terminal.console import console
 from bertine.training.loop import checkpoint
+
 
 @pytest.fixture(autouse=True)
 def _as_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,9 +31,6 @@ def _as_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def life(arguments: list[str], torn: int | None) -> None:
     """A process of ``bertine``; it is killed when half of the `torn`-th file of its checkpoints is
     written."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
-    sys.stdout = sys.stderr = console.file = open(os.devnull, "w")  # noqa: SIM115
     save, written = checkpoint.save_file, 0
 
     def cut(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -45,7 +42,7 @@ def life(arguments: list[str], torn: int | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.save_file = cut
-    sys.exit(main(arguments))
+    processes.bertine(arguments)
 
 
 def kill_when(arguments: list[str], ready: Callable[[], bool]) -> None:
@@ -147,7 +144,16 @@ def test_ctrl_c_from_the_shell(store: Path, model: Path, tmp_path: Path) -> None
     run = tmp_path / "run"
     given = f"--steps 100000 --max-seq-length 32 --batch-size 2 --log-every 1 --out {run}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertine", "pretrain", str(store), "--model", str(model), *given.split()],
+        [
+            sys.executable,
+            "-m",
+            "bertine",
+            "pretrain",
+            str(store),
+            "--model",
+            str(model),
+            *given.split(),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
