@@ -1,5 +1,5 @@
 """Processes that begin quickly: they are forked from a server that has imported what they need
-(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one to be killed."""
+(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one to kill."""
 
 from __future__ import annotations
 
