@@ -207,7 +207,7 @@ def kinds_of_answers(kind: type) -> set[type]:
 def test_nobody_asks_what_kind_of_task_it_is() -> None:
     """A task says what it does and an answer shows itself: nobody outside ``tasks/`` (and the
     readers of ``datasets/``, each of which knows its kind) tells them apart by their type."""
-    tasks = {each.__name__ for each in TASKS.values()} | {"HeadOfTexts"}
+    tasks = {each.__name__ for each in TASKS.values()} | {"WholeTextTask"}
     kinds = tasks | {each.__name__ for each in kinds_of_answers(Answer)} | {"Tags"}
     asked = [
         f"{module_name(file)}:{node.lineno}"

@@ -38,12 +38,12 @@ def os_errors(path: str | Path, doing: str) -> Iterator[None]:
     except BertineError:
         raise
     except Exception as error:
-        told = _RUST_OS_ERROR.search(str(error))
-        if not isinstance(error, OSError) and not told:
+        code = _RUST_OS_ERROR.search(str(error))
+        if not isinstance(error, OSError) and not code:
             raise
         number = error.errno if isinstance(error, OSError) else None
-        if number is None and told:
-            number = int(told[1])
+        if number is None and code:
+            number = int(code[1])
         if number in (errno.ENOSPC, errno.EDQUOT):
             raise BertineError(
                 f"{path}: the disk is full while {doing}; free some space and run again"
@@ -58,10 +58,6 @@ def _real(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
-
-
 @contextlib.contextmanager
 def _held(path: Path, *, folder: bool) -> Iterator[Path]:
     """Make a temporary file or folder beside `path`, locked as long as this process uses it, and
@@ -71,14 +67,14 @@ def _held(path: Path, *, folder: bool) -> Iterator[Path]:
     nobody uses it and removes it, here.
     """
     remove_abandoned(path)
-    temporary = _beside(path)
+    temporary = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
     while True:
         if folder:
             temporary.mkdir()
             handle = os.open(temporary, os.O_RDONLY)
         else:
             handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        _try_lock(handle)
+        _lock(handle)
         # Another process may have taken it for abandoned before it was locked.
         if _is_same(handle, temporary):
             break
@@ -105,32 +101,39 @@ def remove_abandoned(path: Path, kind: str = "tmp") -> None:
     prefix = f".{path.name}.{kind}-"
     try:
         with os.scandir(path.parent) as entries:
-            found = [entry.path for entry in entries if entry.name.startswith(prefix)]
+            paths = [entry.path for entry in entries if entry.name.startswith(prefix)]
     except OSError:
         return
-    for each in found:
+    for name in paths:
         with contextlib.suppress(OSError):
-            if os.path.islink(each):
+            if os.path.islink(name):
                 continue
-            handle = os.open(each, os.O_RDONLY | os.O_NONBLOCK)
+            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
             try:
-                if _try_lock(handle) and _is_same(handle, Path(each)):
-                    if os.path.isdir(each):
-                        shutil.rmtree(each, ignore_errors=True)
+                if _lock(handle) and _is_same(handle, Path(name)):
+                    if os.path.isdir(name):
+                        shutil.rmtree(name, ignore_errors=True)
                     else:
-                        os.unlink(each)
+                        os.unlink(name)
             finally:
                 os.close(handle)
 
 
-def _try_lock(handle: int) -> bool:
-    """Lock an open file or folder; whether that was possible."""
+def _lock(handle: int) -> bool | None:
+    """Lock an open file or folder until it is closed.
+
+    Returns:
+        Whether it is locked now; False where another process has locked it, None where there are
+        no locks: on other systems, and on some network file systems.
+    """
     try:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
+    except BlockingIOError:
         return False
+    except (ImportError, OSError):
+        return None
     return True
 
 
@@ -160,9 +163,9 @@ def _readable(path: Path) -> None:
         path.chmod(0o666 & ~_MASK)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make what was created or renamed in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file durable, or what was created or renamed in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -183,10 +186,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with _held(path, folder=False) as temporary:
             yield temporary
             _readable(temporary)
-            with open(temporary, "rb") as handle:
-                os.fsync(handle.fileno())
+            sync_path(temporary)
             os.replace(temporary, path)
-            sync_folder(path.parent)
+            sync_path(path.parent)
 
 
 @contextlib.contextmanager
@@ -207,19 +209,17 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
         with _held(path, folder=True) as temporary:
             yield temporary
             for file in sorted(temporary.rglob("*")):
-                if file.is_dir():
-                    sync_folder(file)
-                elif file.is_file():
+                if file.is_file():
                     _readable(file)
-                    with open(file, "rb") as handle:
-                        os.fsync(handle.fileno())
-            sync_folder(temporary)
+                if file.is_file() or file.is_dir():
+                    sync_path(file)
+            sync_path(temporary)
             if path.exists():
                 _replace_folder(path, temporary)
                 remove_abandoned(path, "old")  # of a process that ended between two renames
             else:
                 os.replace(temporary, path)
-            sync_folder(path.parent)
+            sync_path(path.parent)
 
 
 def _replace_folder(path: Path, new: Path) -> None:
@@ -227,7 +227,7 @@ def _replace_folder(path: Path, new: Path) -> None:
     old = path.with_name(f".{path.name}.old-{uuid.uuid4().hex[:8]}")
     handle = os.open(path, os.O_RDONLY)
     try:
-        _try_lock(handle)
+        _lock(handle)
         os.replace(path, old)
         try:
             os.replace(new, path)
@@ -257,14 +257,10 @@ def lock_folder(path: str | Path, otherwise: str, *, patience: float = 0.0) -> I
         handle = os.open(path, os.O_RDONLY)
     deadline = time.monotonic() + patience
     try:
-        while True:
-            try:
-                lock_handle(handle, f"{path}: {otherwise}")
-                break
-            except BertineError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.05)
+        while _lock(handle) is False:
+            if time.monotonic() >= deadline:
+                raise BertineError(f"{path}: {otherwise}")
+            time.sleep(0.05)
         yield
     finally:
         os.close(handle)
@@ -276,16 +272,8 @@ def lock_handle(handle: int, otherwise: str) -> None:
     Raises:
         BertineError: another process has locked it; `otherwise` is the message.
     """
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BertineError(otherwise) from error
-    except OSError:
-        return  # nor on some network file systems
+    if _lock(handle) is False:
+        raise BertineError(otherwise)
 
 
 def check_replaceable(path: str | Path, what: str, ours: Callable[[Path], bool]) -> None:

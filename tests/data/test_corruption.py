@@ -14,7 +14,7 @@ import torch
 
 import toys
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws, SequenceSettings
+from bertine.data.corruption.base import Draws
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances import formats
 from bertine.data.instances.formats import Format, Label
@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class NextToken:
     """Predict each token from those before it: nothing is hidden, the mask of attention does it."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
         self.padder = Padder(tokenizer, settings.input_format)
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
@@ -61,7 +61,7 @@ class Ordered(DocSentences):
 class Shuffled:
     """Put the tokens of each segment in another order: drawn for the instance, not the batch."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
         self.padder = Padder(tokenizer, settings.input_format)
         self.longest = settings.max_seq_length
 
@@ -98,11 +98,8 @@ def test_every_token_is_the_next_of_the_one_before(store: Path) -> None:
 def test_the_order_of_sentences_is_a_format_under_any_corruption(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(store: Any, *, max_tokens: int, seed: int, short_seq_prob: float) -> Ordered:
-        return Ordered(store, max_tokens=max_tokens, seed=seed)
-
     order = Label("sentence_order_label", ("in order", "swapped"))
-    monkeypatch.setitem(formats.FORMATS, "ordered", Format(make, pairs=True, label=order))
+    monkeypatch.setitem(formats.FORMATS, "ordered", Format(Ordered, pairs=True, label=order))
     settings = InstanceSettings(
         batch_size=64, max_seq_length=32, seed=3, max_predictions_per_seq=20
     )

@@ -20,7 +20,7 @@ from bertine import prepare
 from bertine.data.preparation import part_runners
 from bertine.data.preparation import prepare as preparation
 from bertine.data.preparation.duplicates import Seen
-from bertine.data.preparation.parts import Part, PartSettings, make_part, plan_parts
+from bertine.data.preparation.parts import CorpusPart, PartSettings, make_part, plan_parts
 from bertine.data.preparation.report import PrepareReport
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -165,7 +165,7 @@ def test_a_killed_preparation_goes_on(
     assert not (folder / "killed").exists()
     worked_on: list[str] = []
 
-    def watched(part: Part, *rest: Any) -> None:
+    def watched(part: CorpusPart, *rest: Any) -> None:
         worked_on.extend(Path(file).name for file in part.files)
         make_part(part, *rest)
 
@@ -255,7 +255,7 @@ def test_workers_end_with_the_process_that_asked(folder: Path) -> None:
     worker = [
         sys.executable,
         "-m",
-        "bertine.data.preparation.part_worker",
+        "bertine.data.preparation.part_runners",
         str(folder / "tokenizer"),
     ]
     program = (
@@ -355,7 +355,7 @@ def test_small_files_share_a_part_and_keep_their_order(folder: Path, tmp_path: P
     assert [file for part in parts for file in part.files] == [str(file) for file in files]
     assert parts[0].files == tuple(str(file) for file in files[:2])
     assert sum(part.size for part in parts) == sum(sizes)
-    assert Part.from_json(parts[0].to_json()) == parts[0]
+    assert CorpusPart.from_json(parts[0].to_json()) == parts[0]
 
 
 def test_the_manifest_does_not_grow_with_what_is_skipped(folder: Path) -> None:

@@ -84,7 +84,6 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         bertine(
             *("pretrain", folder / "store", "--model", folder / "config.json"),
             *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
-            *("--objective", variant.family.objectives[0]),
             *("--learning-rate", 1e-3, "--precision", "fp32"),
         )
     return Home(variant, folder)

@@ -24,6 +24,7 @@ from bertine.rng import generator
 
 from .conftest import Home, Run
 from .conftest import bertine as command
+from .parity import inputs
 
 
 def write_table(path: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Path:
@@ -151,14 +152,7 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
         folder, output_loading_info=True
     )
     assert not info["missing_keys"]
-    types = batch.token_type_ids
-    if loaded.config.type_vocab_size == 1:
-        types = torch.zeros_like(types)
-    given = {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": types,
-    }
+    given = inputs(batch, loaded.config)
     if case.auto == "MultipleChoice":
         given = {name: value[None] for name, value in given.items()}
     with torch.inference_mode():
@@ -227,6 +221,31 @@ def test_answers_are_explained(finetuned: tuple[TaskCase, Path]) -> None:
     explanation = bertine.Predictor.load(folder, "cpu", "fp32").explain(case.texts[0])
     weights = [word.contribution for word in explanation.words]
     assert len(set(weights)) > 1
+
+
+def test_a_server_answers_explains_and_shows_attention(
+    home: Home, finetuned: tuple[TaskCase, Path]
+) -> None:
+    pytest.importorskip("fastapi")
+    from serving.conftest import running
+
+    case, folder = finetuned
+    names = bertine.Predictor.load(folder, "cpu", "fp32").tokenizer.names
+    with running({"task": folder, "base": home.pretrained}) as ask:
+        inputs = [list(text) if isinstance(text, tuple) else text for text in case.texts]
+        answers = ask("/predict", {"texts": inputs, "model": "task"})
+        assert answers.status == 200, answers.body
+        assert len(answers.json["predictions"]) == len(inputs)
+        assert ask("/explain", {"text": inputs[0], "model": "task"}).json["words"]
+        listed = {entry["id"]: entry for entry in ask("/v1/models").json["data"]}
+        hidden = f"the old {listed['base']['mask']} sleeps"
+        filled = ask("/fill-mask", {"model": "base", "texts": [hidden]}).json
+        assert len(filled["filled"][0]["masks"]) == 1
+        for item in ({"text": _ONE[0]}, {"text": _ONE[0], "pair": "the soup"}):
+            shown = ask("/attention", {**item, "model": "base"}).json["tokens"]
+            words = [each["token"] for each in shown if each["end"]]
+            assert set(words) <= {*names, *(name[2:] for name in names)}
+            assert not words[0].startswith("##"), "no word goes on where a text begins"
 
 
 @pytest.mark.slow

@@ -201,7 +201,7 @@ def test_stopped_just_after_the_rows_became_the_output(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr("bertine.inference.files.unfinished.sync_folder", stopped)
+        patch.setattr("bertine.inference.files.unfinished.sync_path", stopped)
         with pytest.raises(Stopped):
             predict(predictor, table, out)
     whole = out.read_bytes()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import transformers
 
 from bertine.errors import BertineError
 from bertine.interop.bert import FAMILY
+from bertine.interop.names import HeadNames
 from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
 from bertine.models.model import Model
@@ -47,6 +50,10 @@ def our_model() -> Model:
     )
 
 
+def from_huggingface(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return NAMES.from_canonical(NAMES.canonical_names(state), CONFIG)
+
+
 def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     for name, tensor in one.items():
@@ -55,7 +62,7 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 
 def test_ours_to_theirs_and_back_is_the_same() -> None:
     state = our_model().state_dict()
-    assert_equal(NAMES.from_huggingface(NAMES.to_huggingface(state, CONFIG), CONFIG), state)
+    assert_equal(from_huggingface(NAMES.to_huggingface(state, CONFIG)), state)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_names_are_those_of_transformers_classes(
 
 def test_query_key_and_value_are_joined_in_this_order() -> None:
     theirs = their_state("BertModel")
-    ours = NAMES.from_huggingface(theirs, CONFIG)
+    ours = from_huggingface(theirs)
     for kind in ("weight", "bias"):
         joined = ours[f"backbone.layers.1.attention.qkv.{kind}"]
         for i, part in enumerate(("query", "key", "value")):
@@ -91,14 +98,14 @@ def test_query_key_and_value_are_joined_in_this_order() -> None:
 
 def test_prefix_gamma_beta_and_buffers_do_not_matter() -> None:
     theirs = their_state()
-    plain = NAMES.from_huggingface(theirs, CONFIG)
+    plain = from_huggingface(theirs)
     old = {}
     for name, tensor in theirs.items():
         name = name.removeprefix("bert.")
         name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         old[name.replace("LayerNorm.bias", "LayerNorm.beta")] = tensor
     old["embeddings.position_ids"] = torch.arange(16)[None]
-    assert_equal(NAMES.from_huggingface(old, CONFIG), plain)
+    assert_equal(from_huggingface(old), plain)
     assert plain.keys() == our_model().state_dict().keys() - {
         "heads.classifier.out.weight",
         "heads.classifier.out.bias",
@@ -107,10 +114,10 @@ def test_prefix_gamma_beta_and_buffers_do_not_matter() -> None:
 
 def test_a_tied_decoder_is_used_where_the_original_is_not_saved() -> None:
     theirs = their_state()
-    plain = NAMES.from_huggingface(theirs, CONFIG)
+    plain = from_huggingface(theirs)
     for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
         del theirs[name]
-    assert_equal(NAMES.from_huggingface(theirs, CONFIG), plain)
+    assert_equal(from_huggingface(theirs), plain)
 
 
 def test_an_untied_decoder_and_unknown_names_are_kept_in_sight() -> None:
@@ -118,7 +125,7 @@ def test_an_untied_decoder_and_unknown_names_are_kept_in_sight() -> None:
     theirs["cls.predictions.decoder.weight"] += 1
     theirs["adapter.weight"] = torch.zeros(3)
     theirs["embeddings.position_ids"] = torch.arange(16).flip(0)
-    rest = NAMES.from_huggingface(theirs, CONFIG).keys() - our_model().state_dict().keys()
+    rest = from_huggingface(theirs).keys() - our_model().state_dict().keys()
     assert rest == {
         "cls.predictions.decoder.weight",
         "adapter.weight",
@@ -130,14 +137,39 @@ def test_a_key_without_its_query_is_an_error() -> None:
     theirs = their_state()
     del theirs["bert.encoder.layer.1.attention.self.query.weight"]
     with pytest.raises(BertineError, match=r"encoder\.layer\.1\.attention\.self\.query\.weight"):
-        NAMES.from_huggingface(theirs, CONFIG)
+        from_huggingface(theirs)
 
 
 def test_one_name_twice_is_an_error() -> None:
     theirs = their_state()
     theirs["pooler.dense.bias"] = torch.zeros(12)
     with pytest.raises(BertineError, match=r"pooler\.dense\.bias is there twice"):
-        NAMES.from_huggingface(theirs, CONFIG)
+        from_huggingface(theirs)
+
+
+def test_heads_whose_modules_stand_beside_the_backbone() -> None:
+    parts = (("dense", "pre_classifier"), ("out", "classifier"))
+    names = dataclasses.replace(
+        NAMES,
+        heads={
+            "classifier": HeadNames("", parts),
+            "choice": HeadNames("choice_classifier", parts, published=""),
+        },
+    )
+    state = {
+        f"{part}.{kind}": torch.zeros(1)
+        for part in ("bert.pooler.dense", "pre_classifier", "classifier")
+        for kind in ("weight", "bias")
+    }
+    for head, begin in (("classifier", ""), ("choice", "choice_classifier.")):
+        canonical = names.canonical_names(state, head)
+        assert f"{begin}pre_classifier.weight" in canonical
+        parted = [names.part_of(name) for name in canonical]
+        assert sorted(set(parted)) == sorted(("pooler", head))
+        assert names.heads[head].output() == f"{begin}classifier"
+        ours = names.from_canonical(canonical, CONFIG)
+        assert {f"heads.{head}.dense.weight", f"heads.{head}.out.bias"} <= ours.keys()
+        assert names.to_huggingface(ours, CONFIG).keys() == state.keys()
 
 
 def test_what_transformers_has_no_name_for_is_refused() -> None:

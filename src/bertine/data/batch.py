@@ -6,6 +6,7 @@ Shape legend: B sequences in the batch, T tokens of the longest one (the rest is
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -49,32 +50,29 @@ class Batch:
         return int(self.attention_mask.sum())
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`."""
-        return Batch(
-            self.input_ids.to(device, non_blocking=True),
-            self.attention_mask.to(device, non_blocking=True),
-            self.token_type_ids.to(device, non_blocking=True),
-            {k: v.to(device, non_blocking=True) for k, v in self.targets.items()},
-            self.rows,
-            None if self.packing is None else self.packing.to(device),
-        )
+        """Return the batch on `device`."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def packed(self) -> Batch:
-        """The same batch with its `packing`, told from the mask; on the host."""
+        """Return the batch with its `packing`, worked out from the mask on the host."""
         return dataclasses.replace(self, packing=packing(self.attention_mask))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory: copies of it to a GPU are not waited for."""
+        """Return the batch in page-locked memory: copies of it to a GPU are not waited for."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        packing = self.packing
         return Batch(
-            self.input_ids.pin_memory(),
-            self.attention_mask.pin_memory(),
-            self.token_type_ids.pin_memory(),
-            {k: v.pin_memory() for k, v in self.targets.items()},
+            change(self.input_ids),
+            change(self.attention_mask),
+            change(self.token_type_ids),
+            {name: change(value) for name, value in self.targets.items()},
             self.rows,
-            None if self.packing is None else self.packing.pin_memory(),
+            packing and Packing(change(packing.real), change(packing.ends), packing.longest),
         )
 
     def tensors(self) -> list[Tensor]:
-        """All that it holds."""
-        found = [self.input_ids, self.attention_mask, self.token_type_ids, *self.targets.values()]
-        return found if self.packing is None else [*found, self.packing.real, self.packing.ends]
+        """Return all tensors that it holds."""
+        tensors = [self.input_ids, self.attention_mask, self.token_type_ids, *self.targets.values()]
+        return tensors if self.packing is None else [*tensors, self.packing.real, self.packing.ends]

@@ -16,7 +16,7 @@ from torch import Tensor
 from bertine.data.batch import Batch
 
 #: Of X, the target ``X_positions`` is where among the flattened tokens ``X_labels`` are to be
-#: told; every other target has one entry for each sequence.
+#: predicted; every other target has one entry for each sequence.
 _PLACES = "_positions"
 
 
@@ -64,18 +64,11 @@ def split(batch: Batch, max_tokens: int) -> list[Batch]:
         return [batch]
     lengths = batch.attention_mask.sum(1)
     groups = batch.targets.get("groups")
-    if groups is not None:
-        together = members(groups)
-        return [select(batch, rows) for rows in cut_groups(lengths, together, max_tokens)]
-    order = torch.argsort(lengths, descending=True, stable=True)
-    parts: list[Batch] = []
-    start = 0
-    while start < len(order):
-        size = max(1, max_tokens // int(lengths[order[start]]))
-        rows = order[start : start + size].sort().values
-        parts.append(select(batch, rows))
-        start += size
-    return parts
+    if groups is None:
+        parts = cut(lengths, torch.arange(batch.num_sequences), max_tokens)
+    else:
+        parts = cut_groups(lengths, members(groups), max_tokens)
+    return [select(batch, rows) for rows in parts]
 
 
 def deal(lengths: Tensor, processes: int) -> list[Tensor]:

@@ -84,17 +84,6 @@ class Chunk:
     at a time are memoryviews, which give Python integers several times as fast as NumPy does.
     """
 
-    __slots__ = (
-        "first_document",
-        "input_ids",
-        "mark_offsets",
-        "marks",
-        "num_documents",
-        "sentence_lengths",
-        "sentence_offsets",
-        "token_offsets",
-    )
-
     def __init__(self, batch: pa.RecordBatch, first_document: int) -> None:
         self.first_document = first_document
         self.num_documents: int = batch.num_rows

@@ -1,5 +1,5 @@
-"""Where the real tokens of a padded batch stand, told on the host: a GPU would have to be waited
-for to learn how many there are.
+"""Where the real tokens of a padded batch stand, worked out on the host: a GPU would have to be
+waited for to learn how many there are.
 
 Shape legend: B sequences, T tokens of the longest, N rows that are computed.
 """
@@ -33,19 +33,9 @@ class Packing:
     ends: Tensor
     longest: int
 
-    def to(self, device: torch.device | str) -> Packing:
-        return Packing(
-            self.real.to(device, non_blocking=True),
-            self.ends.to(device, non_blocking=True),
-            self.longest,
-        )
-
-    def pin_memory(self) -> Packing:
-        return Packing(self.real.pin_memory(), self.ends.pin_memory(), self.longest)
-
 
 def packing(mask: Tensor) -> Packing:
-    """The packing of a batch with ``attention_mask`` `mask` (bool [B, T], on the host)."""
+    """Return the packing of a batch with ``attention_mask`` `mask` (bool [B, T], on the host)."""
     positions = mask.numel()
     longest = -(-mask.shape[1] // _LONGEST) * _LONGEST
     lengths = mask.sum(1)

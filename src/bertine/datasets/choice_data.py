@@ -200,7 +200,7 @@ def choices_of(
         columns = resolve_text_columns(table, named)
     else:
         trained = task.choice_columns
-        later = () if task.named else _later(table.name, trained, table.columns)
+        later = () if task.named_choices else _later(table.name, trained, table.columns)
         choices = (*trained, *later)
         if not table.keys_vary:
             there = [at for at, name in enumerate(choices) if name in table.columns]
@@ -227,7 +227,7 @@ def choice_rows(
         BertineError: a row of JSON lines has a further choice, which the first has not, where
             nobody names them.
     """
-    if named or task.named:
+    if named or task.named_choices:
         yield from table
         return
     choices = columns[len(task.prompt_columns) :]
@@ -291,7 +291,7 @@ def choice_task(
         BertineError: what :meth:`MultipleChoice.from_examples` raises.
     """
     task = MultipleChoice.from_examples(examples, max_length=max_length, labels=choices)
-    return dataclasses.replace(task, dataset=SWAG if swag else None, named=named)
+    return dataclasses.replace(task, dataset=SWAG if swag else None, named_choices=named)
 
 
 def read_trained_choices(

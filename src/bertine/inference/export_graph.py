@@ -42,7 +42,7 @@ from bertine.options.names import option
 from bertine.tables.given import TableLike
 from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
-from bertine.tasks.encoding import require_positions
+from bertine.tasks.input_lengths import require_positions
 from bertine.terminal.console import say, visible_list
 from bertine.text.tokenizer import Tokenizer
 from bertine.version import __version__

@@ -195,7 +195,7 @@ def predict(
         )
     if word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
-    if all_probabilities and task.output_columns(True) == task.output_columns(False):
+    if all_probabilities and [*task.columns(True)] == [*task.columns(False)]:
         raise BertineError(
             f"the task {task.name!r} answers without probabilities; leave out "
             f"{option('all_probabilities', True)}"
@@ -286,7 +286,9 @@ class _Job:
         task = predictor.task
         self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
-        added = [unused(name, table.columns, "predicted_") for name in task.output_columns(details)]
+        added_columns = task.columns(details)
+        self._values = [*added_columns.values()]
+        added = [unused(name, table.columns, "predicted_") for name in added_columns]
         self.report = PredictReport(max_length=task.max_length, columns=added)
         if task.reads_questions:
             self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
@@ -335,7 +337,7 @@ class _Job:
         items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]
         predictions, features = self.predictor.run(Examples(name, self.columns, None, items))
         for row, prediction in zip(rows, predictions, strict=True):
-            values = self.task.output_values(prediction, self.details)
+            values = [value(prediction) for value in self._values]
             writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
         report.count(len(rows), features)
         report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))

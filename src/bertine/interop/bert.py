@@ -93,20 +93,10 @@ FAMILY = Family(
         required=SIZES,
         only=PLAIN_ENCODER,
         written=WRITTEN,
-        # Unused in BERT's pooler, but in the files converted from TensorFlow.
-        ignored=frozenset(
-            (
-                "directionality",
-                "pooler_fc_size",
-                "pooler_num_attention_heads",
-                "pooler_num_fc_layers",
-                "pooler_size_per_head",
-                "pooler_type",
-            )
-        ),
     ),
     tokenizer="wordpiece",
     objectives=("mlm-nsp", "mlm"),
+    input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),
 )

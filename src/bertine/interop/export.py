@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.encoded import BackboneOutput, Encoded, Inputs, TextInputs
+from bertine.models.encoded import Encoded, Inputs, TextInputs
 from bertine.models.heads import texts_apart
-from bertine.models.layers import Layout
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 
@@ -101,29 +100,12 @@ class ExportModule(Model):
     def encode(
         self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
     ) -> Encoded:
-        """Run the backbone over padded batches; see :class:`bertine.models.encoder.Encoder`."""
-        ids, mask = inputs.input_ids, inputs.attention_mask
-        assert mask is not None
-        b, t = ids.shape
-        parts = self.backbone.embeddings
-        places = torch.arange(parts.first, parts.first + t, device=ids.device)
-        x = parts.word_embeddings(ids) + parts.position_embeddings(places)
-        types = None if parts.one_segment else inputs.token_type_ids
-        segments = parts.token_type_embeddings
-        x = x + (segments.weight[0] if types is None else segments(types))
-        x = parts.layer_norm(x.reshape(b * t, -1))
-        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
-        bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
-        layout = Layout(b, t, bias=bias)
-        states = [layout.pad(x)] if all_states else []
-        for layer in self.backbone.layers:
-            x = layer(x, layout)
-            if all_states:
-                states.append(layout.pad(x))
-        last = layout.pad(x)
-        pooler = self.backbone.pooler
-        pooled = None if pooler is None else torch.tanh(pooler(last[:, 0]))
-        return BackboneOutput(last, pooled, tuple(states) if all_states else None)
+        """Run the backbone over padded batches; see
+        :meth:`bertine.models.backbone.Backbone.traced`."""
+        assert inputs.attention_mask is not None
+        return self.backbone.traced(
+            inputs.input_ids, inputs.attention_mask, inputs.token_type_ids, all_states
+        )
 
 
 def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:

@@ -38,5 +38,6 @@ FAMILY = Family(
     ),
     tokenizer="byte-bpe",
     objectives=("mlm",),
+    input_format="full-sentences",
     presets=PRESETS,
 )

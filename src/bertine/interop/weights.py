@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import math
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,6 +27,8 @@ OLD_BIN = "pytorch_model.bin"
 
 #: torch's short names in a safetensors header -> the names people know.
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -94,52 +98,56 @@ def _read_bin(path: Path) -> dict[str, Tensor]:
     return dict(state)
 
 
+def _tensors(
+    folder: Path, value_of: Callable[[Any, str], Value], of_tensor: Callable[[Tensor], Value]
+) -> dict[str, Value]:
+    """Read something of each tensor of `folder`, by the tensor's name in its file.
+
+    Args:
+        value_of: (an open safetensors file, name) → what is read.
+        of_tensor: the same of a tensor of the old file, which is read as a whole.
+    """
+    values: dict[str, Value] = {}
+    for path in weight_files(folder):
+        check_regular(path)
+        if path.name == OLD_BIN:
+            values |= {name: of_tensor(tensor) for name, tensor in _read_bin(path).items()}
+            continue
+        with os_errors(path, "reading it"):
+            try:
+                with safe_open(path, framework="pt", device="cpu") as file:
+                    values |= {name: value_of(file, name) for name in file.keys()}  # noqa: SIM118
+            except SafetensorError as error:
+                raise _broken(path, error) from error
+    return values
+
+
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of `folder` by their names in the file, on the CPU, in the file's dtypes.
+    """Read all tensors of `folder`, by their names in the file, on the CPU, in the file's dtypes.
 
     They may share memory with the file or with each other: copy before writing to them.
 
     Raises:
         BertineError: no weights, a file cut short, or one that holds anything but tensors.
     """
-    tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        check_regular(path)
-        if path.name == OLD_BIN:
-            tensors.update(_read_bin(path))
-            continue
-        with os_errors(path, "reading it"):
-            try:
-                with safe_open(path, framework="pt", device="cpu") as file:
-                    tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-            except SafetensorError as error:
-                raise _broken(path, error) from error
-    return tensors
+    return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
 
 
 def read_facts(folder: Path) -> dict[str, TensorFacts]:
-    """Shapes and dtypes of all tensors of `folder`; of a safetensors file only the header is read.
+    """Read the shapes and dtypes of all tensors of `folder`; of a safetensors file only the header
+    is read.
 
     Raises:
         BertineError: as :func:`read_weights`.
     """
-    facts: dict[str, TensorFacts] = {}
-    for path in weight_files(folder):
-        check_regular(path)
-        if path.name == OLD_BIN:
-            for name, tensor in _read_bin(path).items():
-                dtype = str(tensor.dtype).removeprefix("torch.")
-                facts[name] = TensorFacts(tuple(tensor.shape), dtype)
-            continue
-        with os_errors(path, "reading it"):
-            try:
-                with safe_open(path, framework="pt", device="cpu") as file:
-                    for name in file.keys():  # noqa: SIM118
-                        part = file.get_slice(name)
-                        dtype = str(part.get_dtype())
-                        facts[name] = TensorFacts(
-                            tuple(part.get_shape()), _DTYPES.get(dtype, dtype)
-                        )
-            except SafetensorError as error:
-                raise _broken(path, error) from error
-    return facts
+
+    def facts(file: Any, name: str) -> TensorFacts:
+        part = file.get_slice(name)
+        dtype = str(part.get_dtype())
+        return TensorFacts(tuple(part.get_shape()), _DTYPES.get(dtype, dtype))
+
+    return _tensors(
+        folder,
+        facts,
+        lambda tensor: TensorFacts(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")),
+    )

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Corruption, SequenceSettings
+from bertine.data.corruption.base import Corruption
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
+from bertine.names import InputFormat
+from bertine.options.instances import InstanceSettings
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -75,9 +77,9 @@ class Objective(Loss, Protocol):
     """
 
     name: ClassVar[str]
-    formats: ClassVar[tuple[str, ...]]
+    formats: ClassVar[tuple[InputFormat, ...]]
 
-    def corruption(self, tokenizer: Tokenizer, settings: SequenceSettings) -> Corruption:
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Corruption:
         """Make what turns instances into batches with the targets of this objective."""
         ...
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import SequenceSettings
 from bertine.data.corruption.masked import Masked
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.models.config import Config
@@ -15,7 +14,9 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
+from bertine.names import InputFormat
 from bertine.objectives.base import LossDefaults, Term
+from bertine.options.instances import InstanceSettings
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -32,10 +33,10 @@ class Mlm(LossDefaults):
     """
 
     name: ClassVar[str] = "mlm"
-    formats: ClassVar[tuple[str, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
+    formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
 
     @staticmethod
-    def corruption(tokenizer: Tokenizer, settings: SequenceSettings) -> Masked:
+    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> Masked:
         """Hide tokens."""
         return Masked(tokenizer, settings)
 

@@ -29,7 +29,7 @@ from bertine.files import os_errors
 from bertine.options.names import option
 
 #: Called with the number of a job and what is said of it.
-Told = Callable[[int, dict[str, Any]], None]
+OnMessage = Callable[[int, dict[str, Any]], None]
 #: What a worker says of its job, as keywords.
 Say = Callable[..., None]
 #: Does the job of a line, and says in the end ``done=…`` or ``error=…``.
@@ -130,7 +130,7 @@ class _Pool:
 def run_processes(
     jobs: Sequence[str],
     program: Sequence[str],
-    told: Told,
+    receive: OnMessage,
     processes: int,
     *,
     order: Sequence[int] | None = None,
@@ -141,16 +141,16 @@ def run_processes(
     Args:
         jobs: a line of JSON each.
         program: the module that does them by :func:`serve`, and its arguments.
-        told: called with every message of a job, from several threads, never two at a time. The
+        receive: called with every message of a job, from several threads, never two at a time. The
             last message has ``done``, ``error`` or ``lost``: its process has ended, how is said
-            in words; another takes its place. What `told` raises ends the whole, after the jobs
+            in words; another takes its place. What `receive` raises ends the whole, after the jobs
             that others are at.
         processes: how many; each takes the next job when it has done one.
         order: the numbers of the jobs as they are to be begun; None: as they are given.
         more: (the number of a process) → what its environment has besides.
 
     Raises:
-        BertineError: a process cannot be started. And what `told` raised, of the first job of
+        BertineError: a process cannot be started. And what `receive` raised, of the first job of
             which it raised something.
     """
     waiting = list(reversed(range(len(jobs)) if order is None else order))
@@ -169,7 +169,7 @@ def run_processes(
                     return
                 number = waiting.pop()
             try:
-                if _ask(worker, jobs[number], number, told, lock, pool):
+                if _ask(worker, jobs[number], number, receive, lock, pool):
                     continue
                 with lock:
                     over = not waiting or bool(errors)
@@ -208,7 +208,7 @@ def _ask(
     worker: subprocess.Popen[str],
     job: str,
     number: int,
-    told: Told,
+    receive: OnMessage,
     lock: threading.Lock,
     pool: _Pool,
 ) -> bool:
@@ -221,14 +221,14 @@ def _ask(
     for line in worker.stdout:
         message: dict[str, Any] = json.loads(line)
         with lock:
-            told(number, message)
+            receive(number, message)
         if any(key in message for key in _ENDS):
             return True
     status = worker.wait()
     if not pool.stopped:
         how = f"by signal {-status}" if status < 0 else f"status {status}"
         with lock:
-            told(
+            receive(
                 number,
                 {
                     "lost": f"the process that worked on it was ended ({how}; killed for want of "
@@ -241,7 +241,7 @@ def _ask(
 def run_ray(
     jobs: Sequence[str],
     work: Callable[..., dict[str, Any]],
-    told: Told,
+    receive: OnMessage,
     address: str,
     *,
     given: Sequence[Any] = (),
@@ -253,15 +253,15 @@ def run_ray(
     Args:
         jobs: a line of JSON each.
         work: (a job, `given`) → its last message; a function of a module.
-        told: called with the last message of each job, which has ``done``, ``error`` or ``lost``.
-            What it raises ends the whole, at once.
+        receive: called with the last message of each job, which has ``done``, ``error`` or
+            ``lost``. What it raises ends the whole, at once.
         address: of the cluster (``auto``, ``host:6379``), or ``local``: one is started here.
         given: what else `work` gets.
         order: the numbers of the jobs as they are to be begun; None: as they are given.
         resources: (the module `ray`) → what a task needs, as options of a Ray task.
 
     Raises:
-        BertineError: Ray is not installed, is in use already, or not there. And what `told`
+        BertineError: Ray is not installed, is in use already, or not there. And what `receive`
             raised.
     """
     with _ray(address) as ray:
@@ -284,7 +284,7 @@ def run_ray(
                     message = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     message = {"lost": " ".join(str(error).split())[:300]}
-                told(number, message)
+                receive(number, message)
 
 
 @contextlib.contextmanager

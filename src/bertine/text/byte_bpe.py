@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_bounded, read_json_object
+from bertine.files import read_json_object
 from bertine.names import TokenizerKind
-from bertine.terminal.console import warn
-from bertine.terminal.text import briefly, shortened
+from bertine.terminal.text import briefly
 from bertine.text.kind import (
-    MAX_VOCAB_BYTES,
     Kind,
     SpecialTokens,
-    check_added_tokens,
+    backend_of,
+    check_part,
     check_special_tokens,
+    check_switches,
     check_vocab,
-    from_json,
+    override,
+    read_lines,
 )
 from bertine.text.pieces import marked
 from bertine.text.special import BYTE_BPE_MASK
@@ -50,6 +51,8 @@ GPT2_SPECIAL = SpecialTokens(_END_OF_TEXT, None, _END_OF_TEXT, _END_OF_TEXT, Non
 
 #: How the byte of a space is written.
 _SPACE = "Ġ"
+#: The setting that reads a text as if a space stood before it.
+_PREFIX = "add_prefix_space"
 
 # What Unicode calls white space, which is what the library divides at; Python has some more.
 _WHITE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -144,41 +147,30 @@ class ByteBpe(Kind):
 
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
-        _check_config(file, config)
-        before = value.get("pre_tokenizer")
-        found = before.get("type") if isinstance(before, dict) else None
-        if not isinstance(before, dict) or found != "ByteLevel":
-            raise BertineError(
-                f"{file}: its pre_tokenizer is {shortened(str(found or 'missing'), 80)}, not "
-                "ByteLevel; of BPE Bertine knows the byte-level one of RoBERTa and GPT-2"
-            )
+        check_switches(file, config, [_PREFIX])
+        hint = "of BPE Bertine knows the byte-level one of RoBERTa and GPT-2"
+        before = check_part(file, value, "pre_tokenizer", "ByteLevel", hint)
         if value.get("normalizer") is not None:
             raise BertineError(f"{file}: has a normalizer; byte-level BPE is read without one")
         if before.get("use_regex", True) is not True:
             raise BertineError(f"{file}: use_regex of its pre_tokenizer must be true")
-        prefix = before.get("add_prefix_space", True)
-        given = config.get("add_prefix_space")
-        if given is not None and given != prefix:
-            warn(
-                f"{file.parent}: tokenizer_config.json has add_prefix_space {given}, "
-                f"tokenizer.json {briefly(prefix)}; the former is used"
-            )
-            before["add_prefix_space"] = given
+        before.setdefault(_PREFIX, True)
+        if config.get(_PREFIX) is not None:
+            override(file, before, _PREFIX, _PREFIX, config[_PREFIX])
         special = _check_model(file, value["model"])
-        check_added_tokens(file, value.get("added_tokens"))
         for token in value.get("added_tokens") or []:
             if token["content"] == special.mask:
                 token["lstrip"] = True
-        return cls(from_json(file, value), special)
+        return cls(backend_of(file, value), special)
 
     @classmethod
     def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
         folder = path if path.is_dir() else path.parent
         file = folder / "vocab.json"
-        _check_config(file, config)
+        check_switches(file, config, [_PREFIX])
         ids = check_vocab(file, read_json_object(file))
         merges = _read_merges(folder / "merges.txt")
-        prefix = config.get("add_prefix_space") is True
+        prefix = config.get(_PREFIX) is True
         return cls.build(ids, merges, add_prefix_space=prefix, source=str(file)), file
 
     def complete(self, ids: Mapping[str, int]) -> Template:
@@ -271,7 +263,7 @@ class ByteBpe(Kind):
     def config(self) -> dict[str, Any]:
         special = self.special
         values = {
-            "add_prefix_space": self.add_prefix_space,
+            _PREFIX: self.add_prefix_space,
             "errors": "replace",
             "bos_token": special.cls,
             "eos_token": special.sep,
@@ -321,25 +313,18 @@ def _check_bytes(ids: Mapping[str, int], source: str) -> None:
         )
 
 
-def _check_config(file: Path, config: dict[str, Any]) -> None:
-    given = config.get("add_prefix_space")
-    if not isinstance(given, bool | None):
-        raise BertineError(
-            f"{file.parent / 'tokenizer_config.json'}: add_prefix_space is {briefly(given)}, but "
-            "must be true, false or null"
-        )
-
-
 def _check_model(file: Path, model: dict[str, Any]) -> SpecialTokens:
     """Check what the library takes as it is."""
     vocab = check_vocab(file, model.get("vocab"))
     special = _special(vocab, str(file))
-    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(name) not in (None, ""):
-            raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be empty")
-    for name in ("byte_fallback", "ignore_merges"):
-        if model.get(name) not in (None, False):
-            raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be false")
+    for name, allowed, must in (
+        ("continuing_subword_prefix", "", "empty"),
+        ("end_of_word_suffix", "", "empty"),
+        ("byte_fallback", False, "false"),
+        ("ignore_merges", False, "false"),
+    ):
+        if model.get(name) not in (None, allowed):
+            raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be {must}")
     if model.get("dropout") not in (None, 0):
         raise BertineError(
             f"{file}: dropout is {briefly(model['dropout'])}, which would give a text other pieces "
@@ -356,15 +341,8 @@ def _check_model(file: Path, model: dict[str, Any]) -> SpecialTokens:
 
 
 def _read_merges(file: Path) -> list[tuple[str, str]]:
-    with os_errors(file, "loading the merges"):
-        try:
-            lines = read_bounded(file, MAX_VOCAB_BYTES).decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise BertineError(
-                f"{file}: not UTF-8 text ({error.reason}); give a merges.txt"
-            ) from error
     merges: list[tuple[str, str]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(file, "merges", "merges.txt"), 1):
         line = line.removesuffix("\r")
         if not line or (number == 1 and line.startswith("#version")):
             continue

@@ -28,12 +28,14 @@ if hasattr(os, "register_at_fork"):
 import tokenizers
 
 from bertine.errors import BertineError
+from bertine.files import os_errors, read_bounded
 from bertine.names import TokenizerKind
-from bertine.terminal.text import briefly
+from bertine.terminal.console import warn
+from bertine.terminal.text import briefly, shortened
 from bertine.text.template import Template
 
 #: Bytes of a file of tokens or of merges; a vocab.txt with a million pieces has about 10 MB.
-MAX_VOCAB_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,64 @@ def check_vocab(file: Path, vocab: Any) -> dict[str, int]:
     return vocab
 
 
+def check_part(
+    file: Path, value: dict[str, Any], part: str, wanted: str, hint: str
+) -> dict[str, Any]:
+    """Return a part of a tokenizer.json that must be of the type `wanted`.
+
+    Raises:
+        BertineError: it is missing or of another type; `hint` says what to do.
+    """
+    found = value.get(part)
+    kind = found.get("type") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or kind != wanted:
+        raise BertineError(
+            f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; {hint}"
+        )
+    return found
+
+
+def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> None:
+    """Check settings of the tokenizer_config.json beside `file`.
+
+    Raises:
+        BertineError: one is given that is neither true nor false.
+    """
+    for name in names:
+        if not isinstance(config.get(name), bool | None):
+            raise BertineError(
+                f"{file.parent / 'tokenizer_config.json'}: {name} is {briefly(config[name])}, but "
+                "must be true, false or null"
+            )
+
+
+def override(file: Path, part: dict[str, Any], key: str, name: str, value: Any) -> None:
+    """Put what tokenizer_config.json has under `name` into a part of a tokenizer.json, with a
+    warning where the two differ."""
+    if value != part.get(key):
+        warn(
+            f"{file.parent}: tokenizer_config.json has {name} {value}, "
+            f"tokenizer.json {briefly(part.get(key))}; the former is used"
+        )
+        part[key] = value
+
+
+def read_lines(file: Path, what: str, name: str) -> list[str]:
+    """Read the lines of a file of the vocabulary.
+
+    Args:
+        what: is in it, and `name` the usual name of such a file, for messages.
+
+    Raises:
+        BertineError: it cannot be read, or is not UTF-8.
+    """
+    with os_errors(file, f"loading the {what}"):
+        try:
+            return read_bounded(file, _MAX_BYTES).decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise BertineError(f"{file}: not UTF-8 text ({error.reason}); give a {name}") from error
+
+
 def check_added_tokens(file: Path, tokens: Any) -> None:
     """Check the ``added_tokens`` of a tokenizer.json.
 
@@ -263,8 +323,8 @@ def check_added_tokens(file: Path, tokens: Any) -> None:
             )
 
 
-def from_json(file: Path, value: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Make the object of the library of the contents of a tokenizer.json, which are changed.
+def backend_of(file: Path, value: dict[str, Any]) -> tokenizers.Tokenizer:
+    """Make the object of the library from the contents of a tokenizer.json, which are changed.
 
     Raises:
         BertineError: the library refuses it.

@@ -10,7 +10,7 @@ from bertine.files import os_errors, read_json_object
 from bertine.names import TokenizerKind
 from bertine.terminal.text import shortened
 from bertine.text.byte_bpe import ByteBpe
-from bertine.text.kind import Kind
+from bertine.text.kind import Kind, check_added_tokens
 from bertine.text.wordpiece import WordPiece
 
 KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece, ByteBpe)}
@@ -50,20 +50,20 @@ def read(path: Path) -> tuple[Kind, str]:
     if path.is_dir():
         if (path / "tokenizer.json").exists():
             return _read_json(path / "tokenizer.json", config)
-        for kind in KINDS.values():
-            if all((path / name).is_file() for name in kind.vocabulary):
-                made, file = kind.from_vocabulary(path, config)
-                return made, str(file)
-        named = " and no ".join(" with ".join(kind.vocabulary) for kind in KINDS.values())
-        raise BertineError(f"{path}: no tokenizer.json and no {named} in this folder")
-    for kind in KINDS.values():
-        if path.name in kind.vocabulary:
-            made, file = kind.from_vocabulary(path, config)
-            return made, str(file)
-    if path.suffix == ".json":
-        return _read_json(path, config)
-    made, file = WordPiece.from_vocabulary(path, config)
-    return made, str(file)
+        fitting = [
+            kind
+            for kind in KINDS.values()
+            if all((path / name).is_file() for name in kind.vocabulary)
+        ]
+        if not fitting:
+            names = " and no ".join(" with ".join(kind.vocabulary) for kind in KINDS.values())
+            raise BertineError(f"{path}: no tokenizer.json and no {names} in this folder")
+    else:
+        fitting = [kind for kind in KINDS.values() if path.name in kind.vocabulary]
+        if not fitting and path.suffix == ".json":
+            return _read_json(path, config)
+    kind, file = (fitting or [WordPiece])[0].from_vocabulary(path, config)
+    return kind, str(file)
 
 
 def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
@@ -72,6 +72,7 @@ def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
     name = model.get("type") if isinstance(model, dict) else None
     for kind in KINDS.values():
         if name == kind.model:
+            check_added_tokens(file, value.get("added_tokens"))
             return kind.from_json(file, value, config), str(file)
     known = " or ".join(dict.fromkeys(kind.model for kind in KINDS.values()))
     raise BertineError(

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 
 from bertine.errors import BertineError
 from bertine.text.byte_bpe import ALPHABET, FIRST_TOKENS, ByteBpe
-from bertine.text.pieces import bare
 from bertine.text.special import BYTE_BPE_MASK
 from bertine.text.tokenizer import Tokenizer
-from bertine.text.vocab_quality import Quality
+from bertine.text.vocab_learner import VocabLearner
 
 # Imported after `byte_bpe`, which says how `tokenizers` is to use threads.
 import tokenizers  # isort: skip
@@ -29,17 +29,14 @@ from tokenizers import models, pre_tokenizers, trainers  # isort: skip
 _WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
 
 
-class ByteBpeLearner:
+class ByteBpeLearner(VocabLearner):
     """Learns byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
 
     Raises:
         BertineError: `vocab_size` has no room for the bytes.
     """
 
-    counts = False
     alphabet_size = characters_seen = len(ALPHABET)
-    coverage = 1.0
-    full_size = 0
 
     def __init__(self, vocab_size: int, *, min_frequency: int) -> None:
         least = len(FIRST_TOKENS) + len(ALPHABET) + 2
@@ -49,12 +46,6 @@ class ByteBpeLearner:
                 f"special tokens; give at least {least}"
             )
         self._vocab_size, self._min_frequency = vocab_size, min_frequency
-
-    def count(self, text: str) -> None:
-        """Do nothing; there is no alphabet to choose."""
-
-    def counted(self) -> None:
-        """Do nothing; there is no alphabet to choose."""
 
     def learn(self, lines: Iterator[list[str]]) -> Tokenizer:
         """Learn the pieces of the lines."""
@@ -74,30 +65,14 @@ class ByteBpeLearner:
         kind = ByteBpe.build(ids, merges, add_prefix_space=False, source="vocabulary")
         return Tokenizer(kind, "vocabulary")
 
-    def measure(self, tokenizer: Tokenizer, lines: Sequence[str]) -> Quality:
-        """Measure the vocabulary on text. A part of a character counts as one."""
-        texts = [bare(name) for name in tokenizer.names]
-        parts = np.array([_is_part(token) for token in tokenizer.tokens])
-        is_word = parts | np.array([any(c.isalnum() for c in text) for text in texts])
-        is_single = parts | np.array([len(text) == 1 for text in texts])
-        pieces = words = word_pieces = singles = 0
-        for begin in range(0, len(lines), 1024):
-            part = lines[begin : begin + 1024]
-            ids, _ = tokenizer.encode_flat(part)
-            pieces += len(ids)
-            of_words = is_word[ids]
-            word_pieces += int(of_words.sum())
-            singles += int((of_words & is_single[ids]).sum())
-            words += sum(len(_WORD.findall(line)) for line in part)
-        return Quality(pieces, words, word_pieces, 0, singles)
-
-
-def _is_part(token: str) -> bool:
-    """Tell whether a token holds bytes that are no whole characters."""
-    try:
-        bytes(ALPHABET[character] for character in token).decode("utf-8")
-    except KeyError:  # a special token
+    def is_part(self, token: str) -> bool:
+        try:
+            bytes(ALPHABET[character] for character in token).decode("utf-8")
+        except KeyError:  # a special token
+            return False
+        except UnicodeDecodeError:
+            return True
         return False
-    except UnicodeDecodeError:
-        return True
-    return False
+
+    def count_words(self, lines: Sequence[str], begins_word: npt.NDArray[Any]) -> int:
+        return sum(len(_WORD.findall(line)) for line in lines)

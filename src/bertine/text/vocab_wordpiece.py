@@ -17,10 +17,8 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.text import wordpiece
-from bertine.text.pieces import bare
 from bertine.text.tokenizer import Tokenizer
-from bertine.text.vocab_lines import LINE_PART
-from bertine.text.vocab_quality import Quality
+from bertine.text.vocab_learner import LINE_PART, VocabLearner
 from bertine.text.wordpiece import MAX_CHARS_PER_WORD, SPECIAL_TOKENS
 
 # Imported after `wordpiece`, which says how `tokenizers` is to use threads.
@@ -35,7 +33,7 @@ _LEAST_COVERAGE = 0.99
 _CODE_POINTS = sys.maxunicode + 1
 
 
-class WordPieceLearner:
+class WordPieceLearner(VocabLearner):
     """Learns a WordPiece vocabulary; see :func:`bertine.train_vocab` for its arguments."""
 
     counts = True
@@ -107,25 +105,6 @@ class WordPieceLearner:
             strip_accents=self._strip_accents,
             split_chinese=self._split_chinese,
         )
-
-    def measure(self, tokenizer: Tokenizer, lines: Sequence[str]) -> Quality:
-        """Measure the vocabulary on text."""
-        texts = [bare(name) for name in tokenizer.names]
-        # Specials in brackets count as words here; in a corpus they are hardly ever met.
-        is_word = np.array([any(c.isalnum() for c in text) for text in texts])
-        is_single = np.array([len(text) == 1 for text in texts])
-        begins = ~tokenizer.continues
-        pieces = words = unknown = word_pieces = singles = 0
-        for begin in range(0, len(lines), 1024):
-            encoded = tokenizer.encode_plain(lines[begin : begin + 1024])
-            ids = np.fromiter((i for row in encoded for i in row), np.int64)
-            pieces += len(ids)
-            unknown += int((ids == tokenizer.unk_token_id).sum())
-            of_words = is_word[ids]
-            word_pieces += int(of_words.sum())
-            words += int((of_words & begins[ids]).sum())
-            singles += int((of_words & is_single[ids]).sum())
-        return Quality(pieces, words, word_pieces, unknown, singles)
 
 
 @dataclass(frozen=True)

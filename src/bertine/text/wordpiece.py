@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_bounded
 from bertine.names import TokenizerKind
-from bertine.terminal.console import warn
-from bertine.terminal.text import briefly, shortened
+from bertine.terminal.text import briefly
 from bertine.text.kind import (
-    MAX_VOCAB_BYTES,
     Kind,
     SpecialTokens,
-    check_added_tokens,
+    backend_of,
+    check_part,
     check_special_tokens,
+    check_switches,
     check_vocab,
-    from_json,
+    override,
+    read_lines,
 )
 from bertine.text.special import WORDPIECE_MASK
 from bertine.text.template import Template
@@ -41,8 +41,13 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", WORDPIECE_MASK)
 #: Words of more characters become [UNK] (``max_input_chars_per_word`` of the published code).
 MAX_CHARS_PER_WORD = 100
 
-#: The settings of a tokenizer that are true, false or not said.
-_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+#: The settings of a tokenizer that are true, false or not given, by their names in
+#: tokenizer_config.json: what the normalizer calls them.
+_SWITCHES = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 
 #: A tokenizer file may say more; the time for a word grows with the square of its characters.
 _MOST_CHARS_PER_WORD = 1000
@@ -107,7 +112,7 @@ class WordPiece(Kind):
                 f"{source}: the token {token!r} is there {len(lines)} times (lines "
                 f"{', '.join(lines[:5])}); each token must be there once"
             )
-        _check_special(tokens, source)
+        check_special_tokens(tokens, SPECIAL_TOKENS, "BERT", source)
         backend = tokenizers.Tokenizer(
             models.WordPiece(
                 vocab=ids, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD
@@ -119,49 +124,30 @@ class WordPiece(Kind):
 
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
-        _check_switches(file, config)
-        for part, wanted in (
-            ("model", "WordPiece"),
-            ("normalizer", "BertNormalizer"),
-            ("pre_tokenizer", "BertPreTokenizer"),
-        ):
-            found = value.get(part)
-            kind = found.get("type") if isinstance(found, dict) else None
-            if kind != wanted:
-                raise BertineError(
-                    f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; "
-                    "give a tokenizer of BERT's kind"
-                )
-        settings = value["normalizer"]
-        for ours, theirs in (
-            ("lowercase", "do_lower_case"),
-            ("strip_accents", "strip_accents"),
-            ("handle_chinese_chars", "tokenize_chinese_chars"),
-        ):
-            if theirs in config and config[theirs] != settings.get(ours):
-                warn(
-                    f"{file.parent}: tokenizer_config.json has {theirs} {config[theirs]}, "
-                    f"tokenizer.json {settings.get(ours)}; the former is used"
-                )
-                settings[ours] = config[theirs]
+        check_switches(file, config, _SWITCHES)
+        hint = "give a tokenizer of BERT's kind"
+        settings = check_part(file, value, "normalizer", "BertNormalizer", hint)
+        check_part(file, value, "pre_tokenizer", "BertPreTokenizer", hint)
+        for name, key in _SWITCHES.items():
+            if name in config:
+                override(file, settings, key, name, config[name])
         _check_model(file, value["model"])
-        check_added_tokens(file, value.get("added_tokens"))
-        return cls(from_json(file, value))
+        return cls(backend_of(file, value))
 
     @classmethod
     def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
         file = path / "vocab.txt" if path.is_dir() else path
-        _check_switches(file, config)
+        check_switches(file, config, _SWITCHES)
         tokens = _read_tokens(file)
         lowercase = config.get("do_lower_case")
-        made = cls.build(
+        kind = cls.build(
             tokens,
             lowercase=_looks_uncased(tokens) if lowercase is None else bool(lowercase),
             strip_accents=config.get("strip_accents"),
             split_chinese=config.get("tokenize_chinese_chars") is not False,
             source=str(file),
         )
-        return made, file
+        return kind, file
 
     def complete(self, ids: Mapping[str, int]) -> Template:
         cls, sep = ids["[CLS]"], ids["[SEP]"]
@@ -229,9 +215,9 @@ class WordPiece(Kind):
         pieces: list[int] = []
         while rest:
             for end in range(len(rest), 0, -1):
-                found = known(f"{_INSIDE}{rest[:end]}" if inside else rest[:end])
-                if found is not None:
-                    pieces.append(found)
+                piece = known(f"{_INSIDE}{rest[:end]}" if inside else rest[:end])
+                if piece is not None:
+                    pieces.append(piece)
                     rest, inside = rest[end:], True
                     break
             else:
@@ -252,22 +238,10 @@ def normalizer(
     )
 
 
-def _check_special(tokens: Iterable[str], source: str) -> None:
-    check_special_tokens(tokens, SPECIAL_TOKENS, "BERT", source)
-
-
-def _check_switches(file: Path, config: dict[str, Any]) -> None:
-    for name in _SWITCHES:
-        if not isinstance(config.get(name), bool | None):
-            raise BertineError(
-                f"{file.parent / 'tokenizer_config.json'}: {name} is {briefly(config[name])}, but "
-                "must be true, false or null"
-            )
-
-
 def _check_model(file: Path, model: dict[str, Any]) -> None:
     """Check what the library takes as it is."""
-    _check_special(check_vocab(file, model.get("vocab")), str(file))
+    vocab = check_vocab(file, model.get("vocab"))
+    check_special_tokens(vocab, SPECIAL_TOKENS, "BERT", str(file))
     unknown = model.get("unk_token", "[UNK]")
     if unknown != "[UNK]":
         raise BertineError(f"{file}: unk_token is {briefly(unknown)}, but must be '[UNK]'")
@@ -285,13 +259,7 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
 
 
 def _read_tokens(file: Path) -> list[str]:
-    with os_errors(file, "loading the vocabulary"):
-        try:
-            tokens = read_bounded(file, MAX_VOCAB_BYTES).decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise BertineError(
-                f"{file}: not UTF-8 text ({error.reason}); give a vocab.txt"
-            ) from error
+    tokens = read_lines(file, "vocabulary", "vocab.txt")
     if not tokens[-1]:
         tokens.pop()  # after the last line end there is no token
     # Stripped as in the published code, since one vocabulary (Chinese) has U+2028 in two tokens.

@@ -1,4 +1,4 @@
-"""Describe what turns instances into a batch, and the random numbers that it takes.
+"""What turns instances into a batch, and the random numbers that it takes.
 
 A format says what a sequence is made of, a corruption what is done to it: tokens are hidden,
 moved or left out, and what was there becomes a target. The two know nothing of each other but
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bertine.data.batch import Batch
 from bertine.data.instances.instance import Instance
+from bertine.options.instances import InstanceSettings
 from bertine.rng import generator, key
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draws:
-    """Give the random numbers of a batch, each a pure function of the seed, purpose and position.
+    """The random numbers of a batch, each a pure function of the seed, purpose and position.
 
     Attributes:
         seed: of all of them.
@@ -53,7 +54,7 @@ class Draws:
 
 
 class Corruption(Protocol):
-    """Turn instances into the batch that a model is trained on."""
+    """What turns instances into the batch that a model is trained on."""
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch of `instances`; all that is random comes from `draws`."""
@@ -62,7 +63,7 @@ class Corruption(Protocol):
 
 @runtime_checkable
 class WarningCorruption(Corruption, Protocol):
-    """Be a corruption that can tell when its settings come to little."""
+    """A corruption that can tell when its settings come to little."""
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List what a person should know before a run begins, seen on the first batches, which
@@ -70,24 +71,5 @@ class WarningCorruption(Corruption, Protocol):
         ...
 
 
-class SequenceSettings(Protocol):
-    """Say how sequences are made; what a corruption may ask."""
-
-    @property
-    def input_format(self) -> str: ...
-    @property
-    def max_seq_length(self) -> int: ...
-    @property
-    def masked_lm_prob(self) -> float: ...
-    @property
-    def max_predictions_per_seq(self) -> int | None: ...
-    @property
-    def mask_split(self) -> Sequence[float]: ...
-    @property
-    def whole_word_mask(self) -> bool: ...
-    @property
-    def masking(self) -> str: ...
-
-
 #: Makes a corruption for the sequences of a tokenizer: a class of them, or an objective's method.
-MakeCorruption = Callable[["Tokenizer", SequenceSettings], Corruption]
+MakeCorruption = Callable[["Tokenizer", InstanceSettings], Corruption]

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws, SequenceSettings
+from bertine.data.corruption.base import Draws
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
+from bertine.options.instances import InstanceSettings
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ class Masked:
             no mask.
     """
 
-    def __init__(self, tokenizer: Tokenizer, settings: SequenceSettings) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
         self.masked_lm_prob = settings.masked_lm_prob
         self.max_predictions_per_seq = settings.max_predictions_per_seq
         self.mask_split = tuple(settings.mask_split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from bertine.data.instances.full_sequences import DocSentences, FullSentences
 from bertine.data.instances.instance import Instance
@@ -12,6 +12,7 @@ from bertine.data.instances.segments import NspSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.names import InputFormat
 from bertine.text.template import Frame, Template
 
 #: The shortest sequences that instances are made for.
@@ -52,55 +53,38 @@ class Format:
     """Say what the sequences of one format are made of.
 
     Attributes:
-        make: makes the instances of a store, ``make(store, max_tokens=…, seed=…,
-            short_seq_prob=…)``; `max_tokens` are those without special tokens.
+        make: makes the instances of a store, ``make(store, max_tokens=…, seed=…)``; `max_tokens`
+            are those without special tokens.
         pairs: whether a sequence is two segments, A and B; else it is running text.
         label: what is asked of a sequence as a whole; None: nothing.
+        shortened: whether some sequences are made shorter at random; `make` then takes the share
+            of them as ``short_seq_prob``.
     """
 
     make: Callable[..., Instances]
     pairs: bool = False
     label: Label | None = None
-
-
-def _segments(store: TokenStore, **options: Any) -> Instances:
-    return NspSegments(store, **options)
-
-
-def _sentence_pairs(
-    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
-) -> Instances:
-    return SentencePairs(store, max_tokens=max_tokens, seed=seed)
-
-
-def _full_sentences(
-    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
-) -> Instances:
-    return FullSentences(store, max_tokens=max_tokens, seed=seed)
-
-
-def _doc_sentences(
-    store: TokenStore, *, max_tokens: int, seed: int, short_seq_prob: float
-) -> Instances:
-    return DocSentences(store, max_tokens=max_tokens, seed=seed)
+    shortened: bool = False
 
 
 #: Whether B is what follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
 #: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
-FORMATS: dict[str, Format] = {
-    "segment-pair": Format(_segments, pairs=True, label=NEXT_SENTENCE),
-    "sentence-pair": Format(_sentence_pairs, pairs=True, label=NEXT_SENTENCE),
-    "full-sentences": Format(_full_sentences),
-    "doc-sentences": Format(_doc_sentences),
+FORMATS: dict[InputFormat, Format] = {
+    "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
+    "sentence-pair": Format(SentencePairs, pairs=True, label=NEXT_SENTENCE),
+    "full-sentences": Format(FullSentences),
+    "doc-sentences": Format(DocSentences),
 }
 INPUT_FORMATS = tuple(FORMATS)
 #: Those whose instances say whether B follows A, as next-sentence prediction needs them.
-PAIR_FORMATS = tuple(name for name, each in FORMATS.items() if each.label == NEXT_SENTENCE)
+PAIR_FORMATS: tuple[InputFormat, ...] = tuple(
+    name for name, form in FORMATS.items() if form.label == NEXT_SENTENCE
+)
 
 
 def make_instances(
-    input_format: str,
+    input_format: InputFormat,
     store: TokenStore,
     template: Template,
     *,
@@ -131,11 +115,10 @@ def make_instances(
         )
     chosen = FORMATS[input_format]
     special = sequence_frame(input_format, template).added(2 if chosen.pairs else 1)
-    return chosen.make(
-        store, max_tokens=max_seq_length - special, seed=seed, short_seq_prob=short_seq_prob
-    )
+    options = {"short_seq_prob": short_seq_prob} if chosen.shortened else {}
+    return chosen.make(store, max_tokens=max_seq_length - special, seed=seed, **options)
 
 
-def sequence_frame(input_format: str, template: Template) -> Frame:
+def sequence_frame(input_format: InputFormat, template: Template) -> Frame:
     """Return the special tokens of a sequence of a format."""
     return template.two if FORMATS[input_format].pairs else template.running

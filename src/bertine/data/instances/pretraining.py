@@ -80,12 +80,11 @@ class PretrainingData:
         self.format = FORMATS[settings.input_format]
         self.dupe_factor = settings.dupe_factor if settings.masking == "static" else None
         self._idle: list[str] = []  # what was given and does nothing
-        usual = InstanceSettings()
-        form, short = settings.input_format, settings.short_seq_prob
-        if form != "segment-pair" and short != usual.short_seq_prob:
+        usual, short = InstanceSettings(), settings.short_seq_prob
+        if not self.format.shortened and short != usual.short_seq_prob:
             self._idle.append(
                 f"short_seq_prob {short:g} does nothing: only segment pairs are made shorter at "
-                f"random, and the format is {form}"
+                f"random, and the format is {settings.input_format}"
             )
         if self.dupe_factor is None and settings.dupe_factor != usual.dupe_factor:
             self._idle.append(

@@ -35,25 +35,6 @@ class Walk:
         start, end: the positions of the sequence that :meth:`advance` made last.
     """
 
-    __slots__ = (
-        "_at",
-        "_batch",
-        "_begins",
-        "_chunk",
-        "_crossing",
-        "_document",
-        "_document_end",
-        "_documents",
-        "_ends",
-        "_lengths",
-        "_limit",
-        "_row",
-        "_store",
-        "_unit",
-        "end",
-        "start",
-    )
-
     def __init__(
         self,
         store: TokenStore,

@@ -8,10 +8,9 @@ written anew. Memory: 8 bytes a document for the fingerprints, two for what is l
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,20 @@ import pyarrow as pa
 
 from bertine.data.preparation.duplicates import Seen
 from bertine.data.preparation.near_duplicates import SignatureFile, find_near_duplicates
-from bertine.data.preparation.parts import FINGERPRINTS, LOST, STORED, Part, part_counts, read_part
+from bertine.data.preparation.parts import (
+    FINGERPRINTS,
+    LOST,
+    STORED,
+    CorpusPart,
+    part_counts,
+    read_part,
+)
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.files import os_errors, sha256_file
-from bertine.text.corpus import MAX_SKIPPED_NAMED, CorpusStats
+from bertine.text.corpus import CorpusStats
 
 #: Called with (what is done, steps done, steps in all).
-Told = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_documents")
 
@@ -53,7 +59,7 @@ class Joined:
 
 
 def join_parts(
-    parts: Sequence[Part],
+    parts: Sequence[CorpusPart],
     folder: Path,
     *,
     vocab_size: int,
@@ -61,7 +67,7 @@ def join_parts(
     drop_duplicates: bool,
     near_duplicates: str,
     similarity: float,
-    told: Told,
+    report: OnProgress,
 ) -> Joined:
     """Put the shards of `parts` into `folder`, with the frequencies of the ids.
 
@@ -72,7 +78,7 @@ def join_parts(
         drop_duplicates: leave out documents with the words of an earlier one.
         near_duplicates: ``"ignore"``, ``"count"`` or ``"drop"``.
         similarity: from which on documents are near-duplicates.
-        told: what is being done, and how far it is.
+        report: what is being done, and how far it is.
 
     Raises:
         BertineError: a part is damaged, or the disk is full.
@@ -87,7 +93,7 @@ def join_parts(
             "shards": [],
         }
     )
-    left_out = _left_out(parts, joined, drop_duplicates, near_duplicates, similarity, told)
+    left_out = _left_out(parts, joined, drop_duplicates, near_duplicates, similarity, report)
     counts = np.zeros(vocab_size, np.int64)
     for number, (part, rows) in enumerate(zip(parts, left_out, strict=True)):
         facts = read_part(part)
@@ -98,7 +104,7 @@ def join_parts(
         else:
             shards = _without(part, facts, rows, folder, joined, counts)
         joined.counted["shards"] += shards
-        told("joining", number + 1, len(parts))
+        report("joining", number + 1, len(parts))
     with (
         os_errors(folder / UNIGRAM_COUNTS, "writing it"),
         open(folder / UNIGRAM_COUNTS, "wb") as handle,
@@ -120,12 +126,12 @@ def _add(joined: Joined, facts: dict[str, Any]) -> None:
 
 
 def _left_out(
-    parts: Sequence[Part],
+    parts: Sequence[CorpusPart],
     joined: Joined,
     drop_duplicates: bool,
     near_duplicates: str,
     similarity: float,
-    told: Told,
+    report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
     """For each part which of its stored documents are left out (bool); None: none of them."""
     seen = Seen()
@@ -140,7 +146,7 @@ def _left_out(
         copies.append(copy[stored])
         if drop_duplicates:
             _forget_losses(part, copy, joined)
-        told("comparing documents", number + 1, len(parts))
+        report("comparing documents", number + 1, len(parts))
     joined.copies = joined.documents - len(seen)
     del seen
     near: list[npt.NDArray[np.bool_]] = []
@@ -148,7 +154,7 @@ def _left_out(
         files = [_signature_file(part) for part in parts]
         alive = ~np.concatenate(copies)
         marks = find_near_duplicates(
-            files, alive, similarity, lambda *steps: told("comparing signatures", *steps)
+            files, alive, similarity, lambda *steps: report("comparing signatures", *steps)
         )
         joined.near = int(marks.sum())
         near = np.split(marks, np.cumsum([len(rows) for rows in copies])[:-1])
@@ -167,14 +173,14 @@ def _left_out(
     return result
 
 
-def _stored(part: Part) -> npt.NDArray[np.bool_]:
+def _stored(part: CorpusPart) -> npt.NDArray[np.bool_]:
     """Which documents of `part` have a token, so are stored: bool [documents]."""
     file = Path(part.folder) / STORED
     with os_errors(file, "reading it"):
         return np.fromfile(file, np.uint8).astype(bool)
 
 
-def _forget_losses(part: Part, documents: npt.NDArray[np.bool_], joined: Joined) -> None:
+def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: Joined) -> None:
     """Take back what was counted of `documents` (bool [documents of the part]), which are left out
     for another reason than what was counted."""
     if not documents.any():
@@ -188,10 +194,13 @@ def _forget_losses(part: Part, documents: npt.NDArray[np.bool_], joined: Joined)
     joined.counted["cut_sentences"] -= cut
 
 
-def _signature_file(part: Part) -> SignatureFile:
-    shards = read_part(part)["shards"]
-    blocks = (documents for shard in shards for documents, _ in shard["record_batches"])
-    return SignatureFile(Path(part.folder), tuple(blocks))
+def _batch_sizes(facts: dict[str, Any]) -> list[int]:
+    """Return how many documents each record batch of a part has."""
+    return [documents for shard in facts["shards"] for documents, _ in shard["record_batches"]]
+
+
+def _signature_file(part: CorpusPart) -> SignatureFile:
+    return SignatureFile(Path(part.folder), tuple(_batch_sizes(read_part(part))))
 
 
 def _name(number: int) -> str:
@@ -199,7 +208,7 @@ def _name(number: int) -> str:
 
 
 def _taken_over(
-    part: Part, facts: dict[str, Any], folder: Path, number: int
+    part: CorpusPart, facts: dict[str, Any], folder: Path, number: int
 ) -> list[dict[str, Any]]:
     """The shards of `part` as they are, under their numbers in the store."""
     shards: list[dict[str, Any]] = []
@@ -216,7 +225,7 @@ def _taken_over(
 
 
 def _without(
-    part: Part,
+    part: CorpusPart,
     facts: dict[str, Any],
     rows: npt.NDArray[np.bool_],
     folder: Path,
@@ -226,7 +235,7 @@ def _without(
     """The shards of `part` written anew without the documents marked in `rows`."""
     shards: list[dict[str, Any]] = []
     total = joined.counted
-    marks = iter(np.split(rows, list(itertools.accumulate(_batch_sizes(facts)))[:-1]))
+    marks = iter(np.split(rows, np.cumsum(_batch_sizes(facts))[:-1]))
     for shard in facts["shards"]:
         name = _name(len(total["shards"]) + len(shards))
         batches = []
@@ -264,16 +273,3 @@ def _without(
             }
         )
     return shards
-
-
-def _batch_sizes(facts: dict[str, Any]) -> Iterator[int]:
-    for shard in facts["shards"]:
-        for documents, _ in shard["record_batches"]:
-            yield documents
-
-
-def add_skipped(stats: CorpusStats, of_folders: CorpusStats) -> CorpusStats:
-    """`stats` with the files that were skipped while the folders were looked through."""
-    stats.skipped_files = of_folders.skipped_files
-    stats.first_skipped = of_folders.first_skipped[:MAX_SKIPPED_NAMED]
-    return stats

@@ -78,7 +78,7 @@ class PartSettings:
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """Some files that are worked through together.
 
     Attributes:
@@ -103,7 +103,7 @@ class Part:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, line: str) -> Part:
+    def from_json(cls, line: str) -> CorpusPart:
         """The part that :meth:`to_json` wrote."""
         values = json.loads(line)
         values["files"] = tuple(values["files"])
@@ -126,7 +126,7 @@ class PartProgress:
     characters: int = 0
 
 
-Told = Callable[[PartProgress], None]
+OnPartProgress = Callable[[PartProgress], None]
 
 
 def plan_parts(
@@ -136,7 +136,7 @@ def plan_parts(
     tokenizer_fingerprint: str,
     folder: Path,
     part_bytes: int,
-) -> list[Part]:
+) -> list[CorpusPart]:
     """Divide the files of a corpus into parts, in their order.
 
     A file of `part_bytes` or more is a part; smaller ones are taken together up to that size, so
@@ -153,7 +153,7 @@ def plan_parts(
     }
     if settings.signatures:
         general["versions"] = [*general["versions"], version("rensa")]
-    parts: list[Part] = []
+    parts: list[CorpusPart] = []
     times_seen: Counter[str] = Counter()
     taken: list[str] = []
     facts: list[tuple[str, int, int]] = []
@@ -167,7 +167,7 @@ def plan_parts(
             # The same file given twice is two parts.
             again = f"-{times_seen[key]}" if times_seen[key] > 1 else ""
             where = str(folder / f"part-{key}{again}")
-            parts.append(Part(tuple(taken), size, where, settings))
+            parts.append(CorpusPart(tuple(taken), size, where, settings))
         taken, facts, size = [], [], 0
 
     for file in files:
@@ -182,7 +182,7 @@ def plan_parts(
     return parts
 
 
-def read_part(part: Part) -> dict[str, Any]:
+def read_part(part: CorpusPart) -> dict[str, Any]:
     """What :func:`make_part` wrote down about `part`.
 
     Raises:
@@ -191,13 +191,13 @@ def read_part(part: Part) -> dict[str, Any]:
     return read_json_object(Path(part.folder) / PART)
 
 
-def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> None:
+def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | None = None) -> None:
     """Read the files of `part`, and write its folder: shards, counts, fingerprints.
 
     Args:
         part: what to make; a folder that is there is replaced.
         tokenizer: makes the ids.
-        told: called after every batch.
+        report: called after every batch.
 
     Raises:
         BertineError: a file cannot be read, or the disk is full.
@@ -238,8 +238,8 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
                 progress.documents += len(ends)
                 progress.tokens += len(ids)
                 progress.characters += sentences.characters
-                if told is not None:
-                    told(progress)
+                if report is not None:
+                    report(progress)
             writer.cut_sentences += splitter.cut_sentences
             counted = writer.close()
         if settings.signatures:
@@ -253,7 +253,7 @@ def make_part(part: Part, tokenizer: Tokenizer, told: Told | None = None) -> Non
         write_json(folder / PART, facts)
 
 
-def part_counts(part: Part) -> npt.NDArray[np.int64]:
+def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
     """How often each id occurs in `part`: int64 [V]."""
     file = Path(part.folder) / UNIGRAM_COUNTS
     try:

@@ -14,7 +14,8 @@ from bertine.inference.files.text_report import TextReport
 from bertine.inference.predictor import Predictor
 from bertine.records.table_writer import is_stream, open_writer
 from bertine.tables.layout import Layout, named_kind
-from bertine.tasks.base import Task, short
+from bertine.tasks.answer import short
+from bertine.tasks.base import Task
 from bertine.terminal.console import aligned
 
 

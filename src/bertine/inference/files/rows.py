@@ -9,6 +9,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.options.answering import PlainTexts
 from bertine.options.names import option
 from bertine.tables.given import GivenTable, Source
 from bertine.tables.layout import LINE_COLUMN, Layout
@@ -98,23 +99,22 @@ def count_texts(path: Source, layout: Layout | None = None) -> int | None:
 
 
 @contextlib.contextmanager
-def open_texts(
-    path: Source,
-    column: str | None,
-    *,
-    format: str | None,
-    quotes: bool | None,
-    strict: bool,
-) -> Iterator[tuple[Table, str]]:
-    """A table of texts, and the column of the text: the one named, ``text``, ``sentence``, or the
-    only one.
+def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]:
+    """Open a table of texts, and find the column of the text: the one named, ``text``,
+    ``sentence``, or the only one.
 
     Raises:
         BertineError: what reading the table raises; the column is not there, or none can be told;
             a column is named, and the file is plain text.
     """
-    wanted = [column] if column else []
-    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+    column = reading.text_column
+    with Table(
+        path,
+        format=reading.format,
+        wanted=[column] if column else [],
+        quotes=reading.quotes,
+        strict=reading.strict,
+    ) as table:
         yield table, _text_column(table, column)
 
 

@@ -45,6 +45,7 @@ from bertine.tables.layout import (
 )
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Row, Table, json_kind, missing_column
+from bertine.tasks.answer import json_value
 from bertine.tasks.tagging.tagged_text import TaggedText
 from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import counted
@@ -294,19 +295,13 @@ class _Job:
         return joined(self.name, row, {keys[name]: value for name, value in added.items()})
 
     def _answer(self, answer: TaggedText) -> dict[str, Any]:
-        """What is added to a row: the entities; the tags where they are asked for or are all."""
-        added: dict[str, Any] = {}
-        plain = not self.task.has_entities
-        if answer.text is not None and (plain or self.details):
-            added["words"] = list(answer.words)
-            added["offsets"] = [list(pair) for pair in answer.offsets or ()]
-        if answer.text is None or plain or self.details:
-            added["tags"] = list(answer.tags)
-        if self.details:
-            added["probabilities"] = [round(p, 6) for p in answer.probabilities]
-        if not plain:
-            added["entities"] = [mention.to_dict() for mention in answer.entities]
-        return added
+        """Return what is added to a row: the entities; the tags where they are asked for or are
+        all."""
+        plain, whole = not self.task.has_entities, answer.text is not None
+        names = ["words", "offsets"] if whole and (plain or self.details) else []
+        names += ["tags"] if not whole or plain or self.details else []
+        names += ["probabilities"] * self.details + ["entities"] * (not plain)
+        return {name: json_value(getattr(answer, name)) for name in names}
 
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key

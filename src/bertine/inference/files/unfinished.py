@@ -25,7 +25,7 @@ from bertine.files import (
     os_errors,
     read_json_object,
     sha256_file,
-    sync_folder,
+    sync_path,
     write_json,
 )
 from bertine.options.names import option
@@ -150,7 +150,7 @@ def unfinished_table(
                     say(mixed_note(output, mixed))
             else:
                 os.replace(folder / "rows", target)
-                sync_folder(target.parent)
+                sync_path(target.parent)
         except BaseException:
             if journal.exists():
                 say(

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.tasks.answer import Answer, rounded
+from bertine.tasks.answer import Answer, json_value
 from bertine.tasks.spans.windows import SpanFeatures
 from bertine.terminal.console import visible
 
@@ -59,7 +59,7 @@ class SpanAnswer:
             "answer": self.text,
             "start": self.start,
             "end": self.end,
-            "probability": rounded(self.probability),
+            "probability": json_value(self.probability),
         }
 
     @property
@@ -82,6 +82,8 @@ class SpanPrediction(Answer):
     """
 
     noun: ClassVar[str] = "answer"
+    written: ClassVar[tuple[str, ...]] = ("answer", "start", "end", "probability", "null_odds")
+    detailed: ClassVar[tuple[str, ...]] = ("n_best",)
 
     answer: str
     start: int | None
@@ -107,18 +109,8 @@ class SpanPrediction(Answer):
             return None
         return self.start, self.start + len(self.answer)
 
-    def to_json(self, details: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "answer": self.answer,
-            "start": self.start,
-            "end": self.end,
-            "probability": rounded(self.probability),
-            "null_odds": None if self.null_odds is None else rounded(self.null_odds),
-        }
-        return found | ({"n_best": [each.to_json() for each in self.n_best]} if details else {})
-
     def chances(self) -> list[tuple[str, float]]:
-        return [(each.text or "(no answer)", each.probability) for each in self.n_best]
+        return [(answer.text or "(no answer)", answer.probability) for answer in self.n_best]
 
     @property
     def best_span(self) -> SpanAnswer | None:

@@ -87,7 +87,7 @@ def finetune(
     )
     plan = prepared.plan
     if frozen:
-        check_frozen(prepared.task, options)
+        check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch

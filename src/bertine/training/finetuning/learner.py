@@ -16,7 +16,7 @@ from bertine.inference.losses import worst_examples
 from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
 from bertine.names import Precision
 from bertine.tables.given import TableLike
-from bertine.tasks.base import Report
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.worst import WorstExample, WorstExamples
 from bertine.training.arguments import with_options_of
 from bertine.training.finetuning.result import FinetuneResult
@@ -71,7 +71,9 @@ class Learner(FinetuneResult):
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
-    def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
+    def validate(
+        self, data: Path | str | TableLike | None = None, **options: Any
+    ) -> EvaluationReport:
         """The report of the model on labelled examples.
 
         Args:
@@ -155,7 +157,7 @@ class Learner(FinetuneResult):
         return labelled
 
     @cached_property
-    def _validation_report(self) -> Report:
+    def _validation_report(self) -> EvaluationReport:
         if self.report is not None:
             return self.report
         if not len(self._labelled.validation):

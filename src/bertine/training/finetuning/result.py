@@ -12,9 +12,9 @@ from bertine.files import read_json_object
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
 from bertine.runs.files import RunFiles
-from bertine.tasks.base import Report
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
 from bertine.tasks.metrics import official_score
+from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
 from bertine.training.finetuning.next_steps import next_lines, write_pages
@@ -61,7 +61,7 @@ class FinetuneResult(Shown):
 
     model: Path
     scores: list[dict[str, Any]]
-    report: Report | None
+    report: EvaluationReport | None
     elapsed: float
     metric_names: tuple[str, ...] = ()
     runs: Mapping[str, FinetuneResult] = field(default_factory=dict)

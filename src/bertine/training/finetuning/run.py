@@ -13,9 +13,8 @@ from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.log import read_log
-from bertine.tasks.base import Report
 from bertine.tasks.majority import MAJORITY, majority_of
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, EvaluationReport
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
@@ -38,7 +37,7 @@ class Outcome:
     """What a run ended with; see :class:`~bertine.training.finetuning.result.FinetuneResult`."""
 
     scores: list[dict[str, Any]]
-    report: Report | None
+    report: EvaluationReport | None
     elapsed: float
     final: dict[str, float]
     saved: str
@@ -104,11 +103,11 @@ def train(
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
     majority = majority_of(task, prepared.train.examples)
-    reports: list[Report] = []
+    reports: list[EvaluationReport] = []
     heads: list[FittedHead] = []
 
-    def score(judged: Prepared) -> Report:
-        def score_on(part: Part) -> Report:
+    def score(judged: Prepared) -> EvaluationReport:
+        def score_on(part: Part) -> EvaluationReport:
             report = evaluate_examples(
                 judged.loaded.model,
                 judged.task,
@@ -126,7 +125,7 @@ def train(
             add_metrics(report, word, score_on(part))
         return report
 
-    def score_once() -> Report:
+    def score_once() -> EvaluationReport:
         reports.append(score(prepared))
         return reports[-1]
 
