@@ -61,5 +61,6 @@ FAMILY = Family(
     ),
     tokenizer="wordpiece",
     objectives=("mlm",),
+    input_format="full-sentences",
     presets=PRESETS,
 )

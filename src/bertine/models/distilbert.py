@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.models.config import Config
-from bertine.models.dropout import Dropout
+from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.heads import HEADS, HeadKind, SpanHead
 from bertine.models.initial import init_weights
@@ -24,7 +24,7 @@ class ReluClassificationHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.act = F.relu
-        self.dropout = Dropout(config.seq_classif_dropout)
+        self.dropout = StreamDropout(config.seq_classif_dropout)
         self.out = nn.Linear(config.hidden_size, num_labels)
         init_weights(self, config.initializer_range)
 
@@ -38,7 +38,7 @@ class DropoutSpanHead(SpanHead):
 
     def __init__(self, config: DistilBertConfig) -> None:
         super().__init__(config)
-        self.dropout = Dropout(config.qa_dropout)
+        self.dropout = StreamDropout(config.qa_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, H]. Returns logits [B, T, 2], of start and end."""
