@@ -58,7 +58,7 @@ class Reader(Protocol):
         """Tell whether `data` have a validation file, so that nothing is held out.
 
         Raises:
-            BertineError: there is no such file or folder, or which file is meant cannot be told.
+            BertineError: there is no such file or folder, or it is not clear which file is meant.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Reading SQuAD's official JSON.
+"""Read SQuAD's official JSON.
 
 Its files are one object: articles under ``data``, their ``paragraphs`` with a ``context`` and the
 questions about it, ``qas``, with ``id``, ``question``, ``answers`` (``text``, ``answer_start``)

@@ -1,5 +1,5 @@
-"""Writing a table row by row, in the layout of the one that was read; and tables in memory, for
-runs in other processes."""
+"""Write a table row by row, in the layout of the one that was read; and tables in memory, for runs
+in other processes."""
 
 from __future__ import annotations
 

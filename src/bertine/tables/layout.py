@@ -1,4 +1,4 @@
-"""Which format a table has: told by its name, or by its first line."""
+"""Detect a table's format from its file name or first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading files of text: plain or compressed, decoded with every repair counted.
+"""Read files of text: plain or compressed, decoded with every repair counted.
 
 A decompressor here says so when the file ends too early: a corpus cut off by a broken download
 must not pass for a shorter corpus.

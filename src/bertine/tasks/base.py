@@ -1,4 +1,4 @@
-"""What a fine-tuning task is.
+"""The base of fine-tuning tasks.
 
 A task owns its heads, the way from examples to features to a batch, its loss, and the way from
 the model's outputs to predictions and metrics. Training, evaluation, the command line and a
@@ -460,8 +460,7 @@ def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
     """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
-    when every text is one input, uncut. What counts are examples: choices of one are not told
-    apart."""
+    when every text is one input, uncut. Examples count, not the choices of one."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})

@@ -92,7 +92,7 @@ class MultipleChoice(Task[ChoicePrediction]):
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged. dataset: the public data set it is,
         "swag"; None for one's own. named_choices: whether the columns of the choices were named,
-        and not told by their usual names;
+        and not recognized by their usual names;
             then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.

@@ -1,5 +1,5 @@
-"""What the tasks over whole texts, or pairs of texts, have in common: classification with one label
-or many, and regression.
+"""The base of tasks over whole texts, or pairs of texts: classification with one label or many, and
+regression.
 
 Shape legend: B sequences in a batch, K outputs.
 """
