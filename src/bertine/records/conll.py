@@ -47,7 +47,7 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 @dataclass(frozen=True)
 class WordColumns:
-    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
+    """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
     Parquet.
 
     What is None is found: the first column, the last one; the usual keys. `given` are the

@@ -143,7 +143,7 @@ def read_squad(
 
 
 class _Reader:
-    """Questions as they are found, and what was odd about them."""
+    """A reader of one file, which holds its questions and counts what is odd about them."""
 
     def __init__(self, source: str, with_answers: bool, strict: bool) -> None:
         self.source, self._with_answers, self._strict = source, with_answers, strict

@@ -51,7 +51,7 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a table is written: its kind, and for csv and tsv the delimiter and the use of quotes."""
+    """The layout of a table: its kind, and for csv and tsv the delimiter and the use of quotes."""
 
     kind: Kind
     delimiter: str = ""

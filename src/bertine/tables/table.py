@@ -203,8 +203,8 @@ class Table:
 
     @property
     def position(self) -> int:
-        """Bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk; 0 of
-        everything else."""
+        """The bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk;
+        0 of everything else."""
         return 0 if self._stream is None else self._stream.position
 
     @property

@@ -80,7 +80,8 @@ class ChoicePrediction(Answer):
 
 @dataclass(frozen=True)
 class MultipleChoice(Task[ChoicePrediction]):
-    """Which of two or more choices goes with a text; an example may have fewer than another.
+    """The task to choose which of two or more choices goes with a text; an example may have fewer
+    than another.
 
     Attributes:
         prompt_columns: what is given: one column, or two, of which the second begins every choice

@@ -21,7 +21,7 @@ _FOR = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(OwnTable):
-    """Options of some tasks; see :func:`bertine.finetune`.
+    """The options of some tasks; see :func:`bertine.finetune`.
 
     Raises:
         BertineError: a value is not known or out of range.

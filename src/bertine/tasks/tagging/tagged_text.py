@@ -111,7 +111,7 @@ class TaggedText(Answer):
 
     @property
     def entities(self) -> list[Mention]:
-        """Find the entities that the tags mark; none where a tag is plain."""
+        """The entities that the tags mark; none where a tag is plain."""
         if not all(map(is_entity_tag, self.tags)):
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]

@@ -56,7 +56,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Tagging(Task[Tags]):
-    """Which tag each word of a sentence has.
+    """The task to tag each word of a sentence.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the
     paper and in ``BertForTokenClassification``. Sentences longer than the model are read in

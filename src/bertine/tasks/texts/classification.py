@@ -63,7 +63,7 @@ class Prediction(Answer):
 
 @dataclass(frozen=True)
 class TextClassification(WholeTextTask[Prediction]):
-    """Which of two or more classes a text, or a pair of texts, belongs to.
+    """The task to choose one of two or more classes for a text or a pair of texts.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
     ``BertForSequenceClassification``; or, of pairs whose texts are encoded apart, a linear layer on

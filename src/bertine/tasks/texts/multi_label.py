@@ -70,7 +70,7 @@ class LabelSet(Answer):
 
 @dataclass(frozen=True)
 class MultiLabel(WholeTextTask[LabelSet]):
-    """Which labels, none to all of them, a text or a pair of texts has.
+    """The task to choose labels, none to all of them, for a text or a pair of texts.
 
     Attributes:
         labels: in the order of the head's outputs.
