@@ -82,7 +82,7 @@ class Tagging(Task[Tags]):
     reads_words: ClassVar[bool] = True
     head = "token_classifier"
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("words",)
     label_column: str | None = None
     max_length: int = 128

@@ -92,7 +92,7 @@ class TextClassification(WholeTextTask[Prediction]):
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128

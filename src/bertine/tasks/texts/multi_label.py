@@ -97,7 +97,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     primary_metric: ClassVar[str] = "micro_f1"
     answer: ClassVar[type[LabelSet]] = LabelSet
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128

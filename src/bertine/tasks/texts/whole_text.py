@@ -54,7 +54,6 @@ class WholeTextTask(Task[Prediction]):
     kind: ClassVar[str]
     fp32_head: ClassVar[bool] = False
 
-    long_text: str
     pair_pooling: str
 
     def __post_init__(self) -> None:
