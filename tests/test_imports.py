@@ -56,8 +56,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "presets": {*BASE, "models", "interop"},
     "interop": {*BASE, "models"},
     "modeldir": {*BASE, "text", "models", "presets", "interop"},
-    "model_inspection": {*BASE, "text", *MODEL},
-    "inspection": {*BASE, "text", "data", *MODEL, "model_inspection"},
     "objectives": {*BASE, "text", "data", *MODEL},
     "tasks": {*BASE, "tables", "records", "text", "data", *MODEL, "objectives"},
     "datasets": {*BASE, "tables", "records", "tasks"},
@@ -67,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "runs": BASE,
     "reports": {*BASE, "text", "runs"},
+    "inspection": {*BASE, "text", "data", *MODEL, "reports", "runs"},
     "training": {
         *BASE,
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),

@@ -67,7 +67,7 @@ _HOME = {
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetuning.finetune",
     "glue_submission": "bertine.inference.glue",
-    "inspect": "bertine.inspection",
+    "inspect": "bertine.inspection.inspect",
     "load_model": "bertine.modeldir",
     "lr_find": "bertine.training.rate.lr_find",
     "predict": "bertine.inference.predict",

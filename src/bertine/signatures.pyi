@@ -12,7 +12,7 @@ from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.predictor import Predictor
-from bertine.inspection import Inspection
+from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
     ClassWeights,

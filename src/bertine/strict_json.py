@@ -77,14 +77,14 @@ def _too_deep(source: object) -> BertineError:
 
 
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise _Refused(f"the key {key[:_SHOWN]!r} is there twice in one object; remove one")
             seen.add(key)
-    return found
+    return values
 
 
 def _refuse_constant(name: str) -> Any:

@@ -19,7 +19,7 @@ import toys
 from bertine import prepare
 from bertine.data.preparation import part_runners
 from bertine.data.preparation import prepare as preparation
-from bertine.data.preparation.duplicates import Seen
+from bertine.data.preparation.duplicates import SeenFingerprints
 from bertine.data.preparation.parts import CorpusPart, PartSettings, make_part, plan_parts
 from bertine.data.preparation.report import PrepareReport
 from bertine.data.store import TokenStore
@@ -388,7 +388,7 @@ def test_wrong_options(folder: Path) -> None:
 
 def test_seen_takes_many_as_it_takes_one() -> None:
     draw = generator(0, "numbers")
-    one, many = Seen(), Seen()
+    one, many = SeenFingerprints(), SeenFingerprints()
     for _ in range(20):
         numbers = draw.integers(0, 500, size=60).astype(np.uint64)
         expected = [one.add(int(number)) for number in numbers]

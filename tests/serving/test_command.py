@@ -113,7 +113,7 @@ import sys
 from pathlib import Path
 import torch, toys
 from bertine.inference.compute.engine import Engine
-from bertine.models.memory import bound_kernels
+from bertine.system.memory import bound_kernels
 from bertine.models.model import Model
 if sys.argv[1] == "bounded":
     bound_kernels()

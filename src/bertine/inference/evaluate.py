@@ -25,9 +25,8 @@ from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data
 from bertine.tasks.base import Features, Task
 from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.majority import MAJORITY
 from bertine.tasks.options import TableOptions
-from bertine.tasks.report import ClassificationReport, EvaluationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.tasks.worst import WorstExamples
 from bertine.terminal.console import progress
 from bertine.text.tokenizer import Tokenizer

@@ -95,6 +95,6 @@ def worst_of(
     losses of all of them, highest first."""
     answers = task.decode(outputs, features)
     # The first column of a file of predictions is the answer itself.
-    value, *_ = task.columns(False).values()
+    value, *_ = task.output_columns(False).values()
     values = [value(answer) for answer in answers]
     return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)

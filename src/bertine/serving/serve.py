@@ -92,11 +92,11 @@ def _serve_at(
     hosts: Hosts,
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
-    from bertine.models.memory import bound_kernels, keep_freed_memory
     from bertine.serving.computing import ComputingThread
     from bertine.serving.served import Served
     from bertine.serving.server import Server
     from bertine.serving.service import Service
+    from bertine.system.memory import bound_kernels, keep_freed_memory
 
     limits = Limits.within(options)
     bound_kernels()

@@ -150,7 +150,7 @@ class Task(ABC, Generic[Prediction]):
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
         """Return the arguments that a model directory has for the task. What its file leaves open
         has its default; the longest input is then what the model takes."""
-        fields = {each.name: each for each in dataclasses.fields(cast(Any, cls)) if each.init}
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
         known = {
             "labels": info.labels,
             "label_column": info.label_column,
@@ -160,9 +160,9 @@ class Task(ABC, Generic[Prediction]):
             **({"metric_names": info.metrics} if info.metrics else {}),
         }
         return {name: value for name, value in known.items() if name in fields} | {
-            name: info.setting(name, cast(Any, each.default))
-            for name, each in fields.items()
-            if _ALWAYS in each.metadata
+            name: info.setting(name, cast(Any, field.default))
+            for name, field in fields.items()
+            if _ALWAYS in field.metadata
         }
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -183,10 +183,10 @@ class Task(ABC, Generic[Prediction]):
     def settings(self) -> dict[str, Any]:
         """Return the fields that :func:`setting` declares, those alone that are to be written."""
         return {
-            each.name: getattr(self, each.name)
-            for each in dataclasses.fields(cast(Any, self))
-            if _ALWAYS in each.metadata
-            and (each.metadata[_ALWAYS] or getattr(self, each.name) != each.default)
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(cast(Any, self))
+            if _ALWAYS in field.metadata
+            and (field.metadata[_ALWAYS] or getattr(self, field.name) != field.default)
         }
 
     def reuses(self, info: TaskInfo) -> bool:
@@ -292,6 +292,17 @@ class Task(ABC, Generic[Prediction]):
         """Compute the loss of each example, in their order, of one fp32 output for each feature:
         what `terms` has without dropout and weights, the mean over the example's targets. nan
         where its label is not known."""
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Any]) -> float | None:
+        """Compute the training loss of the best answer that does not look at the text, in the unit
+        of the training log: a model whose loss stays there has learned the label frequencies and
+        nothing else. None: it is not known, as with the focal loss."""
+        return None
+
+    def majority(self, train: Examples[Any]) -> str | None:
+        """Name the most frequent label of `train`, of equals the first in the task's order, as the
+        baseline "majority" does; None where an answer is not one of several labels."""
+        return None
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
@@ -402,9 +413,9 @@ class Task(ABC, Generic[Prediction]):
 
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
         """Return what a file of answers holds of one, by the name of the column."""
-        return {name: value(answer) for name, value in self.columns(details).items()}
+        return {name: value(answer) for name, value in self.output_columns(details).items()}
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns that a file of answers gets, more of them with `details`: by name,
         what makes the value of one, in JSON, of an answer. Usually those that
         :attr:`Answer.written` names."""
@@ -442,21 +453,20 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
     )
 
 
-def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "texts") -> str:
-    """ "17 of 2000 texts were cut at 128 pieces (31 pieces lost)"."""
-    return (
-        f"{cut} of {total} {what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
-    )
+def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
+    """Write "texts were cut at 128 pieces (31 pieces lost)"."""
+    return f"{what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
-    every text is one input, uncut. What counts are examples: choices of one are not told apart."""
+    """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
+    when every text is one input, uncut. What counts are examples: choices of one are not told
+    apart."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})
         lost = sum(feature.num_truncated for feature in features)
-        return cut_line(len(cut), total, max_length, lost)
+        return f"{len(cut)} of {total} {cut_at(max_length, lost)}"
     windows = Counter(feature.row for feature in features if feature.group is None)
     long = [number for number in windows.values() if number > 1]
     if not long:

@@ -9,6 +9,8 @@ Shape legend: B sequences in a batch, G examples in it, C choices of the example
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -353,6 +355,16 @@ class MultipleChoice(Task[ChoicePrediction]):
             losses.append(NONE if right is None else cross_entropy(np.array(scores), right))
         return losses
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean log of how many choices an example has."""
+        sizes = _sizes([feature.row for feature in features])
+        return sum(map(math.log, sizes)) / max(1, len(sizes)) or None
+
+    def majority(self, train: Examples) -> str:
+        """Name the place that is right most often."""
+        places = Counter(self.right_of(item, train.source) for item in train.items)
+        return self.label_of(max(range(len(self.choice_columns)), key=lambda place: places[place]))
+
     def _truth(self, labels: Sequence[str]) -> list[int]:
         """Return the numbers of the choices that labels name."""
         numbers = [self._number(label) for label in labels]
@@ -433,11 +445,11 @@ class MultipleChoice(Task[ChoicePrediction]):
         """Return the text of each choice with its probability."""
         return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``choice`` (as the training file writes labels: the name of its column, or its
         number from 0 on), ``probability``; with `details` also that of each choice, 0 for one that
         an example lacks."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         label = columns.pop("label")
         if self.answers_by_column:
             columns["choice"] = label

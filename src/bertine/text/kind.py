@@ -254,13 +254,13 @@ def check_part(
     Raises:
         BertineError: it is missing or of another type; `hint` says what to do.
     """
-    found = value.get(part)
-    kind = found.get("type") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or kind != wanted:
+    content = value.get(part)
+    kind = content.get("type") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or kind != wanted:
         raise BertineError(
             f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; {hint}"
         )
-    return found
+    return content
 
 
 def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> None:

@@ -69,7 +69,7 @@ class VocabReport(Shown):
     kind: TokenizerKind = "wordpiece"
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report for people."""
         where = "held-out text" if self.held_out else "the text trained on (too short to hold out)"
         case = "uncased" if self.lowercase else "cased"
         of = (

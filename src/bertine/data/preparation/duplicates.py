@@ -20,7 +20,7 @@ _SPACE = re.compile(r"\s")
 
 
 def fingerprint(text: str) -> int:
-    """64 bits of the words of `text`: white space and case do not count.
+    """Return 64 bits of the words of `text`: white space and case do not count.
 
     Among ten million different documents, one pair is taken for equal with a probability of
     three in a million.
@@ -38,7 +38,7 @@ def fingerprint(text: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Seen:
+class SeenFingerprints:
     """A set of 64-bit numbers in 8 bytes each (and as much again while two parts are joined).
 
     The newest are in a set; the others in sorted arrays, each at least twice as long as the next,

@@ -19,10 +19,10 @@ from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedBackbone
-from bertine.models.fast.int8 import LayerRanges, observed
+from bertine.models.fast.int8 import LayerRanges, RangeObserver
 from bertine.models.fast.layers import FloatLayer
 from bertine.models.fast.plain import PlainBackbone
-from bertine.models.fast.rows import Padded
+from bertine.models.fast.rows import PaddedRows
 from bertine.models.fast.torch_private import has_byte_products
 from bertine.models.precision import cpu_has_bf16, cpu_has_int8
 from bertine.rng import generator
@@ -194,7 +194,7 @@ def _reference(
     was_training = backbone.training
     backbone.eval()
     try:
-        with observed(backbone) as seen:
+        with RangeObserver(backbone) as seen:
             states = [
                 backbone(ids, mask).last_hidden_state[mask].float() for ids, mask in _padded(inputs)
             ]
@@ -223,7 +223,7 @@ def _difference(
 def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
     """Return whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
-    rows = Padded(max(1, _PROBED // length), length)
+    rows = PaddedRows(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
     ours = packed.layers[0]

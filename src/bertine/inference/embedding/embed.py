@@ -34,7 +34,7 @@ from bertine.options.names import option
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
-from bertine.tables.table import Row
+from bertine.tables.table import TableRow
 from bertine.tasks.base import Features
 from bertine.terminal.console import counted
 
@@ -157,7 +157,7 @@ def _sample(features: Sequence[Features]) -> list[Features]:
 def _embed_chunk(
     embedder: Embedder,
     source: str,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     texts: Sequence[str],
     writer: VectorWriter,
     report: EmbedReport,

@@ -24,7 +24,7 @@ from bertine.options.verbs import takes_options
 from bertine.records.examples import as_columns, columns_of_training, row_texts
 from bertine.records.squad_files import load_squad
 from bertine.records.table_writer import open_writer
-from bertine.tables.layout import LINE_COLUMN, Layout, named_kind
+from bertine.tables.layout import LINE_COLUMN, TableLayout, named_kind
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table
 from bertine.tasks.choice import MultipleChoice
@@ -143,7 +143,7 @@ def explain(
             rows = _rows(stack, predictor, input, options, show, report)
         writer = None
         if output is not None:
-            writer = stack.enter_context(open_writer(output, Layout("jsonl"), ()))
+            writer = stack.enter_context(open_writer(output, TableLayout("jsonl"), ()))
         for parts, write in rows:
             try:
                 explanation = predictor.explain(parts, method=method, label=label)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -278,6 +279,14 @@ class SpanExtraction(Task[SpanPrediction]):
             losses.append(min(holding) if holding else float(np.mean(of_windows)))
         return losses
 
+    def constant_loss(
+        self, examples: Examples[Any], features: Sequence[SpanFeatures]
+    ) -> float | None:
+        """Compute the mean log of how many places a window has."""
+        if not features:
+            return None
+        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
+
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
@@ -307,10 +316,10 @@ class SpanExtraction(Task[SpanPrediction]):
         usual = not known and all(name in names for name in TEXT_COLUMNS)
         return TEXT_COLUMNS if usual else self.text_columns, 0
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
         ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         if not self.unanswerable:
             del columns["null_odds"]
         if details:

@@ -159,7 +159,7 @@ class TaggedText(Answer):
         return f"the same tag as in fp32 for {sum(tags):,} of {words} of sample texts"
 
     def shown_lines(self) -> list[str]:
-        """The marked text, and its entities in a table."""
+        """Return the marked text, and its entities in a table."""
         rows = [(visible(m.type), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
         return [*self.lines(), *aligned(rows, left=(0, 1))]
 

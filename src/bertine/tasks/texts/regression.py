@@ -230,6 +230,10 @@ class TextRegression(WholeTextTask[Score]):
         wanted = (label - self.mean) / self.scale
         return ((float(output) - wanted) / self.deviation) ** 2
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float:
+        """Return the squared error of the mean of standardized scores, 1."""
+        return 1.0
+
     def metrics(self, predictions: Sequence[Score], labels: Sequence[str]) -> dict[str, float]:
         """Compute pearson, spearman, mean_squared_error, mean_absolute_error."""
         return regression_scores(_numbers(labels), [answer.score for answer in predictions])

@@ -27,7 +27,7 @@ from bertine.training.feature_based.table import ROWS
 
 
 @dataclass(frozen=True)
-class Part:
+class TaggedStates:
     """Sentences that have words, the ids of their tags, and the states of their words."""
 
     sentences: Sentences
@@ -41,7 +41,7 @@ class Part:
 def train_row(
     name: str,
     layers: list[int],
-    sets: dict[str, Part],
+    sets: dict[str, TaggedStates],
     task: Tagging,
     recipe: BilstmRecipe,
     hidden_size: int,
@@ -102,21 +102,21 @@ def train_row(
         assert report is not None
         row: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
         if "test" in sets:
-            found = _score(tagger, sets["test"], states["test"], task, device, dtype)
-            row["test"] = found.metrics
+            scored = _score(tagger, sets["test"], states["test"], task, device, dtype)
+            row["test"] = scored.metrics
     row["seconds"] = time.monotonic() - began
     return row
 
 
 def _logits(
     tagger: BiLstmTagger,
-    part: Part,
+    part: TaggedStates,
     layers: Sequence[Tensor],
     chosen: Sequence[int],
     device: torch.device,
     dtype: torch.dtype,
 ) -> tuple[Tensor, list[int]]:
-    """Logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
+    """Return logits fp32 [B, W, K] of the sentences `chosen`, and their numbers of words."""
     starts = part.states.starts
     counts = [int(starts[index + 1] - starts[index]) for index in chosen]
     x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
@@ -131,13 +131,13 @@ def _logits(
 
 def _score(
     tagger: BiLstmTagger,
-    part: Part,
+    part: TaggedStates,
     layers: Sequence[Tensor],
     task: Tagging,
     device: torch.device,
     dtype: torch.dtype,
 ) -> TaggingReport:
-    """The metrics of the tagger's most probable tags."""
+    """Return the metrics of the tagger's most probable tags."""
     tagger.eval()
     lengths = [len(tags) for tags in part.tags]
     order = [int(at) for at in np.argsort(lengths, kind="stable") if lengths[at]]

@@ -48,7 +48,8 @@ class GlueReport(Shown):
         return {**scores, "average": sum(scores.values()) / len(scores)}
 
     def lines(self) -> list[str]:
-        """A row a task: its score and its metrics, times 100; the average, and over what it is."""
+        """Return a row a task: its score and its metrics, times 100; the average, and over what it
+        is."""
         scores = self.metrics
         width = max(map(len, [*self.tasks, "average"]))
         rows = [

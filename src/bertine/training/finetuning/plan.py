@@ -62,7 +62,8 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
     :func:`bertine.finetune`."""
 
     def plan(self, config: Config, num_examples: int) -> TrainingPlan:
-        """The plan for a model with the sizes of `config` and `num_examples` training examples."""
+        """Return the plan for a model with the sizes of `config` and `num_examples` training
+        examples."""
         if self.paper:
             usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, PAPER_RATE)
         else:
@@ -84,13 +85,13 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
 
 
 def epochs_for(num_examples: int) -> int:
-    """The number of passes over so many training examples: 3 over 16,000 and more, 9 over 1,000,
-    23 over 100."""
+    """Return the number of passes over so many training examples: 3 over 16,000 and more, 9 over
+    1,000, 23 over 100."""
     passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
     return min(_MOST_PASSES, max(_PASSES, round(passes)))
 
 
 def rate_for(config: Config) -> float:
-    """The highest learning rate for a model of this width, with one significant digit."""
+    """Return the highest learning rate for a model of this width, with one significant digit."""
     rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
     return float(f"{rate:.0e}")
