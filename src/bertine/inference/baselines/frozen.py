@@ -16,7 +16,6 @@ import torch
 from bertine.errors import BertineError
 from bertine.inference.baselines.linear import Matrix
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import run_features
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.models.model import Model
@@ -83,14 +82,8 @@ class FrozenEncoder:
         """Return the vector of each of `features`, with another `pooling` if one is given; of
         ``tokens`` fp32 [n, H] each."""
         pooled = PooledTexts(pooling or self.pooling, self.model.config.longest_input)
-        outputs = run_features(
-            self.computing(features),
-            pooled,
-            features,
-            pad_id=self.tokenizer.pad_token_id,
-            dtype=self.dtype,
-        )
-        return pooled.decode(outputs, features)
+        computing, pad_id = self.computing(features), self.tokenizer.pad_token_id
+        return pooled.run(computing, features, pad_id=pad_id, dtype=self.dtype)
 
     def computing(self, features: Sequence[Features]) -> Model | Engine:
         """Return what computes that many `features` fastest: an engine for the CPU, or the

@@ -13,7 +13,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing, run_batch, run_features
+from bertine.inference.compute.running import Computing, run_batch
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.vectors import PooledTexts
@@ -267,7 +267,7 @@ class Embedder(Shown):
     ) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`; `on_batch` is called with the number of texts
         of each batch that is done."""
-        return self._joined(self._compute(self._computing(), features, on_batch))
+        return self._joined(self.run_tokens(features, on_batch))
 
     def run_batch(self, features: Sequence[Features]) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`, all of them in one batch."""
@@ -280,7 +280,13 @@ class Embedder(Shown):
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> Sequence[np.ndarray]:
         """Compute vectors fp32 [n, D] of the n tokens of each of `features`."""
-        return self._compute(self._computing(), features, on_batch)
+        return self._pooled.run(
+            self._computing(),
+            features,
+            pad_id=self._pad_id,
+            dtype=self._dtype,
+            on_batch=on_batch,
+        )
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
         """Compute the cosines between the vectors that the precision gives for `features` and those
@@ -289,7 +295,7 @@ class Embedder(Shown):
         if self.precision == "fp32" or not features:
             return None
         ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
-        precise = self._compute(self.model, features, dtype=torch.float32)
+        precise = self._pooled.run(self.model, features, pad_id=self._pad_id, dtype=torch.float32)
         exact = np.concatenate([np.atleast_2d(v) for v in precise])
         return Cosines.between(ours, exact)
 
@@ -318,25 +324,6 @@ class Embedder(Shown):
                     self.model, precision=self.precision, threads=self._threads, samples=samples
                 )
         return self._engine
-
-    def _compute(
-        self,
-        computing: Computing,
-        features: Sequence[Features],
-        on_batch: Callable[[int], None] | None = None,
-        *,
-        dtype: torch.dtype | None = None,
-    ) -> Sequence[np.ndarray]:
-        pooled = self._pooled
-        outputs = run_features(
-            computing,
-            pooled,
-            features,
-            pad_id=self._pad_id,
-            dtype=dtype or self._dtype,
-            on_batch=on_batch,
-        )
-        return pooled.decode(outputs, features)
 
     def _joined(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Return N vectors as fp32 [N, D]."""
