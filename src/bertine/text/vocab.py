@@ -168,8 +168,10 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of something else.
     """
+    if kind not in kinds.KINDS:
+        raise BertineError(f"kind is {kind!r}, but must be one of {', '.join(kinds.KINDS)}")
     if vocab_size < len(SPECIAL_TOKENS) + 1:
         raise BertineError(f"vocab_size {vocab_size} is too small; a few thousand are usual")
     if hold_out_every < 2:
