@@ -168,7 +168,8 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """
     if kind not in kinds.KINDS:
         raise BertineError(f"kind is {kind!r}, but must be one of {', '.join(kinds.KINDS)}")
