@@ -86,7 +86,7 @@ class ConfigKeys:
             BertineError: a key that is unknown (with the nearest known one), lacking or of the
                 wrong type; a value that asks for something that our model does not compute.
         """
-        fields = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+        fields = {one.name: str(one.type) for one in dataclasses.fields(kind)}
         known = {self.renamed.get(name, name): name for name in fields}
         for key, (allowed, meaning) in self.only.items():
             if key in values and values[key] not in allowed:

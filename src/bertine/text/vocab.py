@@ -274,8 +274,8 @@ def _refuse_characters(
         raise BertineError(
             f"{option('extend')} is for WordPiece vocabularies; train a new one of byte-level BPE"
         )
-    for name, given in (("lowercase", lowercase), ("strip_accents", strip_accents)):
-        if given:
+    for name, value in (("lowercase", lowercase), ("strip_accents", strip_accents)):
+        if value:
             raise BertineError(
                 f"{option(name)} does not go with byte-level BPE, which keeps texts as they are; "
                 "leave it out"

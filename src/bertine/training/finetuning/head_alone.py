@@ -59,7 +59,7 @@ def head_alone_instead(
     chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
-    scores = [each["metrics"] for each in baselines if each.get("name") == _BASELINE]
+    scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]
     beside: Mapping[str, float] = scores[0] if scores else {}
     if not set(names) <= set(beside):
         return None
