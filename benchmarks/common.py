@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,14 +73,17 @@ class Worker:
     end of its preparation and of every turn.
 
     Attributes:
+        start_method: how the process begins; by "spawn" it has nothing of this one's.
         prepared: the message of the preparation.
     """
 
+    start_method = "spawn"
+
     def __init__(self, name: str, threads: int, job: Callable[..., None], *args: Any) -> None:
         self.name = name
-        spawn = multiprocessing.get_context("spawn")
-        self._connection, theirs = spawn.Pipe()
-        self._process = spawn.Process(
+        context = multiprocessing.get_context(self.start_method)
+        self._connection, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(  # type: ignore[attr-defined]
             target=_work, args=(theirs, threads, job, args), name=name, daemon=True
         )
         self._process.start()

@@ -39,7 +39,6 @@ from bertine.models.precision import resolve_precision
 from bertine.names import TaskName
 from bertine.records.examples import Examples
 from bertine.rng import generator
-from bertine.tasks.encoding import HeadOfTexts
 from bertine.tasks.metrics import official_score
 from bertine.terminal.console import quietly
 from bertine.training.finetuning.head_alone import alone_is_better, score_of_head
@@ -113,7 +112,7 @@ class Cell:
             "seconds": seconds,
             "metric": learner.metric_names[0],
             "held_out": len(self.data.validation),
-            "pairs": isinstance(task, HeadOfTexts) and len(task.text_columns) == 2,
+            "pairs": task.takes_pairs,
             **self._cross_validated(out, learner.metric_names),
         }
 

@@ -31,6 +31,7 @@ from bertine.inference.explaining.attribution import METHODS
 from bertine.inference.explaining.explanation import WordContribution
 from bertine.inference.files.rows import open_texts
 from bertine.inference.predictor import Predictor
+from bertine.options.answering import PlainTexts
 from bertine.tasks.texts.classification import TextClassification
 
 #: The numbers of words that are taken out, or left, together.
@@ -40,7 +41,7 @@ GRADIENT = "gradient x input"
 
 def read(path: Path, column: str | None, number: int, seed: int) -> list[str]:
     """So many of the file's texts, drawn at random."""
-    with open_texts(path, column, format=None, quotes=None, strict=False) as (table, name):
+    with open_texts(path, PlainTexts(text_column=column)) as (table, name):
         texts = [table.text(row, name) for row in table]
     random.Random(seed).shuffle(texts)
     return texts[:number]

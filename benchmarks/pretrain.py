@@ -149,7 +149,7 @@ def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:
 def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     """Ours against each rival in turn, in rounds."""
     batch = make_batch(shape)
-    targets = len(batch.targets["mlm_positions"])
+    targets = MlmNsp().counts(batch)
     products = step_products(make_model(shape.config), shape.batch_size, shape.length, targets)
     operations = sum(p.operations for p in products)
     ceilings = [time_products(products)]

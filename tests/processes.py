@@ -1,5 +1,6 @@
-"""Several processes of one command, as ``torchrun`` would start them, but quickly: they are forked
-from a server that has imported what they need."""
+"""Processes that begin quickly: they are forked from a server that has imported what they need
+(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one that is
+killed."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["processes", "toys"])
+_context.set_forkserver_preload(["preloaded"])
 
 #: Seconds until a set of processes is said to hang.
 PATIENCE = 300
@@ -34,6 +37,22 @@ class End:
     status: int | None
     result: Any
     output: str
+
+
+def forked(target: Callable[..., Any], *given: Any) -> Any:
+    """A process that calls ``target(*given)``, begun."""
+    process = server().Process(target=target, args=given)
+    process.start()
+    return process
+
+
+def server() -> Any:
+    """The server, running. It is told in its environment where modules are: Python 3.11 passes
+    ``sys.path`` to it, where it is not looked at, and what cannot be imported is passed over."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        forkserver.ensure_running()
+    return _context
 
 
 def _work(
@@ -95,12 +114,7 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
     # The launcher keeps the store, and outlives the processes.
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port
-    processes = [
-        _context.Process(target=_work, args=(rank, size, port, str(folder), job, given))
-        for rank in range(size)
-    ]
-    for process in processes:
-        process.start()
+    processes = [forked(_work, rank, size, port, str(folder), job, given) for rank in range(size)]
     ends = []
     for rank, process in enumerate(processes):
         process.join(PATIENCE)
@@ -118,13 +132,3 @@ def run(size: int, folder: Path, job: Callable[..., Any], **given: Any) -> list[
             )
         )
     return ends
-
-
-# The rest of what the server imports, so that the forked processes have it.
-import torch._dynamo  # noqa: E402
-import torch._refs  # noqa: E402
-import torch.distributed.fsdp  # noqa: E402
-import torch.nn.parallel  # noqa: E402
-
-import bertine.training.finetuning.finetune  # noqa: E402
-import bertine.training.pretraining.pretrain  # noqa: E402, F401

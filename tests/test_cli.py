@@ -41,10 +41,10 @@ def test_help_tells_every_argument(name: str, capsys: pytest.CaptureFixture[str]
 def test_short_help_has_the_common_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = COMMANDS[name]
     known = {option for action in command.parser().options() for option in action.option_strings}
-    assert known | {"--config"} >= set(command.common)
+    assert known | {"--config"} >= set(command.common.split())
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
-    for option in command.common:
+    for option in command.common.split():
         assert option in text
     for line in command.examples.splitlines():
         assert line in text

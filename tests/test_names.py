@@ -9,7 +9,6 @@ import pytest
 from bertine import names
 from bertine.data.corruption.masked import MASKINGS
 from bertine.data.instances.formats import INPUT_FORMATS
-from bertine.data.preparation.prepare import NEAR_DUPLICATES
 from bertine.inference import export
 from bertine.inference.compute import choosing
 from bertine.inference.embedding.vector_files import DTYPES
@@ -41,7 +40,6 @@ from bertine.training.pretraining.initial_weights import INITIALIZATIONS
         (names.Masking, MASKINGS),
         (names.Initialization, INITIALIZATIONS),
         (names.TagScheme, SCHEMES),
-        (names.NearDuplicates, NEAR_DUPLICATES),
         (names.TokenizerKind, KINDS),
         (names.ExportFormat, export.FORMATS),
         (names.ExplanationMethod, METHODS),

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -22,22 +23,30 @@ HOUR = ROOT / "recipes" / "hour"
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 
 
-def hour(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, HOUR, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        timeout=600,
-    )
+#: Runs the hour: its exit status, and what it prints on both streams.
+Hour = Callable[..., tuple[int, str, str]]
 
 
-def mistake(*arguments: str | Path) -> str:
+@pytest.fixture
+def hour(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Hour:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+
+    def main(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(HOUR), *map(str, arguments)])
+        status = module.main()
+        return status, *capsys.readouterr()
+
+    return main
+
+
+def mistake(ended: tuple[int, str, str]) -> str:
     """The one line that it ends with."""
-    done = hour(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    status, printed, said = ended
+    assert status == 2, said
+    assert printed == ""
+    (line,) = said.splitlines()
     return line
 
 
@@ -61,70 +70,73 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
-def test_an_hour_of_24_seconds(tmp_path: Path, given: list[str | Path]) -> None:
+def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: Hour) -> None:
     out = tmp_path / "out"
-    first = hour(*given, "--minutes", "0.4", "--seeds", "1")
-    assert first.returncode == 0, first.stderr
-    for stage in (
-        "vocabulary",
-        "preparation",
-        "sentence-pairs",
-        "segment-pairs",
-    ):
-        assert first.stderr.count(f"--- {stage}\n") == 1
-    assert "--- fine-tuning: 10 runs" in first.stderr
-    assert first.stderr.count("RTE, random weights, seed 0: accuracy ") == 1
+    given += ["--seeds", "1"]
+    status, printed, said = hour(*given, "--minutes", "0.15")
+    assert status == 0, said
+    stages = ["vocabulary", "preparation", "sentence-pairs", "segment-pairs"]
+    for stage in stages:
+        assert said.count(f"--- {stage}\n") == 1
+    assert "--- fine-tuning: 10 runs" in said
+    assert said.count("RTE, random weights, seed 0: accuracy ") == 1
     scores = json.loads((out / "scores.json").read_text())
     assert list(scores) == ["pre-trained", "random weights"]
     assert all(list(of_way) == list(TASKS) for of_way in scores.values())
     assert all(len(values) == 1 for of_way in scores.values() for values in of_way.values())
-    *_, average, last = first.stdout.splitlines()
+    *_, average, last = printed.splitlines()
     expected = [sum(values[0] for values in of_way.values()) / 5 for of_way in scores.values()]
     assert average.split() == ["average", *(f"{value:.1f}" for value in expected)]
     assert last == "dev sets, times 100; one seed"
-    seconds = json.loads((out / "hour.json").read_text())["seconds"]
-    assert list(seconds) == [
-        "vocabulary",
-        "preparation",
-        "sentence-pairs",
-        "segment-pairs",
-    ]
-    assert 10 < sum(seconds.values()) < 90
+    assert list(json.loads((out / "hour.json").read_text())["seconds"]) == stages
 
     # The finished command does nothing anew, also where text and tasks are gone.
     before = toys.tree(out)
     (tmp_path / "corpus.txt").unlink()
     shutil.rmtree(tmp_path / "glue")
-    again = hour(*given, "--minutes", "0.4", "--seeds", "1")
-    assert again.returncode == 0, again.stderr
-    assert "---" not in again.stderr
-    assert again.stdout.startswith(" ")  # the table
-    assert first.stdout.endswith(again.stdout)
+    status, again, said = hour(*given, "--minutes", "0.15")
+    assert status == 0, said
+    assert "---" not in said
+    assert again.startswith(" ")  # the table
+    assert printed.endswith(again)
     assert toys.tree(out) == before
 
     # Another hour, or an hour of other text, is another model.
-    given += ["--seeds", "1"]
-    assert "was begun with --minutes 0.4, not 5" in mistake(*given, "--minutes", "5")
+    assert "was begun with --minutes 0.15, not 5" in mistake(hour(*given, "--minutes", "5"))
     other = toys.write_corpus(tmp_path / "other.txt")
-    assert "was begun with --corpus" in mistake(*given, "--corpus", other, "--minutes", "0.4")
+    told = mistake(hour(*given, "--corpus", other, "--minutes", "0.15"))
+    assert "was begun with --corpus" in told
     assert toys.tree(out) == before
 
 
-@pytest.mark.slow
-def test_a_mistake_is_one_line_before_the_hour(tmp_path: Path, given: list[str | Path]) -> None:
-    assert "no-such-text" in mistake(*given, "--corpus", tmp_path / "no-such-text.txt")
+def test_a_mistake_is_one_line_before_the_hour(
+    tmp_path: Path, given: list[str | Path], hour: Hour
+) -> None:
+    def told(*more: str | Path) -> str:
+        return mistake(hour(*given, *more))
+
+    assert "no-such-text" in told("--corpus", tmp_path / "no-such-text.txt")
     (tmp_path / "glue" / "RTE" / "dev.tsv").unlink()
-    assert "no dev.tsv of RTE" in mistake(*given)
+    assert "no dev.tsv of RTE" in told()
     shutil.rmtree(tmp_path / "glue" / "RTE")
-    assert "RTE" in mistake(*given)
-    assert "no-such-glue" in mistake(*given, "--glue", tmp_path / "no-such-glue")
-    assert "--seeds: 0 is below 1" in mistake(*given, "--seeds", "0")
-    assert "--minutes: 0 is not in the range" in mistake(*given, "--minutes", "0")
-    assert "unknown option '--minute'" in mistake(*given, "--minute", "5")
+    assert "RTE" in told()
+    assert "no-such-glue" in told("--glue", tmp_path / "no-such-glue")
+    assert "--seeds: 0 is below 1" in told("--seeds", "0")
+    assert "--minutes: 0 is not in the range" in told("--minutes", "0")
+    assert "unknown option '--minute'" in told("--minute", "5")
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").write_text("years of work")
     glue = glue_files.write_glue(tmp_path / "whole-glue", *TASKS)
-    assert "is a file" in mistake(*given, "--glue", glue)
+    assert "is a file" in told("--glue", glue)
+
+
+def test_it_runs_as_a_program(given: list[str | Path]) -> None:
+    command = [sys.executable, HOUR, *given, "--seeds", "0"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    )
+    assert done.returncode == 2
+    assert "--seeds: 0 is below 1" in done.stderr
 
 
 def test_the_clock_counts_what_was_interrupted(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_ext"))
 
-from command_page import command_page, function_of, usage  # noqa: E402
+from command_page import command_page, usage  # noqa: E402
 from repository_links import PAGES, document_of, page_of, redirected, source_of  # noqa: E402
 
 
@@ -39,7 +39,7 @@ def test_defaults_and_requirements_are_on_the_page() -> None:
     page = command_page(COMMANDS["vocab"])
     size = page.partition("````{option} --vocab-size N")[2].partition("````")[0]
     assert "*default: `30522`*" in size
-    assert "Pieces, specials included." in size
+    assert "Pieces, special tokens and single characters included." in size
     split = page.partition("````{option} --split-chinese, --no-split-chinese")[2]
     assert "*default: `--split-chinese`*" in split.partition("````")[0]
     assert "*required*" in page.partition("````{option} --out DIR")[2].partition("````")[0]
@@ -57,7 +57,7 @@ def test_every_command_has_a_page_and_names_its_function(name: str) -> None:
     assert f"```{{bertine-command}} {name}\n```" in page
     index = (DOCS / "reference" / "commands" / "index.md").read_text(encoding="utf-8")
     assert re.search(rf"^{name}$", index, re.MULTILINE)
-    assert function_of(COMMANDS[name]) in bertine.__all__
+    assert COMMANDS[name].function in bertine.__all__
 
 
 def test_everything_public_is_in_the_reference() -> None:

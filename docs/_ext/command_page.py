@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from bertine.commands.options.arguments import Switch
 from bertine.commands.options.command import Command
 
-#: Functions that are not called as their command is.
-_FUNCTIONS = {"demo": "run_demo", "vocab": "train_vocab"}
 #: What help texts may begin with and is never written with a capital.
 _NAMES = {"csv", "tsv", "jsonl", "json", "cpu", "text", "torch"}
 #: Titles of argparse's own groups, as they are called on a page.
@@ -24,11 +22,6 @@ _TITLES = {"positional arguments": "Arguments", "options": "Options"}
 def command_page(command: Command) -> str:
     """Describe `command`: what it does, examples, usage, its options in their groups."""
     return "\n\n".join([*_introduction(command), *_groups(command)]) + "\n"
-
-
-def function_of(command: Command) -> str:
-    """Name the function in ``bertine`` that `command` calls."""
-    return _FUNCTIONS.get(command.name, command.name.replace("-", "_"))
 
 
 def _introduction(command: Command) -> Iterator[str]:
@@ -42,7 +35,7 @@ def _introduction(command: Command) -> Iterator[str]:
             yield _text(" ".join(line.strip() for line in lines))
     if command.examples:
         yield f"```bash\n{command.examples}\n```"
-    yield f"In Python: {{py:func}}`bertine.{function_of(command)}`."
+    yield f"In Python: {{py:func}}`bertine.{command.function}`."
     yield f"## Usage\n\n```text\n{usage(command)}\n```"
     if command.processes:
         yield "`torchrun` can start this command in several processes that work together."

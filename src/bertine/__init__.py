@@ -19,15 +19,11 @@ from bertine.errors import BertineError
 from bertine.version import __version__
 
 if TYPE_CHECKING:
-    from bertine.data.preparation.prepare import prepare
     from bertine.data.store import TokenStore
     from bertine.demo.run import run_demo
     from bertine.estimators.classifier import BertClassifier
     from bertine.estimators.regressor import BertRegressor
-    from bertine.inference.embedding.embed import embed
     from bertine.inference.embedding.embedder import Embedder
-    from bertine.inference.embedding.similar import similar
-    from bertine.inference.explaining.explain import explain
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predict import predict
@@ -36,19 +32,23 @@ if TYPE_CHECKING:
     from bertine.models.bert import BertConfig
     from bertine.presets import preset
     from bertine.reports.run_page import report
-    from bertine.serving.serve import serve
     from bertine.signatures import (
+        embed,
         evaluate,
+        explain,
         export,
         feature_based,
         finetune,
         inspect,
         lr_find,
+        prepare,
         pretrain,
         search,
+        serve,
+        similar,
+        train_vocab,
     )
     from bertine.text.tokenizer import Tokenizer
-    from bertine.text.vocab import train_vocab
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
@@ -67,7 +67,7 @@ _HOME = {
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetuning.finetune",
     "glue_submission": "bertine.inference.glue",
-    "inspect": "bertine.inspection",
+    "inspect": "bertine.inspection.inspect",
     "load_model": "bertine.modeldir",
     "lr_find": "bertine.training.rate.lr_find",
     "predict": "bertine.inference.predict",

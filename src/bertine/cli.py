@@ -123,7 +123,7 @@ def _run(arguments: list[str]) -> int:
             if shown and (quota := launch.quota_line()):
                 print(f"{name}: {quota}", file=sys.stderr, flush=True)
             check_address_space()
-            return command.run(values) or 0
+            return command(values)
     else:
         kind = "option" if name.startswith("-") else "command"
         hint = nearest(name, [*COMMANDS, "--help", "--version"])

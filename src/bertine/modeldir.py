@@ -187,7 +187,7 @@ def load_model(
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    check_against_weights(source, canonical, config, names)
+    check_against_weights(source, canonical, config, family)
     check_fits(folder / CONFIG, config)
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts}

@@ -3,34 +3,107 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
+from bertine.inference.embedding.embed import EmbedReport
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.similar import Neighbours
+from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
+from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.predictor import Predictor
-from bertine.inspection import Inspection
+from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
     ClassWeights,
+    ExplanationMethod,
     ExportFormat,
     Initialization,
     InputFormat,
     LabelledFormat,
     LongText,
     Masking,
+    NearDuplicates,
     ObjectiveName,
+    PlainFormat,
     PoolingName,
     Precision,
     ScheduleName,
     TaggedFormat,
     TagScheme,
     TaskName,
+    TokenizerKind,
+    VectorPooling,
+    VectorType,
 )
+from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
-from bertine.tasks.base import Report
+from bertine.tasks.report import EvaluationReport
+from bertine.text.vocab import VocabReport
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+
+def embed(
+    model: Embedder | Path | str,
+    input: Path | str | TableLike,
+    output: Path | str,
+    *,
+    show_progress: bool = True,
+    pooling: PoolingName | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    dtype: VectorType = "fp32",
+) -> EmbedReport:
+    """Write a vector for every text of a table, in its order, in bounded memory.
+
+    ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
+    JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
+    ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
+    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
+    (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
+
+    Args:
+        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
+        output: a .npy, .parquet or .jsonl file, complete or not there at all.
+        show_progress: on stderr.
+        pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
+            directory says, else mean.
+        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
+            last.
+        max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
+            all that the model has positions for.
+        normalize: to length 1; None: as the model directory says, else not.
+        prompt: one of the prompts of the model directory, put before every text; '' for none; None:
+            its default.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: told by the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
+            faster and turns vectors a little.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        dtype: of the numbers in the file.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; a column is missing; another
+            kind of file; numbers that fp16 cannot hold.
+    """
 
 def evaluate(
     model: Predictor | Path | str,
@@ -49,7 +122,7 @@ def evaluate(
     format: LabelledFormat | None = None,
     worst: int = 0,
     baselines: bool = False,
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
     task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
@@ -84,6 +157,57 @@ def evaluate(
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
             know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+    """
+
+def explain(
+    model: Predictor | Path | str,
+    texts: Sequence[TextOrDict] | TextOrDict | None = None,
+    *,
+    input: Path | str | None = None,
+    output: Path | str | None = None,
+    method: ExplanationMethod = "leave-one-out",
+    label: str | None = None,
+    show_progress: bool = True,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    format: PlainFormat | None = None,
+) -> Explanations:
+    """Say what each word of a text contributes to the model's answer.
+
+    Contributions are to the log-odds of the answer, of a regression to the score: above 0 a word
+    speaks for the answer, below 0 against it. With ``"leave-one-out"`` a word's is what the score
+    loses without the word; with ``"integrated-gradients"`` they add up to the difference between
+    the scores of the text and of the text with every word masked, to 0.1 or 5% of it.
+
+    Of a tagger the tags of all its entities are explained together (`label`: those of one type), of
+    spans the start and end of the answer, of multiple choice the choice against the others. A text
+    that is longer than the model is explained as far as the model reads it.
+
+    Args:
+        model: a fine-tuned model directory, or a loaded one.
+        texts: one text, or several; the texts that belong together are a tuple, a dictionary by
+            column, or, where all are strings, every two for a model of pairs. Not with `input`.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
+        output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
+            ``explanation``. None: the explanations are returned.
+        method: ``"leave-one-out"`` or ``"integrated-gradients"``.
+        label: to explain in place of the answer; of a tagger the type of the entities.
+        show_progress: on stderr.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: number format to compute in; auto is the fastest whose outputs a check finds
+            close to those in fp32.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        format: of the input; None: told by the name of the file and its first line.
+
+    Raises:
+        BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
+            text that is none; what reading the file raises; an output that is not JSON lines.
     """
 
 def export(
@@ -551,6 +675,70 @@ def lr_find(
             is named; it is one of several processes; what `finetune` raises of model and data.
     """
 
+def prepare(
+    corpus: Sequence[Path | str] | Path | str,
+    *,
+    tokenizer: Path | str,
+    out: Path | str,
+    shard_tokens: int = 268435456,
+    part_bytes: int = 67108864,
+    language: str = "en",
+    drop_duplicates: bool = False,
+    near_duplicates: NearDuplicates = "ignore",
+    similarity: float = 0.8,
+    processes: int | None = None,
+    ray: str | None = None,
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> PrepareReport:
+    """Turn a corpus into a token store (see :mod:`bertine.data.store`).
+
+    The same corpus and tokenizer give the same store, bit for bit, however many processes or
+    machines make it. Documents are in the order of the input files.
+
+    Each input file (or several small ones together) makes its shards by itself. A preparation
+    that was killed and is run again with the same arguments keeps the files that are done; they
+    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose path, size or time
+    of change is another, or other arguments, are done anew.
+
+    Memory does not grow with the corpus but for small counts: each process holds some batches of
+    about a million characters, the largest document (:class:`bertine.text.corpus.Corpus`), and 8
+    bytes for each document of its part; this one 10 bytes for each document of the corpus, some
+    hundred for each input file, and about 45 a document while near-duplicates are looked for.
+
+    Args:
+        corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
+        tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
+        out: the store's folder; a store that is there is replaced when the new one is complete.
+        shard_tokens: tokens a shard file, at most (and a record batch more).
+        part_bytes: input files are worked through together up to this size.
+        language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
+            See :func:`bertine.text.sentences.check_language`.
+        drop_duplicates: leave out documents with the same words as an earlier one (they are counted
+            anyway).
+        near_duplicates: documents nearly the same as an earlier one (count and drop need the
+            package rensa). It takes 1 kB of disk a document
+            (:mod:`bertine.data.preparation.near_duplicates`).
+        similarity: of near-duplicates: common 5-grams of tokens, as a share of all of both.
+        processes: how many work at a time; the store is the same; None: one for each core. No more
+            than there are parts.
+        ray: let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs the package ray, and
+            corpus and store where all its machines see them under the same paths.
+        document_per_file: take each plain-text file as one document, blank lines and all.
+        text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
+            sentence, or the only column.
+        quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
+
+    Raises:
+        BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
+            there are no rules for the language, `out` is a folder of something else or being
+            prepared by another process, the disk is full, an option has no such value, or a
+            library for it is not installed.
+    """
+
 def pretrain(
     store: Path | str,
     *,
@@ -559,7 +747,7 @@ def pretrain(
     steps: int | None = None,
     tokens: int | None = None,
     hours: float | None = None,
-    objective: ObjectiveName = "mlm-nsp",
+    objective: ObjectiveName | None = None,
     initialization: Initialization = "normal",
     initializer_range: float | None = None,
     held_out: Path | str | None = None,
@@ -571,7 +759,7 @@ def pretrain(
     short_seq_prob: float = 0.1,
     dupe_factor: int = 10,
     max_seq_length: int = 128,
-    input_format: InputFormat = "segment-pair",
+    input_format: InputFormat | None = None,
     whole_word_mask: bool = False,
     masking: Masking = "dynamic",
     seed: int = 0,
@@ -619,7 +807,8 @@ def pretrain(
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
-        objective: masked tokens and next sentences, or masked tokens only.
+        objective: masked tokens and next sentences, or masked tokens only; None: as in the model's
+            paper: mlm-nsp for BERT, mlm for RoBERTa.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -637,9 +826,9 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
-            (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; the last two need objective mlm; None: as in the
+            model's paper: segment pairs for BERT, full sentences for RoBERTa. One of segment-pair,
+            sentence-pair, full-sentences and doc-sentences (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
@@ -870,4 +1059,174 @@ def search(
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
             be gone on with, or was begun with other settings.
+    """
+
+def serve(
+    models: Sequence[str | Path] | str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key_file: Path | str | None = None,
+    allowed_hosts: Sequence[str] | str | None = None,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    max_wait_ms: float = 5.0,
+    max_batch_tokens: int = 768,
+    max_queue: int = 1024,
+    max_texts: int = 256,
+    max_characters: int = 20000,
+    max_body_bytes: int = 1048576,
+    max_connections: int = 512,
+    request_timeout: float = 30.0,
+    read_timeout: float = 10.0,
+) -> ServeReport:
+    """Answer over HTTP until SIGTERM or SIGINT; requests that have begun are answered first.
+
+    Args:
+        models: model directories, each with or without a name (``NAME=DIR``); the first answers
+            requests that name none.
+        host: address to listen at; 0.0.0.0 is every address of this machine.
+        port: port to listen at; 0 takes a free one.
+        api_key_file: file with the key that requests must have; None: the environment variable
+            BERTINE_API_KEY, else no key. They have it as ``Authorization: Bearer KEY``.
+        allowed_hosts: host names the server answers to, besides localhost, its own and IP
+            addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
+        precision: number format to compute in; auto is the fastest whose outputs a check finds
+            close to those in fp32.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        max_wait_ms: milliseconds a request waits at most for others to share its batch.
+        max_batch_tokens: tokens in a batch, at most. A longer input is computed by itself.
+        max_queue: texts (or windows of long ones) that may wait for a model.
+        max_texts: texts in a request (2,048 for /v1/embeddings).
+        max_characters: characters of a text.
+        max_body_bytes: bytes of a request.
+        max_connections: connections open at once.
+        request_timeout: seconds before a request times out.
+        read_timeout: seconds a client has to send its headers, again for its body, and again to
+            read each 16 KB of the answer.
+
+    Raises:
+        BertineError: a package is missing, no such model, a name twice, a port that is taken, a key
+            that is empty, a bound that leaves nothing to serve, an allowed host that is no name.
+    """
+
+def similar(
+    query: str,
+    input: Path | str | TableLike,
+    *,
+    model: Embedder | Path | str,
+    texts: Path | str | TableLike | None = None,
+    top: int = 10,
+    show_progress: bool = True,
+    pooling: VectorPooling | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+) -> Neighbours:
+    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+
+    Args:
+        query: a text.
+        input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
+            that it has written with the same model, pooling and layer, which the JSON file beside
+            it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
+        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
+        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
+            are shown by number.
+        top: how many.
+        show_progress: on stderr.
+        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
+            last.
+        max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
+            all that the model has positions for.
+        prompt: one of the prompts of the model directory, put before every text; '' for none; None:
+            its default.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: told by the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
+            faster and turns vectors a little.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+
+    Raises:
+        BertineError: no such model; what reading the table raises; an array of another width than
+            the model's vectors, or made with another model, pooling or layer; a table of texts
+            with another number of rows than the array; how to read texts is said of a ``.npy``
+            alone.
+    """
+
+def train_vocab(
+    corpus: Sequence[Path | str] | Path | str,
+    out: Path | str,
+    *,
+    hold_out_every: int = 50,
+    kind: TokenizerKind = "wordpiece",
+    vocab_size: int = 30522,
+    extend: Path | str | None = None,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    split_chinese: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> VocabReport:
+    """Train a vocabulary and write the tokenizer's folder `out`.
+
+    The same corpus and options give the same vocabulary. The corpus is read twice, for byte-level
+    BPE once.
+
+    Args:
+        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
+            that is there is replaced; one with anything else in it is refused.
+        hold_out_every: of so many lines of text, one is not trained on, but measured on.
+        kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
+            has no unknown characters, and takes none of the options for them. It writes
+            ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.
+        vocab_size: pieces, special tokens and single characters included.
+        extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
+            is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
+            `split_chinese` are its own.
+        lowercase: one case, or both; None: one for WordPiece.
+        strip_accents: remove accents; None: stripped where text is lowercased, kept where it is
+            cased.
+        split_chinese: make every Chinese character a word.
+        min_frequency: rarer pieces are left out. Of pairs seen less often none is made.
+        limit_alphabet: keep the N most frequent characters; None: as many as make up 99.99% of the
+            text. Words with others are unknown. 99.99% are about a hundred in English and some
+            seven thousand in Chinese. By itself it keeps more if they take no more than a twentieth
+            of the vocabulary, and fewer if they would leave too little room for pieces of words. In
+            text whose characters all stand inside words (English) that room is half of the
+            vocabulary; in text of characters that are words by themselves (Chinese with
+            `split_chinese`), which are never joined to longer pieces, it is little: half of the
+            vocabulary times the share of the text that stands inside words. With `extend` it is
+            that share of what is added. The report says how large the vocabulary must be for
+            99.99%.
+        document_per_file: take each plain-text file as one document, blank lines and all.
+        text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
+            sentence, or the only column.
+        quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
+
+    Returns:
+        The report; its `lines()` are for people.
+
+    Raises:
+        BertineError: something is wrong with the corpus, `vocab_size` is too small for its
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """

@@ -48,12 +48,11 @@ def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
 
 def inputs(batch: Batch, config: Config) -> dict[str, Tensor]:
     """Return the batch as keyword arguments of a transformers model."""
+    given = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask.long()}
     types = batch.token_type_ids
-    return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": types if config.type_vocab_size > 1 else torch.zeros_like(types),
-    }
+    if config.type_vocab_size:
+        given["token_type_ids"] = types if config.type_vocab_size > 1 else torch.zeros_like(types)
+    return given
 
 
 def full_labels(batch: Batch) -> Tensor:

@@ -22,7 +22,9 @@ from bertine.cli import main
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import load_model, save_model
 from bertine.rng import generator
+from bertine.training.finetuning.frozen_head import fits_alone
 
+from .parity import inputs
 from .variants import VARIANTS, Variant
 
 LENGTH = 64
@@ -156,7 +158,6 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run(
         *("pretrain", folder / "store", "--model", folder / "config.json"),
         *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
-        *("--objective", variant.family.objectives[0]),
         *("--learning-rate", 1e-3, "--precision", "fp32"),
     )
     return Home(variant, folder)
@@ -263,14 +264,7 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
         folder, output_loading_info=True
     )
     assert not info["missing_keys"]
-    types = batch.token_type_ids
-    if loaded.config.type_vocab_size == 1:
-        types = torch.zeros_like(types)
-    given = {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": types,
-    }
+    given = inputs(batch, loaded.config)
     if case.auto == "MultipleChoice":
         given = {name: value[None] for name, value in given.items()}
     with torch.inference_mode():
@@ -312,6 +306,8 @@ def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str
 
 
 def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
+    if not fits_alone(load_model(home.pretrained).model):
+        pytest.skip("the layers are not BERT's")
     data = toys.write_labelled(tmp_path / "data.csv")
     learner = bertine.finetune(
         "text", model=home.pretrained, data=data, out=tmp_path / "run", frozen=True
@@ -321,6 +317,31 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
         tmp_path / "run" / "model"
     )
     assert opened.config.num_labels == 2
+
+
+def test_a_server_answers_explains_and_shows_attention(
+    home: Home, finetuned: tuple[TaskCase, Path]
+) -> None:
+    pytest.importorskip("fastapi")
+    from serving.conftest import running
+
+    case, folder = finetuned
+    names = bertine.Predictor.load(folder, "cpu", "fp32").tokenizer.names
+    with running({"task": folder, "base": home.pretrained}) as ask:
+        inputs = [list(text) if isinstance(text, tuple) else text for text in case.texts]
+        answers = ask("/predict", {"texts": inputs, "model": "task"})
+        assert answers.status == 200, answers.body
+        assert len(answers.json["predictions"]) == len(inputs)
+        assert ask("/explain", {"text": inputs[0], "model": "task"}).json["words"]
+        listed = {entry["id"]: entry for entry in ask("/v1/models").json["data"]}
+        hidden = f"the old {listed['base']['mask']} sleeps"
+        filled = ask("/fill-mask", {"model": "base", "texts": [hidden]}).json
+        assert len(filled["filled"][0]["masks"]) == 1
+        for item in ({"text": _ONE[0]}, {"text": _ONE[0], "pair": "the soup"}):
+            shown = ask("/attention", {**item, "model": "base"}).json["tokens"]
+            words = [each["token"] for each in shown if each["end"]]
+            assert set(words) <= {*names, *(name[2:] for name in names)}
+            assert not words[0].startswith("##"), "no word goes on where a text begins"
 
 
 def test_graphs_are_exported_and_answers_explained(

@@ -37,17 +37,22 @@ class Variant:
         """A tiny architecture with odd sizes, so that no two dimensions can be mixed up unseen."""
         draw = generator(seed, "parity config")
         heads = int(draw.integers(1, 5))
-        return self.family.presets[self.preset].replace(
-            vocab_size=int(draw.integers(40, 90)),
-            hidden_size=heads * int(draw.integers(3, 9)),
-            num_hidden_layers=int(draw.integers(1, 4)),
-            num_attention_heads=heads,
-            intermediate_size=int(draw.integers(10, 60)),
-            hidden_act=("gelu", "gelu_new", "relu", "gelu")[seed % 4],
-            max_position_embeddings=int(draw.integers(24, 40)),
-            type_vocab_size=2 + seed % 2 if self.model_type == "bert" else 1,
-            layer_norm_eps=(1e-12, 1e-5)[seed % 2],
-        )
+        known = self.family.presets[self.preset]
+        types = known.type_vocab_size
+        changes: dict[str, Any] = {
+            "vocab_size": int(draw.integers(40, 90)),
+            "hidden_size": heads * int(draw.integers(3, 9)),
+            "num_hidden_layers": int(draw.integers(1, 4)),
+            "num_attention_heads": heads,
+            "intermediate_size": int(draw.integers(10, 60)),
+            "hidden_act": ("gelu", "gelu_new", "relu", "gelu")[seed % 4],
+            "max_position_embeddings": int(draw.integers(24, 40)),
+            "type_vocab_size": types + seed % 2 if types > 1 else types,
+            "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
+        }
+        changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
+        fixed = self.family.keys.absent
+        return known.replace(**{name: v for name, v in changes.items() if name not in fixed})
 
     def twin(self, model: Model, labels: int = 2) -> transformers.PreTrainedModel:
         """transformers' model with the weights of `model`, in evaluation mode."""

@@ -160,7 +160,7 @@ def test_a_model_whose_choices_were_named_reads_no_others(
     predictor: Predictor, tmp_path: Path
 ) -> None:
     assert isinstance(predictor.task, MultipleChoice)
-    named = dataclasses.replace(predictor.task, named=True)
+    named = dataclasses.replace(predictor.task, named_choices=True)
     assert MultipleChoice.from_info(named.task_info(), toys.config()) == named
     reader = Predictor(predictor.model, predictor.tokenizer, named)
     path = written(tmp_path / "in.csv", rows(6))

@@ -148,7 +148,7 @@ def test_a_saved_regression_tells_the_losses_of_its_training() -> None:
     model = model_of(task)
     features = task.featurize(examples, toys.tokenizer())
     before = example_losses(model, task, features, pad_token_id=0)
-    saved = task.unscaled(model)
+    saved = task.finished(model, None)
     again = TextRegression.from_info(saved.task_info(), toys.config())
     assert (again.scale, again.deviation) == (1.0, pytest.approx(task.scale))
     assert example_losses(model, again, features, pad_token_id=0) == pytest.approx(before, rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import transformers
 
 from bertine.errors import BertineError
+from bertine.interop.bert import FAMILY
 from bertine.interop.family import config_to_huggingface, read_config
 from bertine.models.bert import BertConfig
 
@@ -140,6 +142,38 @@ def test_what_we_would_compute_wrongly_is_refused(
         read_config(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+RENAMED = dataclasses.replace(
+    FAMILY.keys,
+    renamed={"hidden_size": "dim", "num_attention_heads": "n_heads", "hidden_act": "activation"},
+    absent=frozenset({"layer_norm_eps"}),
+    required=("dim",),
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dim": 10, "n_heads": 3}, "dim 10 is not a multiple of n_heads 3$"),
+        ({"dim": 12, "activation": "mish"}, "activation 'mish' is not supported"),
+        ({"dim": "12"}, "dim is '12'"),
+        ({"hidden_size": 12}, "unknown key 'hidden_size'"),
+        ({"dim": 12, "layer_norm_eps": 1e-5}, "unknown key 'layer_norm_eps'"),
+        ({"n_heads": 3}, "has no dim"),
+    ],
+)
+def test_messages_have_the_names_of_the_file(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        RENAMED.read(Path("config.json"), values, BertConfig)
+
+
+def test_a_value_that_a_file_has_no_key_for_is_not_lost() -> None:
+    written = RENAMED.write(BertConfig())
+    assert written["dim"] == 768
+    assert not {"hidden_size", "layer_norm_eps"} & written.keys()
+    with pytest.raises(ValueError, match="no key for layer_norm_eps"):
+        RENAMED.write(BertConfig(layer_norm_eps=1e-5))
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "null", '{"model_type": "bert"', "\xff\xfe"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import transformers
 
 from bertine.errors import BertineError
 from bertine.interop.bert import FAMILY
+from bertine.interop.names import HeadNames
 from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
 from bertine.models.model import Model
@@ -142,6 +145,31 @@ def test_one_name_twice_is_an_error() -> None:
     theirs["pooler.dense.bias"] = torch.zeros(12)
     with pytest.raises(BertineError, match=r"pooler\.dense\.bias is there twice"):
         from_huggingface(theirs)
+
+
+def test_heads_whose_modules_stand_beside_the_backbone() -> None:
+    parts = (("dense", "pre_classifier"), ("out", "classifier"))
+    names = dataclasses.replace(
+        NAMES,
+        heads={
+            "classifier": HeadNames("", parts),
+            "choice": HeadNames("choice_classifier", parts, published=""),
+        },
+    )
+    state = {
+        f"{part}.{kind}": torch.zeros(1)
+        for part in ("bert.pooler.dense", "pre_classifier", "classifier")
+        for kind in ("weight", "bias")
+    }
+    for head, begin in (("classifier", ""), ("choice", "choice_classifier.")):
+        canonical = names.canonical_names(state, head)
+        assert f"{begin}pre_classifier.weight" in canonical
+        parted = [names.part_of(name) for name in canonical]
+        assert sorted(set(parted)) == sorted(("pooler", head))
+        assert names.heads[head].output() == f"{begin}classifier"
+        ours = names.from_canonical(canonical, CONFIG)
+        assert {f"heads.{head}.dense.weight", f"heads.{head}.out.bias"} <= ours.keys()
+        assert names.to_huggingface(ours, CONFIG).keys() == state.keys()
 
 
 def test_what_transformers_has_no_name_for_is_refused() -> None:

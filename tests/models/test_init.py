@@ -7,10 +7,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, NspHead
+from bertine.models.initial import init_weights
 from bertine.models.layers import activation
 from bertine.models.model import Model
 from bertine.presets import PRESETS, preset
@@ -133,3 +135,22 @@ def test_gelu_is_the_exact_one() -> None:
 def test_unknown_activation_is_refused() -> None:
     with pytest.raises(BertineError, match="hidden_act 'gleu'"):
         activation("gleu")
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((2,), 7.0))
+
+
+class _Reset(_Scaled):
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.scale)
+
+
+def test_a_part_with_parameters_of_its_own_says_how_they_begin() -> None:
+    part = nn.Sequential(_Reset(), nn.LayerNorm(2, bias=False))
+    init_weights(part, 0.02)
+    assert [p.tolist() for p in part.parameters()] == [[1.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(TypeError, match="_Scaled has no reset_parameters"):
+        init_weights(nn.Sequential(_Scaled()), 0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,10 @@ from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.errors import BertineError
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
-from bertine.objectives import check_family, objective, objective_of, usual_objective
+from bertine.objectives import check_family, check_format, choose, objective, objective_of
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.presets import preset
 from bertine.registry import OBJECTIVES
 from bertine.terms import OBJECTIVE_TERMS, TERMS
 
@@ -52,7 +54,6 @@ def test_terms_have_their_names_and_texts(store: Path, name: str) -> None:
 
 def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     config = toys.config()
-    assert usual_objective(config).name == "mlm-nsp"
     for name in OBJECTIVES:
         check_family(objective(name), config)
     other = objective("mlm")
@@ -72,21 +73,45 @@ def test_a_model_is_of_the_first_objective_that_it_has_the_heads_of() -> None:
     assert objective_of(Model(toys.config(), {})) is None
 
 
+@pytest.mark.parametrize(
+    ("preset_name", "asked", "expected"),
+    [
+        ("bert-tiny", (None, None), ("mlm-nsp", "segment-pair")),
+        ("bert-tiny", ("mlm", None), ("mlm", "segment-pair")),
+        ("bert-tiny", ("mlm", "doc-sentences"), ("mlm", "doc-sentences")),
+        ("roberta-base", (None, None), ("mlm", "full-sentences")),
+        ("roberta-base", (None, "segment-pair"), ("mlm", "segment-pair")),
+    ],
+)
+def test_a_model_has_the_objective_and_the_format_of_its_paper(
+    preset_name: str, asked: tuple[Any, Any], expected: tuple[str, str]
+) -> None:
+    chosen, input_format = choose(preset(preset_name), *asked)
+    assert (chosen.name, input_format) == expected
+
+
+def test_what_a_family_does_not_have_is_refused() -> None:
+    with pytest.raises(BertineError, match="type roberta is pre-trained with objective mlm, not"):
+        choose(preset("roberta-base"), "mlm-nsp")
+    with pytest.raises(BertineError, match="use objective mlm with it"):
+        choose(preset("bert-tiny"), "mlm-nsp", "full-sentences")
+
+
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_next_sentences_need_pairs(input_format: str) -> None:
-    assert objective("mlm", input_format=input_format).name == "mlm"
+    check_format(objective("mlm"), input_format)
     if input_format in PAIR_FORMATS:
-        assert objective("mlm-nsp", input_format=input_format).name == "mlm-nsp"
+        check_format(objective("mlm-nsp"), input_format)
     else:
         with pytest.raises(BertineError, match=f"not on {input_format}; use objective mlm"):
-            objective("mlm-nsp", input_format=input_format)
+            check_format(objective("mlm-nsp"), input_format)
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_the_loss_is_the_mean_over_the_masked_tokens(store: Path, input_format: str) -> None:
     model = mlm_model().eval()
     batch = toys.pretraining_data(store, input_format=input_format).batch(0)
-    chosen = objective("mlm", input_format=input_format)
+    chosen = objective("mlm")
     with toys.one_thread(), torch.no_grad():
         terms = chosen.terms(model, batch)
         output = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)

@@ -12,7 +12,7 @@ from bertine.commands.options.arguments import Parser
 from bertine.commands.options.group import add_options
 from bertine.errors import BertineError
 from bertine.names import Masking
-from bertine.options.fields import OptionGroup, declared, free_in, like, names_of, option
+from bertine.options.fields import OptionGroup, declare, declared, free_in, like, names_of
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.verbs import takes_options
@@ -22,16 +22,18 @@ from bertine.options.verbs import takes_options
 class Cooking(OptionGroup):
     title = "cooking"
 
-    heat: float = option(0.5, "how hot; see `minutes`", above=0, most=1, free=True)
-    minutes: int | None = option(None, "how long", otherwise="until done", least=1, not_in=("try",))
-    covered: bool = option(True, "put the lid on", more="It saves *time*.")
-    masking: Masking = option("dynamic", "of the smell")
+    heat: float = declare(0.5, "how hot; see `minutes`", above=0, most=1, free=True)
+    minutes: int | None = declare(
+        None, "how long", otherwise="until done", least=1, not_in=("try",)
+    )
+    covered: bool = declare(True, "put the lid on", more="It saves *time*.")
+    masking: Masking = declare("dynamic", "of the smell")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(Cooking):
     heat: float = like(Cooking, "heat", default=0.1, help="how warm")
-    name: str = option(MISSING, "of the dish")
+    name: str = declare(MISSING, "of the dish")
 
 
 @takes_options()

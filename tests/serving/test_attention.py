@@ -12,6 +12,7 @@ import toys
 from bertine.errors import BertineError
 from bertine.modeldir import load_model
 from bertine.models.model import Model
+from bertine.models.roberta import RobertaConfig
 from bertine.records.examples import Example, Examples
 from bertine.serving.attention import AttentionQuestion, AttentionReader
 from bertine.tasks import task_class
@@ -96,6 +97,13 @@ def test_a_model_without_second_texts_takes_none(tmp_path: Path) -> None:
     assert look(AttentionQuestion("the cat"))["attention"]
     with pytest.raises(BertineError, match="takes one text"):
         look(AttentionQuestion("the cat", "the soup"))
+
+
+def test_a_model_that_tells_texts_apart_without_types_takes_two() -> None:
+    config = RobertaConfig(**toys.config(type_vocab_size=1).to_dict())
+    look = AttentionReader(Model(config, {}).eval(), toys.tokenizer(), None, 96)
+    found = look(AttentionQuestion("the cat", "the soup"))
+    assert [token["part"] for token in found["tokens"]] == [0, 0, 0, 0, 1, 1, 1]
 
 
 def test_without_a_head_it_is_the_mean_of_the_last_layer(ask: Client) -> None:

@@ -169,7 +169,7 @@ def test_further_choices_of_csv_files_are_refused_in_training(tmp_path: Path) ->
     *_, build = read_own(MultipleChoice, splits, seed=0, options=options)
     task = build(24)
     assert isinstance(task, MultipleChoice)
-    assert task.named
+    assert task.named_choices
     with pytest.raises(
         BertineError, match=r"swag\.csv:1: has the choice 'ending4' besides those of S"
     ):
@@ -301,8 +301,8 @@ def test_answers_are_joined_by_example() -> None:
     whole = sum(math.exp(x) for x in (0, 1, 2))
     assert answers[0].probability == pytest.approx(math.exp(2) / whole)
     assert answers[1].probabilities == (0.5, 0.5)
-    assert task.output_columns(True)[:3] == ["choice", "probability", "probability_choice0"]
-    assert task.output_values(answers[1], True) == [0, 0.5, 0.5, 0.5, 0.0]
+    assert [*task.output_columns(True)][:3] == ["choice", "probability", "probability_choice0"]
+    assert [*task.values_of(answers[1], True).values()] == [0, 0.5, 0.5, 0.5, 0.0]
     labels = [item.label or "" for item in examples.items]
     report = task.report(answers, labels)
     assert report.metrics["accuracy"] == 0.0
@@ -349,7 +349,7 @@ def test_answers_are_written_as_the_training_file_writes_labels(
     features = task.featurize(examples, toys.tokenizer())
     first, _ = found = task.decode([np.float32(x) for x in (0, 1, 0) * 2], features)
     assert (first.choice, first.label) == (1, str(answer))
-    assert task.output_values(first, False)[0] == answer
+    assert task.values_of(first, False)["choice"] == answer
     # The report's rows, and so those of `evaluate`, have the same names.
     named = "choice" if isinstance(answer, str) else ""
     assert task.report(found, list(labels)).labels == tuple(f"{named}{n}" for n in range(3))

@@ -255,7 +255,7 @@ def test_labels_with_control_characters_keep_to_their_line() -> None:
     assert len(many.splitlines()) == 5
     assert len({len(line) for line in many.splitlines()}) == 1
     with pytest.raises(BertineError, match=r"the known ones are a\\nb, \\x1b\[31mred, ") as mistake:
-        task.label_id("c", "file", 1)
+        task.target("c", "file", 1)
     assert "\n" not in str(mistake.value)
 
 

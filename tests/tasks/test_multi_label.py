@@ -192,7 +192,7 @@ def test_answers_and_scores_at_a_threshold() -> None:
     )
     assert not report.collapsed
     assert any(line.startswith("c ") for line in report.lines())
-    assert task.output_values(answers[3], False) == ["b|c"]
+    assert task.values_of(answers[3], False) == {"labels": "b|c"}
     same = task.decode([np.array([-9.0, -9.0, -9.0])] * 4, features)
     assert task.report(same, labels).collapsed
 

@@ -60,7 +60,7 @@ def test_mean_and_scale_move_into_the_head(mean: float, scale: float) -> None:
         return by.decode(list(outputs.numpy()), features)[0].score
 
     before = answer(task)
-    moved = task.unscaled(model)
+    moved = task.finished(model, None)
     assert (moved.mean, moved.scale) == (0.0, 1.0)
     assert answer(moved) == pytest.approx(before, rel=1e-5)
 
@@ -69,7 +69,7 @@ def test_a_large_mean_is_not_rounded_by_bf16() -> None:
     torch.manual_seed(0)
     task = TextRegression(("text",), "score", 24, mean=1e5, scale=10)
     model = Model(toys.config(), task.heads(toys.config())).eval()
-    task = task.unscaled(model)
+    task = task.finished(model, None)
     features = task.featurize(examples_of(["0"]), toys.tokenizer())
     batch = task.collate(features, 0)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

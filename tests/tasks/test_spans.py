@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import numpy as np
 import pytest
@@ -231,7 +232,7 @@ def test_a_threshold_is_tuned_once_and_then_kept() -> None:
     assert report.tuned
     assert report.null_threshold == 2.0  # between 1 and 5, and within 1 of the lower
     assert report.metrics["f1"] == 1.0
-    kept = task.tuned(report)
+    kept = task.finished(cast(Model, None), report)
     assert kept.null_threshold == 2.0
     again = kept.report([each.decided(2.0) for each in predictions], labels[::-1])
     assert not again.tuned
@@ -239,7 +240,7 @@ def test_a_threshold_is_tuned_once_and_then_kept() -> None:
     assert again.metrics["f1"] == 0.5
     assert again.best_threshold is not None
     assert again.best_threshold[1] == 0.75
-    assert kept.tuned(again) == kept
+    assert kept.finished(cast(Model, None), again) == kept
     text = "\n".join(again.lines())
     assert "null threshold 2.0000, from the model; the best for these questions is" in text
     assert "always saying that there is no answer: 25.00%" in text
@@ -320,11 +321,11 @@ def test_limits_that_leave_no_room_are_refused() -> None:
 def test_the_n_best_are_a_list_in_json_and_text_in_a_cell() -> None:
     task = SpanExtraction(unanswerable=True)
     found = prediction("oil “x”", 2.0)
-    values = dict(zip(task.output_columns(True), task.output_values(found, True), strict=True))
+    values = task.values_of(found, True)
     assert values["answer"] == ""
     assert values["start"] is None
     assert values["null_odds"] == 2.0
     assert json.loads(str(values["n_best"])) == json.loads(json.dumps(values["n_best"]))
     assert values["n_best"][0]["text"] == "oil “x”"
     assert np.isclose(sum(entry["probability"] for entry in values["n_best"]), 1)
-    assert SpanExtraction().output_columns(False) == ["answer", "start", "end", "probability"]
+    assert [*SpanExtraction().output_columns(False)] == ["answer", "start", "end", "probability"]

@@ -40,12 +40,14 @@ def test_the_count_is_that_of_the_formula(size: str, length: int) -> None:
     layer = c.hidden_size * (4 * c.hidden_size + 2 * c.intermediate_size)
     head = c.hidden_size * (c.hidden_size + c.vocab_size)
     forward = c.num_hidden_layers * (tokens * layer + 2 * squares * c.hidden_size) + 640 * head
-    assert step_cost(empty(size), length).of(lengths, 640) == pytest.approx(6 * forward, rel=2e-3)
+    assert step_cost(empty(size), length).of(lengths, {"mlm": 640}) == pytest.approx(
+        6 * forward, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
-@pytest.mark.parametrize("targets", [0, 640])
-def test_the_cost_is_that_of_the_products(size: str, targets: int) -> None:
+@pytest.mark.parametrize("targets", [{}, {"mlm": 640}])
+def test_the_cost_is_that_of_the_products(size: str, targets: dict[str, int]) -> None:
     model, lengths = empty(size), torch.full((32,), 128)
     found = operations(step_products(model, 32, 128, targets))
     assert step_cost(model, 128).of(lengths, targets) == pytest.approx(found)
@@ -68,7 +70,7 @@ def test_flops_of_a_real_step_agree() -> None:
         accumulate(model.train(), MlmNsp(), [batch], dtype=torch.float32, seeds=[0, 0])
     counted = counter.get_total_flops()
     nsp = 6 * 4 * 32 * 2
-    assert counted == operations(step_products(model, 4, 16, len(positions))) + nsp
+    assert counted == operations(step_products(model, 4, 16, {"mlm": len(positions)})) + nsp
 
 
 def test_a_count_leaves_the_model_and_the_generator_alone() -> None:
@@ -85,7 +87,7 @@ def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
 ) -> None:
     monkeypatch.setattr(ceiling, "_rates", {})
     before = torch.get_rng_state()
-    given = {"sequences": 4, "length": 16, "num_targets": 8, "dtype": torch.float32}
+    given = {"sequences": 4, "length": 16, "targets": {"mlm": 8}, "dtype": torch.float32}
     model = toys.pretraining_model()
     rate = matrix_rate(model, **given)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), before)
@@ -97,7 +99,7 @@ def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
 def operations_of(model: Model, batch: Batch) -> float:
     """What a step over `batch` costs."""
     cost = step_cost(model, batch.input_ids.shape[1])
-    return cost.of(batch.attention_mask.sum(1), batch.targets["mlm_labels"].numel())
+    return cost.of(batch.attention_mask.sum(1), MlmNsp().counts(batch))
 
 
 def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +107,7 @@ def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPa
     batch = toys.pretraining_data(store).batch(0)
     model = toys.pretraining_model()
     wanted = operations_of(model, batch)
-    gauge = Gauge(model, dtype=torch.float32, max_tokens=1000)
+    gauge = Gauge(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     for _ in range(2):
         gauge.add(batch, 0.5)
     assert gauge.facts(100) == {}, "50 seconds are not worth it"
@@ -127,7 +129,7 @@ def test_longer_sequences_have_a_rate_of_their_own(
         return 1e12 / length
 
     monkeypatch.setattr(ceiling, "matrix_rate", rate)
-    gauge = Gauge(toys.pretraining_model(), dtype=torch.float32, max_tokens=1000)
+    gauge = Gauge(toys.pretraining_model(), MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     shares = []
     for length in (16, 16, 32, 16):
         batch = toys.pretraining_data(store, max_seq_length=length).batch(0)
@@ -146,7 +148,7 @@ def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
     wanted = operations_of(model, batch)
     rates = iter([wanted / 4, wanted * 2])
     monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
-    gauge = Gauge(model, dtype=torch.float32, max_tokens=1000)
+    gauge = Gauge(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     gauge.add(batch, 1.0)
     assert gauge.facts(10_000) == {}, "four times what the machine can do is no share"
     gauge.add(batch, 1.0)

@@ -24,7 +24,7 @@ from bertine.models.precision import precision_name
 from bertine.models.recurrent.bilstm import BiLstmTagger, LayerMix
 from bertine.records.conll import read_sentences
 from bertine.records.sentences import Sentence, Sentences
-from bertine.tasks.base import Report
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.tagging.task import Tagging
 from bertine.training.feature_based.table import FINE_TUNING, ROWS, FeatureBasedReport
 
@@ -128,7 +128,7 @@ def test_the_test_sentences_are_judged_in_the_precision_of_the_validation_senten
     """Not in 8 bits, which evaluating by itself may choose."""
     asked = []
 
-    def evaluated(*args: Any, **how: Any) -> Report:
+    def evaluated(*args: Any, **how: Any) -> EvaluationReport:
         asked.append(how["precision"])
         return evaluate(*args, **how)
 

@@ -174,7 +174,7 @@ def test_a_label_that_is_held_out_with_its_only_row_is_known(tmp_path: Path) -> 
     assert task.task_info().labels == ("all", *(f"only{row:02}" for row in range(10)))
     for part in (train, held):
         features = task.featurize(part, toys.tokenizer())
-        assert [each.chosen.sum() for each in features] == [2.0] * len(part)
+        assert [each.label.sum() for each in features] == [2.0] * len(part)
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -9,23 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
+from torch import Tensor, nn
 
 import bertine
 import toys
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.inference.baselines.frozen import FrozenEncoder, pair_features
+from bertine.inference.baselines.frozen import FrozenEncoder, Scaling, pair_features
+from bertine.inference.baselines.linear import LinearModel
 from bertine.inference.compute.engine import Engine
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
+from bertine.models.config import Config
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import PairHead, texts_apart
+from bertine.models.model import Model
 from bertine.models.pooling import Pooling
+from bertine.models.roberta import DenseClassificationHead, RobertaConfig
 from bertine.records.examples import Example, Examples
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.template import Template
+from bertine.training.finetuning import frozen_head
 from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.
@@ -83,6 +90,32 @@ def test_the_head_reads_what_the_vectors_of_the_texts_say(
     with torch.inference_mode():
         found = head.features(computing.encode(texts), texts.attention_mask)
     np.testing.assert_allclose(found.numpy(), pair_features(*vectors), atol=1e-5)
+
+
+class ReluHead(DenseClassificationHead):
+    """A dense layer, a ReLU, and the scores."""
+
+    def __init__(self, config: Config, num_labels: int) -> None:
+        super().__init__(config, num_labels)
+        self.act = F.relu
+
+    def forward(self, first: Tensor) -> Tensor:
+        return self.out(self.act(self.dense(first)))
+
+
+@pytest.mark.parametrize("kind", [DenseClassificationHead, ReluHead])
+def test_a_dense_layer_before_the_scores_leaves_them_linear(kind: type[nn.Module]) -> None:
+    config = RobertaConfig(**toys.config().to_dict())
+    model = Model(config, {"classifier": kind(config, 3)}).eval()
+    draw = np.random.default_rng(0)
+    states = draw.normal(2.0, 3.0, (500, config.hidden_size)).astype(np.float32)
+    scaling = Scaling(states)
+    fitted = LinearModel(draw.normal(size=(config.hidden_size, 3)), draw.normal(size=3), 1.0)
+    task = TextClassification(("a", "b", "c"), ("text",))
+    frozen_head._set(model, task, scaling, fitted)
+    with torch.inference_mode():
+        found = model.heads["classifier"](torch.from_numpy(states))
+    np.testing.assert_allclose(found.numpy(), fitted.scores(scaling(states)), atol=1e-3)
 
 
 def _pairs(path: Path, rows: int = 160) -> Path:

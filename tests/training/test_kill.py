@@ -1,5 +1,6 @@
 """``kill -9`` at any moment, ``--resume``, and the result is that of the undisturbed run: as a user
-meets it, through the command line, in processes of their own."""
+meets it, through the command line, in processes of their own (forked, which takes no time; Ctrl-C
+in one that the shell starts)."""
 
 from __future__ import annotations
 
@@ -12,59 +13,66 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+import processes
 import toys
-
-BERTINE = [sys.executable, "-m", "bertine"]
-#: Two threads for matrices this small only wait for each other, for minutes on a busy machine.
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TORN = """
-import os, signal, sys
 from bertine.cli import main
+from bertine.terminal.console import console
 from bertine.training.loop import checkpoint
 
-save, left = checkpoint.save_file, int(sys.argv[1])
 
-def cut(tensors, path):
-    global left
-    left -= 1
-    save(tensors, path)
-    if left == 0:
-        os.truncate(path, os.path.getsize(path) // 2)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-checkpoint.save_file = cut
-sys.exit(main(sys.argv[2:]))
-"""
+@pytest.fixture(autouse=True)
+def _as_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads for matrices this small only wait for each other, for minutes on a busy
+    machine."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def kill_when(command: list[str], ready: Callable[[], bool]) -> None:
-    """Start `command` and kill it the moment that `ready` says so."""
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+def life(arguments: list[str], torn: int | None) -> None:
+    """A process of ``bertine``; it is killed when half of the `torn`-th file of its checkpoints is
+    written."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = console.file = open(os.devnull, "w")  # noqa: SIM115
+    save, written = checkpoint.save_file, 0
+
+    def cut(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal written
+        written += 1
+        save(tensors, path)
+        if written == torn:
+            os.truncate(path, os.path.getsize(path) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpoint.save_file = cut
+    sys.exit(main(arguments))
+
+
+def kill_when(arguments: list[str], ready: Callable[[], bool]) -> None:
+    """Start ``bertine`` and kill it the moment that `ready` says so."""
+    process = processes.forked(life, arguments, None)
     try:
         deadline = time.monotonic() + 60
         while not ready():
-            assert process.poll() is None, "it ended before it was killed"
+            assert process.is_alive(), "it ended before it was killed"
             assert time.monotonic() < deadline
             time.sleep(0.001)
     finally:
         process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def kill_while_writing_file(number: int, arguments: list[str]) -> None:
     """Kill ``bertine`` when half of the `number`-th file of its checkpoints is written."""
-    command = [sys.executable, "-c", TORN, str(number), *arguments]
-    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
-    assert done.returncode == -signal.SIGKILL
+    process = processes.forked(life, arguments, number)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def finish(arguments: list[str]) -> None:
-    command = [*BERTINE, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
+    assert main(arguments) == 0
 
 
 def logged(run: Path, lines: int) -> Callable[[], bool]:
@@ -91,7 +99,7 @@ def assert_same_run(run: Path, whole: Path) -> None:
 @pytest.mark.slow
 def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> None:
     def arguments(out: Path) -> list[str]:
-        settings = "--steps 240 --max-seq-length 32 --batch-size 4 --checkpoint-every 20"
+        settings = "--steps 150 --max-seq-length 32 --batch-size 4 --checkpoint-every 20"
         rest = f"--log-every 7 --learning-rate 1e-3 --seed 5 --resume --out {out}"
         return ["pretrain", str(store), "--model", str(model), *settings.split(), *rest.split()]
 
@@ -99,10 +107,10 @@ def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> N
     finish(arguments(whole))
     # Somewhere between two checkpoints, after the first lines of the log; with loader workers,
     # which the lives after this one do without.
-    kill_when([*BERTINE, *arguments(run), "--workers", "2"], logged(run, 4))
+    kill_when([*arguments(run), "--workers", "2"], logged(run, 4))
     reached = whole_checkpoints(run)
     # At once after a resume, at whatever step that is.
-    kill_when([*BERTINE, *arguments(run)], lambda: whole_checkpoints(run) != reached)
+    kill_when(arguments(run), lambda: whole_checkpoints(run) != reached)
     # In the middle of the weights, then in the middle of the optimizer's moments.
     for number in (1, 4):
         before = whole_checkpoints(run)
@@ -112,23 +120,23 @@ def test_pretrain_survives_kill_9(store: Path, model: Path, tmp_path: Path) -> N
     assert not (run / "model").exists()
     finish(arguments(run))
     assert_same_run(run, whole)
-    assert len(toys.log(run)) == 240 // 7 + 1
+    assert len(toys.log(run)) == 150 // 7 + 1
 
 
 @pytest.mark.slow
 def test_finetune_survives_kill_9(model: Path, labelled: Path, tmp_path: Path) -> None:
     def arguments(out: Path) -> list[str]:
-        settings = "--epochs 16 --batch-size 8 --max-length 16 --checkpoint-every 20"
+        settings = "--epochs 10 --batch-size 8 --max-length 16 --checkpoint-every 20"
         rest = f"--log-every 9 --learning-rate 1e-3 --seed 2 --resume --no-baselines --out {out}"
         given = ["text", "--model", str(model), "--data", str(labelled)]
         return ["finetune", *given, *settings.split(), *rest.split()]
 
     whole, run = tmp_path / "whole", tmp_path / "run"
     finish(arguments(whole))
-    kill_when([*BERTINE, *arguments(run)], logged(run, 6))
+    kill_when(arguments(run), logged(run, 6))
     kill_while_writing_file(3, arguments(run))
     reached = whole_checkpoints(run)
-    kill_when([*BERTINE, *arguments(run)], lambda: whole_checkpoints(run) != reached)
+    kill_when(arguments(run), lambda: whole_checkpoints(run) != reached)
     finish(arguments(run))
     assert_same_run(run, whole)
     scores = [(folder / "scores.json").read_text() for folder in (run, whole)]
@@ -140,11 +148,19 @@ def test_ctrl_c_from_the_shell(store: Path, model: Path, tmp_path: Path) -> None
     run = tmp_path / "run"
     given = f"--steps 100000 --max-seq-length 32 --batch-size 2 --log-every 1 --out {run}"
     process = subprocess.Popen(
-        [*BERTINE, "pretrain", str(store), "--model", str(model), *given.split()],
+        [
+            sys.executable,
+            "-m",
+            "bertine",
+            "pretrain",
+            str(store),
+            "--model",
+            str(model),
+            *given.split(),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=ENVIRONMENT,
     )
     try:
         deadline = time.monotonic() + 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser, Switch, real, whole
 from bertine.commands.options.command import Command
@@ -32,17 +31,11 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--seed", metavar="N", type=whole(), default=0, help="random seed")
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import run_demo
-
-    print("\n".join(run_demo(**values).lines()))
-
-
 DEMO = Command(
     name="demo",
     summary="see what pre-training is worth, in minutes",
     description="Teach bertine-en a task with a few labels, pre-train another model before your\n"
     "eyes, compare them on that task, and write a report: about 5 minutes on 2 cores.",
     add_arguments=_add_arguments,
-    run=_run,
+    verb="run_demo",
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
-from bertine.errors import BertineError
+from bertine.commands.options.inputs import read_what_is_piped_in
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -41,12 +40,8 @@ def _run(values: dict[str, Any]) -> None:
     from bertine import embed
 
     if values["input"] is None:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise BertineError(
-                "nothing to embed; give --input FILE, or pipe texts in; see 'bertine embed --help'"
-            )
-        values["input"] = "-"
-    print("\n".join(embed(**values, show_progress=True).lines()))
+        read_what_is_piped_in(values, "embed", "--input FILE")
+    print("\n".join(embed(**values).lines()))
 
 
 EMBED = Command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -25,17 +24,10 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, EvaluateOptions)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import evaluate
-
-    print("\n".join(evaluate(**values).lines()))
-
-
 EVALUATE = Command(
     name="evaluate",
     summary="score a model on labelled examples, or on held-out text",
     description="Score a fine-tuned model on labelled examples, beside the majority class; or a\n"
     "pre-trained one on a token store: MLM loss, perplexity, accuracy; NSP accuracy.",
     add_arguments=_add_arguments,
-    run=_run,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
-from bertine.commands.options.texts import add_texts_argument
-from bertine.errors import BertineError
+from bertine.commands.options.inputs import add_texts_argument, read_what_is_piped_in
 from bertine.names import ExplanationMethod
 
 
@@ -54,13 +52,8 @@ def _run(values: dict[str, Any]) -> None:
 
     values["texts"] = values["texts"] or None
     if values["texts"] is None and values["input"] is None:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise BertineError(
-                "nothing to explain; give a text, --input FILE, or pipe texts in; see "
-                "'bertine explain --help'"
-            )
-        values["input"] = "-"
-    report = explain(**values, show_progress=True)
+        read_what_is_piped_in(values, "explain", "a text, --input FILE")
+    report = explain(**values)
     if values["output"] is None:
         print("\n".join(report.lines()).rstrip("\n"))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from bertine.commands.options.arguments import Parser, Switch
 from bertine.commands.options.command import Command
@@ -44,12 +44,6 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, ExportOptions)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import export
-
-    print("\n".join(export(**values).lines()))
-
-
 EXPORT = Command(
     name="export",
     summary="write a model as ONNX or as a PyTorch program",
@@ -59,5 +53,4 @@ EXPORT = Command(
     "vectors of texts:\n\n"
     "    bertine export MODEL --output exported --int8 --data held-out.csv",
     add_arguments=_add_arguments,
-    run=_run,
 )

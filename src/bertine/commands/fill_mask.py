@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser, whole
 from bertine.commands.options.command import Command
@@ -23,17 +22,10 @@ def _add_arguments(parser: Parser) -> None:
     )
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import fill_mask
-
-    print("\n".join(fill_mask(**values).lines()))
-
-
 FILL_MASK = Command(
     name="fill-mask",
     summary=f"guess the words behind {WORDPIECE_MASK}",
     description=f"Guess the words behind {WORDPIECE_MASK}:\n\n"
     f'    bertine fill-mask MODEL "The capital of France is {WORDPIECE_MASK}."',
     add_arguments=_add_arguments,
-    run=_run,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -33,12 +32,6 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, TrainedMachine)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import glue_submission
-
-    print("\n".join(glue_submission(**values).lines()))
-
-
 GLUE_SUBMISSION = Command(
     name="glue-submission",
     summary="predict GLUE's test files, zipped for the leaderboard",
@@ -46,5 +39,4 @@ GLUE_SUBMISSION = Command(
     "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv,\n"
     "RTE.tsv, WNLI.tsv, AX.tsv. The ones for which there is no model are named.",
     add_arguments=_add_arguments,
-    run=_run,
 )

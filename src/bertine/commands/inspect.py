@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -24,17 +23,10 @@ def _add_arguments(parser: Parser) -> None:
     )
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import inspect
-
-    print("\n".join(inspect(**values).lines()))
-
-
 INSPECT = Command(
     name="inspect",
     summary="show what a store or a model holds",
     description="Show what the model will see (of a token store), or what a model is: its sizes,\n"
     "its heads, its task (of a model directory).",
     add_arguments=_add_arguments,
-    run=_run,
 )

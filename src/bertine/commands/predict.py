@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 from bertine.commands.options.arguments import Parser, Switch
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
-from bertine.commands.options.texts import add_texts_argument
-from bertine.errors import BertineError
+from bertine.commands.options.inputs import add_texts_argument, read_what_is_piped_in
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -63,14 +61,9 @@ def _run(values: dict[str, Any]) -> None:
 
     values["texts"] = values["texts"] or None
     if all(values[name] is None for name in ("texts", "question", "context", "input")):
-        if sys.stdin is None or sys.stdin.isatty():
-            raise BertineError(
-                "nothing to predict; give a text, --input FILE, or pipe texts in; see "
-                "'bertine predict --help'"
-            )
-        values["input"] = "-"
+        read_what_is_piped_in(values, "predict", "a text, --input FILE")
     # The answers are the result; what was done to get them is a note.
-    for line in predict(**values, show_progress=True).lines():
+    for line in predict(**values).lines():
         say(line)
 
 

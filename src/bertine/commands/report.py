@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -18,17 +17,10 @@ def _add_arguments(parser: Parser) -> None:
     )
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import report
-
-    print("\n".join(report(**values).lines()))
-
-
 REPORT = Command(
     name="report",
     summary="one HTML page for a training run, with a diagnosis",
     description="Write one HTML page for a run, be it finished, running or killed: its curves, "
     "what\nstands out in them, masks filled along the way, scores, settings.",
     add_arguments=_add_arguments,
-    run=_run,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser, whole
 from bertine.commands.options.command import Command
@@ -35,12 +34,6 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, SimilarOptions)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import similar
-
-    print("\n".join(similar(**values, show_progress=True).lines()))
-
-
 SIMILAR = Command(
     name="similar",
     summary="find the texts of a file nearest to a text",
@@ -48,5 +41,4 @@ SIMILAR = Command(
     "vectors:\n\n"
     '    bertine similar "a late delivery" --in reviews.csv --model MODEL',
     add_arguments=_add_arguments,
-    run=_run,
 )

@@ -37,7 +37,7 @@ _READERS: dict[str, Reader] = {
 
 
 def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
-    """The examples of `data` for `task`; see :func:`bertine.finetune`. Where
+    """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Where
     there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
 
     Raises:
@@ -70,7 +70,7 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
 
 
 def has_validation(task: str, data: Data, reading: Reading) -> bool:
-    """Whether `data` have a validation file for `task`, so that nothing is held out.
+    """Tell whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
         BertineError: there is no such file or folder, or which file is meant cannot be told.
@@ -79,7 +79,7 @@ def has_validation(task: str, data: Data, reading: Reading) -> bool:
 
 
 def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None) -> Sets:
-    """The examples of `data` to judge the trained `task` on, by the word before the names of
+    """Read the examples of `data` to judge the trained `task` on, by the word before the names of
     their metrics; see :func:`bertine.evaluate`. Of a model that was trained
     on a task of GLUE its official files are known.
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,66 +51,35 @@ _NEVER = sys.maxsize
 _one_at_a_time = threading.Lock()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BertEstimator(BaseEstimator):
     """What classifier and regressor have in common; see there.
 
-    The parameters are attributes under their names, as scikit-learn asks for; it reads them off the
-    signature of ``__init__``, so a class with more of them states all.
+    The parameters are attributes under their names, as scikit-learn asks for.
     """
 
     _task: ClassVar[TaskName]
 
-    model: Path | str | None
-    epochs: int | None
-    batch_size: int | None
-    learning_rate: float | None
-    max_length: int
-    schedule: ScheduleName
-    warmup_ratio: float | None
-    weight_decay: float
-    layer_decay: float
-    freeze_layers: int
-    freeze_embeddings: bool
-    dropout: float | None
-    long_text: LongText
-    device: str | None
-    precision: Precision
-    random_state: int | np.random.RandomState | None
-    out: Path | str | None
-    verbose: bool
+    model: Path | str | None = field(default=None, kw_only=False)
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    max_length: int = 128
+    schedule: ScheduleName = "linear"
+    warmup_ratio: float | None = None
+    weight_decay: float = 0.01
+    layer_decay: float = 1.0
+    freeze_layers: int = 0
+    freeze_embeddings: bool = False
+    dropout: float | None = None
+    long_text: LongText = "head"
+    device: str | None = None
+    precision: Precision = "auto"
+    random_state: int | np.random.RandomState | None = 0
+    out: Path | str | None = None
+    verbose: bool = False
 
-    predictor_: Predictor
-
-    def __init__(
-        self,
-        model: Path | str | None = None,
-        *,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        max_length: int = 128,
-        schedule: ScheduleName = "linear",
-        warmup_ratio: float | None = None,
-        weight_decay: float = 0.01,
-        layer_decay: float = 1.0,
-        freeze_layers: int = 0,
-        freeze_embeddings: bool = False,
-        dropout: float | None = None,
-        long_text: LongText = "head",
-        device: str | None = None,
-        precision: Precision = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-        out: Path | str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
-
-    def _keep(self, given: dict[str, Any]) -> None:
-        """Make the arguments of ``__init__``, its ``locals()``, attributes: all that scikit-learn
-        allows it to do."""
-        for name, value in given.items():
-            if name != "self":
-                setattr(self, name, value)
+    predictor_: Predictor = field(init=False)
 
     def _checked(self, X: Any, y: Any) -> tuple[list[tuple[str, ...]], np.ndarray]:
         """The texts of `X`, and `y` as [N].

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,13 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bertine.estimators.base import LABEL, BertEstimator
 from bertine.estimators.texts import InputError
-from bertine.names import ClassWeights, LongText, Precision, ScheduleName
+from bertine.names import ClassWeights
 from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
 from bertine.tasks.options import TableOptions
 from bertine.tasks.texts.classification import TextClassification
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BertClassifier(ClassifierMixin, BertEstimator):
     """A classifier of texts, or of pairs of texts, by fine-tuning a BERT (Devlin et al. 2018,
     section 4.1).
@@ -58,35 +58,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     _task = "text"
 
-    class_weights: ClassWeights | None
-    focal_gamma: float
-    classes_: np.ndarray
+    class_weights: ClassWeights | None = None
+    focal_gamma: float = 0.0
 
-    def __init__(
-        self,
-        model: Path | str | None = None,
-        *,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        max_length: int = 128,
-        schedule: ScheduleName = "linear",
-        warmup_ratio: float | None = None,
-        weight_decay: float = 0.01,
-        layer_decay: float = 1.0,
-        freeze_layers: int = 0,
-        freeze_embeddings: bool = False,
-        dropout: float | None = None,
-        long_text: LongText = "head",
-        class_weights: ClassWeights | None = None,
-        focal_gamma: float = 0.0,
-        device: str | None = None,
-        precision: Precision = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-        out: Path | str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    classes_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on labelled texts.
@@ -119,7 +94,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
             weights = task.balanced(train) if self.class_weights else None
-            return dataclasses.replace(
+            return replace(
                 task,
                 class_weights=weights,
                 focal_gamma=self.focal_gamma,

@@ -11,7 +11,8 @@ from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
 from bertine.inference.losses import worst_of
 from bertine.records.examples import Examples
-from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.base import Features, Task
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.worst import WorstExamples
 from bertine.text.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ def evaluate_examples(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
     worst: int = 0,
-) -> Report:
+) -> EvaluationReport:
     """Score `model` on labelled examples.
 
     Args:
@@ -54,7 +55,7 @@ def evaluate_examples(
     return report
 
 
-def add_metrics(report: Report, word: str, other: Report) -> None:
+def add_metrics(report: EvaluationReport, word: str, other: EvaluationReport) -> None:
     """Add the metrics of a further set to `report`, with `word` before their names, and its
     notes."""
     report.metrics.update({f"{word}_{name}": value for name, value in other.metrics.items()})

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -30,7 +30,6 @@ from bertine.models.precision import (
     resolve_precision,
     trained_precision,
 )
-from bertine.names import InputFormat
 from bertine.objectives import check_format, objective_of
 from bertine.objectives.base import Loss, Objective
 from bertine.options.instances import InstanceSettings
@@ -206,7 +205,7 @@ def evaluate_pretraining(
 
 @dataclass(repr=False)
 class HeldOutReport(Shown):
-    """What :func:`evaluate_store` found: a :class:`~bertine.tasks.base.Report`.
+    """What :func:`evaluate_store` found: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
         metrics: as :func:`score_batches` gives them.
@@ -319,7 +318,7 @@ def _first_head(model: Model) -> str:
 def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
     """Choose how instances are made for a model: as in its own pre-training, where that is
     known."""
-    usual = InstanceSettings(input_format=cast(InputFormat, objective.formats[0]))
+    usual = InstanceSettings(input_format=objective.formats[0])
     facts = {} if loaded.task is None else loaded.task.training
     known = {
         name: facts[name]

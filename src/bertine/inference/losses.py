@@ -119,7 +119,8 @@ def worst_of(
     the losses of all of them, highest first."""
     answers = task.decode(outputs, features)
     # The first column of a file of predictions is the answer itself.
-    values = [task.output_values(answer, False)[0] for answer in answers]
+    value, *_ = task.output_columns(False).values()
+    values = [value(answer) for answer in answers]
     return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)
 
 

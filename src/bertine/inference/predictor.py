@@ -46,11 +46,10 @@ from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data, as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
-from bertine.tasks.base import Features, Report, Task
+from bertine.tasks.base import Features, Task
 from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.majority import MAJORITY
 from bertine.tasks.options import TableOptions
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.terminal.console import progress, say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -395,7 +394,7 @@ def evaluate(
     *,
     show_progress: bool = True,
     options: EvaluateOptions,
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
     task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
@@ -448,7 +447,7 @@ def evaluate(
     return report
 
 
-def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[str]:
+def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:
     """The table of the baselines beside the model's scores, or why there is none."""
     from bertine.inference.baselines.again import baselines_again
 
@@ -465,7 +464,7 @@ def _baseline_notes(predictor: Predictor, sets: Sets, report: Report) -> list[st
 
 def evaluate_sets(
     predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
-) -> Report:
+) -> EvaluationReport:
     """Score a fine-tuned model on the sets of examples that
     :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
     metrics of the others. `worst` as for :func:`evaluate`, of the first.
@@ -477,7 +476,7 @@ def evaluate_sets(
         word: predictor.task.featurize(examples, predictor.tokenizer)
         for word, examples in sets.items()
     }
-    reports: dict[str, Report] = {}
+    reports: dict[str, EvaluationReport] = {}
     with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=sum(map(len, made.values())))
         for word, examples in sets.items():

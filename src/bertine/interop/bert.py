@@ -102,6 +102,7 @@ FAMILY = Family(
     keys=ConfigKeys(required=SIZES, only=PLAIN_ENCODER, written=WRITTEN),
     tokenizer="wordpiece",
     objectives=("mlm-nsp", "mlm"),
+    input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),
 )

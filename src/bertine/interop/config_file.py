@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,8 @@ class ConfigKeys:
         written: keys that are written besides, with their values.
         renamed: our field → their key, where they differ.
         ignored: keys of this type that say nothing about what the model computes.
+        absent: our fields that files of this type have no key for; they stay at the defaults of
+            the config's class.
     """
 
     required: tuple[str, ...]
@@ -73,10 +76,20 @@ class ConfigKeys:
     written: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
 
     def write(self, config: Config) -> dict[str, Any]:
-        """Return the keys of `config` and what stands beside them in every file of the type."""
-        fields = {self.renamed.get(name, name): value for name, value in config.to_dict().items()}
+        """Return the keys of `config` and what stands beside them in every file of the type.
+
+        Raises:
+            ValueError: a field without a key has another value than its default, which would be
+                lost.
+        """
+        fields = config.to_dict()
+        for name in self.absent:
+            if fields.pop(name) != getattr(type(config), name):
+                raise ValueError(f"{config.title}'s {CONFIG} has no key for {name}")
+        fields = {self.key(name): value for name, value in fields.items()}
         return fields | {"model_type": config.model_type} | dict(self.written)
 
     def read(self, path: Path, values: dict[str, Any], kind: type[Config]) -> Config:
@@ -86,8 +99,12 @@ class ConfigKeys:
             BertineError: a key that is unknown (with the nearest known one), lacking or of the
                 wrong type; a value that asks for something that our model does not compute.
         """
-        fields = {one.name: str(one.type) for one in dataclasses.fields(kind)}
-        known = {self.renamed.get(name, name): name for name in fields}
+        fields = {
+            one.name: str(one.type)
+            for one in dataclasses.fields(kind)
+            if one.name not in self.absent
+        }
+        known = {self.key(name): name for name in fields}
         for key, (allowed, meaning) in self.only.items():
             if key in values and values[key] not in allowed:
                 raise BertineError(
@@ -114,13 +131,21 @@ class ConfigKeys:
         }
         if values_of_fields.get("hidden_act", "gelu") not in ACTIVATIONS:
             raise BertineError(
-                f"{path}: hidden_act {values_of_fields['hidden_act']!r} is not supported; "
-                f"only {', '.join(ACTIVATIONS)} are"
+                f"{path}: {self.key('hidden_act')} {values_of_fields['hidden_act']!r} is not "
+                f"supported; only {', '.join(ACTIVATIONS)} are"
             )
         try:
             return kind(**values_of_fields)
         except BertineError as error:
-            raise BertineError(f"{path}: {error}") from error
+            raise BertineError(f"{path}: {self._in_their_words(str(error))}") from error
+
+    def key(self, name: str) -> str:
+        """Return what the file calls our field `name`."""
+        return self.renamed.get(name, name)
+
+    def _in_their_words(self, message: str) -> str:
+        """`message` with the file's keys in place of our fields."""
+        return re.sub(r"\b\w+\b", lambda word: self.key(word[0]), message)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A model as a graph that runs without Bertine: ONNX, and PyTorch's own exported programs.
+"""Write a model as a graph that runs without Bertine: ONNX, or a program of PyTorch's.
 
 What is exported is an :class:`ExportModule`: the same layers and weights, with the attention over
 padded batches written in plain operators, since whether to leave padding out is decided by looking
@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.encoded import BackboneOutput, Encoded, Inputs, TextInputs
+from bertine.models.encoded import Encoded, Inputs, TextInputs
 from bertine.models.heads import texts_apart
-from bertine.models.layers import RowLayout
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 
@@ -41,8 +40,13 @@ _ONE_FILE = 1_900_000_000
 _HEADS = ("classifier", "choice", "pair_classifier", "token_classifier", "spans")
 
 
+def task_head(model: Model) -> str | None:
+    """Return the name of a model's head for a task; None: it has none."""
+    return next((name for name in _HEADS if name in model.heads), None)
+
+
 def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
-    """The names of what an :class:`ExportModule` returns."""
+    """Name what an :class:`ExportModule` returns."""
     if pooling is not None:
         return ("token_vectors",) if pooling.tokens else ("vectors",)
     return ("start_logits", "end_logits") if "spans" in model.heads else ("logits",)
@@ -65,13 +69,11 @@ class ExportModule(Model):
         self.head_name = ""
         if pooling is not None:
             pooling.check(model.config)
-            return
-        for name in _HEADS:
-            if name in model.heads:
-                self.head_name = name
-                self.heads = nn.ModuleDict({name: model.heads[name]})
-                return
-        raise BertineError("the model has no head of a task; name a pooling to export vectors")
+        elif name := task_head(model):
+            self.head_name = name
+            self.heads = nn.ModuleDict({name: model.heads[name]})
+        else:
+            raise BertineError("the model has no head of a task; name a pooling to export vectors")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
@@ -101,33 +103,16 @@ class ExportModule(Model):
     def encode(
         self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
     ) -> Encoded:
-        """Run the backbone over padded batches; see :class:`bertine.models.encoder.Encoder`."""
-        ids, mask = inputs.input_ids, inputs.attention_mask
-        assert mask is not None
-        b, t = ids.shape
-        parts = self.backbone.embeddings
-        places = torch.arange(parts.first, parts.first + t, device=ids.device)
-        x = parts.word_embeddings(ids) + parts.position_embeddings(places)
-        types = None if parts.one_segment else inputs.token_type_ids
-        segments = parts.token_type_embeddings
-        x = x + (segments.weight[0] if types is None else segments(types))
-        x = parts.layer_norm(x.reshape(b * t, -1))
-        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
-        bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
-        layout = RowLayout(b, t, bias=bias)
-        states = [layout.pad(x)] if all_states else []
-        for layer in self.backbone.layers:
-            x = layer(x, layout)
-            if all_states:
-                states.append(layout.pad(x))
-        last = layout.pad(x)
-        pooler = self.backbone.pooler
-        pooled = None if pooler is None else torch.tanh(pooler(last[:, 0]))
-        return BackboneOutput(last, pooled, tuple(states) if all_states else None)
+        """Run the backbone over padded batches; see
+        :meth:`bertine.models.backbone.Backbone.traced`."""
+        assert inputs.attention_mask is not None
+        return self.backbone.traced(
+            inputs.input_ids, inputs.attention_mask, inputs.token_type_ids, all_states
+        )
 
 
 def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:
-    """`module` as PyTorch traces it, for any batch and any length from 2 to `max_length`.
+    """Trace `module` for any batch and any length from 2 to `max_length`.
 
     Where in whose files a line of code stood is left out of it.
     """
@@ -163,7 +148,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
     Weights of more than 1.9 GB stand beside it, in a file of the same name and ``.data``.
     """
     with _quiet():
-        made = torch.onnx.export(
+        graph = torch.onnx.export(
             program,
             (),
             input_names=list(INPUTS),
@@ -172,9 +157,9 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
             dynamo=True,
             verbose=False,
         )
-        assert made is not None
+        assert graph is not None
         size = sum(tensor.nbytes for tensor in program.state_dict.values())
-        made.save(str(path), external_data=size > _ONE_FILE)
+        graph.save(str(path), external_data=size > _ONE_FILE)
     _tidy(path)
 
 
@@ -226,7 +211,7 @@ def quantize_onnx(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the notes that the exporters write for their own makers."""
+    """Silence the notes that the exporters write for their own makers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -15,6 +15,7 @@ from bertine.files import read_json_object
 from bertine.interop.config_file import ConfigFile, ConfigKeys, labels_of
 from bertine.interop.names import WeightNames
 from bertine.models.config import Config
+from bertine.names import InputFormat
 from bertine.registry import FAMILIES
 from bertine.terminal.text import briefly
 
@@ -30,6 +31,8 @@ class Family:
         keys: of its ``config.json``.
         tokenizer: the kind of its published tokenizers, one of ``bertine.names.TokenizerKind``.
         objectives: that it can be pre-trained with, the paper's first.
+        input_format: what the paper's sequences are made of
+            (:data:`bertine.data.instances.formats.FORMATS`).
         presets: its published sizes by name.
         pretraining: heads that together make the class ``ForPreTraining``.
     """
@@ -40,6 +43,7 @@ class Family:
     keys: ConfigKeys
     tokenizer: str
     objectives: tuple[str, ...]
+    input_format: InputFormat
     presets: Mapping[str, Config]
     pretraining: frozenset[str] = frozenset()
 

@@ -37,11 +37,14 @@ class HeadNames:
     """The names of a head's tensors.
 
     Attributes:
-        name: what canonical names begin with.
+        name: what canonical names begin with; "" where the head's modules stand beside the backbone
+            and have nothing in common (DistilBERT's ``pre_classifier`` and ``classifier``).
         modules: pairs (ours within the head, theirs within `name`) of modules with a weight and a
-            bias; theirs may be "", the head itself.
+            bias; theirs may be "", the head itself. The last one's rows are the head's outputs.
         tensors: the same for single tensors.
-        published: what transformers calls the head; None: by its canonical name.
+        published: what transformers calls the head, where it has the same name for heads of
+            different kinds, so that `name` is our own; "" as for `name`. None: by its canonical
+            name.
     """
 
     name: str
@@ -52,16 +55,38 @@ class HeadNames:
     def rows(self, head: str) -> Iterable[tuple[str, str]]:
         """Yield the names of all tensors: ours, canonical."""
         for ours, theirs in self.modules:
-            module = f"{self.name}.{theirs}" if theirs else self.name
             for kind in ("weight", "bias"):
-                yield f"heads.{head}.{ours}.{kind}", f"{module}.{kind}"
+                yield f"heads.{head}.{ours}.{kind}", f"{_within(self.name, theirs)}.{kind}"
         for ours, theirs in self.tensors:
-            yield f"heads.{head}.{ours}", f"{self.name}.{theirs}"
+            yield f"heads.{head}.{ours}", _within(self.name, theirs)
 
     def output(self) -> str:
         """Return the canonical name of the last module, whose rows are the head's outputs."""
-        theirs = self.modules[-1][1]
-        return f"{self.name}.{theirs}" if theirs else self.name
+        return _within(self.name, self.modules[-1][1])
+
+    def holds(self, canonical: str) -> bool:
+        """Return whether the tensor of a canonical name is this head's."""
+        return canonical.startswith(self._begins(self.name))
+
+    def to_published(self, canonical: str) -> str:
+        """Return transformers' name of one of this head's tensors."""
+        if self.published is None:
+            return canonical
+        return _within(self.published, _without(self.name, canonical))
+
+    def to_canonical(self, published: str) -> str:
+        """Return the canonical name of a tensor that transformers calls `published`; another
+        head's keeps its name."""
+        if self.published is None or not published.startswith(self._begins(self.published)):
+            return published
+        return _within(self.name, _without(self.published, published))
+
+    def _begins(self, name: str) -> tuple[str, ...]:
+        """What the names of the tensors begin with where the head is called `name`."""
+        if name:
+            return (f"{name}.",)
+        parts = (theirs.partition(".")[0] for _, theirs in (*self.modules, *self.tensors))
+        return tuple(f"{part}." for part in parts)
 
 
 @dataclass(frozen=True)
@@ -97,7 +122,7 @@ class WeightNames:
         if canonical.startswith("pooler."):
             return "pooler"
         for head, names in self.heads.items():
-            if canonical.startswith(f"{names.name}."):
+            if names.holds(canonical):
                 return head
         return None
 
@@ -120,16 +145,12 @@ class WeightNames:
         return rows
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of some tensors that tell every size of `config`, by canonical name."""
-        width, tables = config.hidden_size, "backbone.embeddings"
-        shapes = {
-            f"{tables}.word_embeddings.weight": (config.vocab_size, width),
-            f"{tables}.position_embeddings.weight": (config.max_position_embeddings, width),
-            f"{tables}.token_type_embeddings.weight": (config.type_vocab_size, width),
-            "backbone.layers.0.up.weight": (config.intermediate_size, width),
-        }
-        rows = dict(self.rows(config.replace(num_hidden_layers=1)))
-        return {rows[name][0]: shape for name, shape in shapes.items() if name in rows}
+        """Return the shapes of the tensors before the layers and of the first layer, by canonical
+        name: they tell every size of `config` but the number of layers. Nothing is computed."""
+        with torch.device("meta"):
+            backbone = config.replace(num_hidden_layers=1).new_backbone(False)
+        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        return {name: tuple(t.shape) for name, t in self.to_canonical(state, config).items()}
 
     def layer_numbers(self, canonical: Iterable[str]) -> Iterator[int]:
         """Yield the numbers of the layers that tensors of these names belong to."""
@@ -174,10 +195,7 @@ class WeightNames:
         part = self.part_of(canonical)
         if part is None or part in ("encoder", "pooler"):
             return self.prefix + canonical
-        names = self.heads[part]
-        if names.published is None:
-            return canonical
-        return names.published + canonical.removeprefix(names.name)
+        return self.heads[part].to_published(canonical)
 
     def canonical_names(
         self, state_dict: Mapping[str, Tensor], head: str | None = None
@@ -199,9 +217,8 @@ class WeightNames:
         result: dict[str, Tensor] = {}
         for original, tensor in state_dict.items():
             name = original.removeprefix(self.prefix)
-            alike = None if names is None else names.published
-            if names is not None and alike is not None and name.startswith(f"{alike}."):
-                name = names.name + name.removeprefix(alike)
+            if names is not None:
+                name = names.to_canonical(name)
             if name.endswith(".gamma"):
                 name = name.removesuffix("gamma") + "weight"
             elif name.endswith(".beta"):
@@ -244,6 +261,16 @@ class WeightNames:
                 raise BertineError(f"tensors {', '.join(theirs)} have different shapes: {shapes}")
             result[ours] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         return result | rest
+
+
+def _within(name: str, part: str) -> str:
+    """The name of `part` in the module `name`; each may be ""."""
+    return f"{name}.{part}" if name and part else name or part
+
+
+def _without(name: str, whole: str) -> str:
+    """`whole` without the module `name` that it begins with, which may be ""."""
+    return whole.removeprefix(f"{name}.") if name else whole
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:

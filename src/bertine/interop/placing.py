@@ -13,7 +13,6 @@ from bertine.errors import BertineError
 from bertine.interop.config_file import CONFIG
 from bertine.interop.names import WeightNames
 from bertine.models.config import Config
-from bertine.models.heads import MlmHead
 from bertine.models.initial import init_weights
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
@@ -166,8 +165,6 @@ def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: 
             part.to_empty(device="cpu")
         with seeded(seed, "new weights", name):
             init_weights(part, model.config.initializer_range)
-        if isinstance(part, MlmHead):
-            nn.init.zeros_(part.bias)
     # A copy: what was read may share memory with the file or with another tensor.
     copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in weights.items()}
     model.load_state_dict(copies, strict=False, assign=True)

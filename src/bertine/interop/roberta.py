@@ -33,5 +33,6 @@ FAMILY = Family(
     ),
     tokenizer="byte-bpe",
     objectives=("mlm",),
+    input_format="full-sentences",
     presets=PRESETS,
 )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from bertine.errors import BertineError
 from bertine.interop.config_file import CONFIG
-from bertine.interop.names import WeightNames
+from bertine.interop.family import Family
 from bertine.models.config import Config
 from bertine.system.memory import check_memory
 
@@ -26,7 +26,7 @@ class HasShape(Protocol):
 
 
 def check_against_weights(
-    source: Path, tensors: Mapping[str, HasShape], config: Config, names: WeightNames
+    source: Path, tensors: Mapping[str, HasShape], config: Config, family: Family
 ) -> None:
     """Refuse a configuration whose sizes are not those of the weights.
 
@@ -34,11 +34,12 @@ def check_against_weights(
         source: the weights' file, for messages.
         tensors: by their canonical names.
         config: what config.json says.
-        names: of its family.
+        family: of its type.
 
     Raises:
         BertineError: there are fewer layers, or a size is another one.
     """
+    names = family.names
     for name, shape in names.sizes(config).items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise BertineError(
@@ -47,9 +48,10 @@ def check_against_weights(
             )
     layers = 1 + max(names.layer_numbers(tensors), default=-1)
     if layers < config.num_hidden_layers:
+        key = family.keys.key("num_hidden_layers")
         raise BertineError(
-            f"{source}: has {layers} layers, but num_hidden_layers in {CONFIG} is "
-            f"{config.num_hidden_layers}; a tensor of every layer must be there"
+            f"{source}: has {layers} layers, but {key} in {CONFIG} is {config.num_hidden_layers}; "
+            "a tensor of every layer must be there"
         )
 
 

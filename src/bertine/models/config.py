@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from bertine.errors import BertineError
 
 if TYPE_CHECKING:
-    from bertine.models.encoder import Encoder
+    from bertine.models.backbone import Backbone
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
@@ -33,6 +33,7 @@ class Config:
         model_type: the name of the type in config.json.
         title: the name of the type in messages.
         heads: what heads a model of this type can have, by name.
+        token_types: whether it has token types; without, ``type_vocab_size`` is 0.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -42,6 +43,7 @@ class Config:
     model_type: ClassVar[str]
     title: ClassVar[str]
     heads: ClassVar[Mapping[str, HeadKind]]
+    token_types: ClassVar[bool] = True
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -66,12 +68,16 @@ class Config:
             "num_attention_heads",
             "intermediate_size",
             "max_position_embeddings",
-            "type_vocab_size",
+            *(("type_vocab_size",) if self.token_types else ()),
         ):
             if not 1 <= getattr(self, name) <= _LARGEST:
                 raise BertineError(
                     f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
                 )
+        if not self.token_types and self.type_vocab_size:
+            raise BertineError(
+                f"type_vocab_size is {self.type_vocab_size}, but {self.title} has no token types"
+            )
         if self.num_hidden_layers > _MOST_LAYERS:
             raise BertineError(
                 f"num_hidden_layers is {self.num_hidden_layers:,}, but at most {_MOST_LAYERS:,} "
@@ -108,17 +114,18 @@ class Config:
 
     @property
     def num_segments(self) -> int:
-        """The most texts of one input that the model can tell apart."""
+        """The most texts of one input that the model can tell apart. Where their separators do
+        that, and not their types, a variant says 2."""
         return self.type_vocab_size
 
     @property
     def num_parameters(self) -> int:
-        """Count the weights of the embeddings, the layers and the pooler by their formula, without
-        building anything."""
+        """Count the weights of a bare backbone by their formula, without building anything:
+        embeddings, layers, and the pooler if it has one."""
         width, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-        pooler = width * width + width
+        pooler = width * width + width if self.needs_pooler(()) else 0
         return rows * width + 2 * width + self.num_hidden_layers * layer + pooler
 
     @property
@@ -127,10 +134,11 @@ class Config:
         return self.hidden_size // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a new model with these heads gets a pooler."""
+        """Tell whether a new model with these heads gets a pooler; without heads, a bare
+        backbone."""
         raise NotImplementedError
 
-    def new_backbone(self, pooler: bool) -> Encoder:
+    def new_backbone(self, pooler: bool) -> Backbone:
         """Build a backbone with new weights."""
         raise NotImplementedError
 

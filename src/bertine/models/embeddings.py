@@ -1,4 +1,4 @@
-"""Embeddings of words, positions and segments.
+"""Embeddings of words, positions and, where the type has any, segments.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 """
@@ -18,17 +18,19 @@ class Embeddings(nn.Module):
 
     Where the first token's position is 0, positions count the places of a sequence. Elsewhere they
     count its real tokens from ``config.first_position`` on, and padding has the position
-    ``pad_token_id`` (fairseq, ``make_positions``). Where there is one segment, all tokens have it.
+    ``pad_token_id`` (fairseq, ``make_positions``). Where there is one segment, all tokens have it;
+    where there is none (``type_vocab_size`` 0), nothing is added for it.
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         size = config.hidden_size
         self.first, self.pad = config.first_position, config.pad_token_id
-        self.one_segment = config.type_vocab_size == 1
+        self.one_segment = config.type_vocab_size < 2
         self.word_embeddings = _table(config.vocab_size, size)
         self.position_embeddings = _table(config.max_position_embeddings, size)
-        self.token_type_embeddings = _table(config.type_vocab_size, size)
+        types = config.type_vocab_size
+        self.token_type_embeddings = _table(types, size) if types else None
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
 
@@ -62,10 +64,9 @@ class Embeddings(nn.Module):
             x = self.word_embeddings(flat) + table(positions)
             if token_type_ids is not None:
                 token_type_ids = token_type_ids.reshape(-1)[real]
-        if token_type_ids is None:
-            x = x + self.token_type_embeddings.weight[0]
-        else:
-            x = x + self.token_type_embeddings(token_type_ids)
+        types = self.token_type_embeddings
+        if types is not None:
+            x = x + (types.weight[0] if token_type_ids is None else types(token_type_ids))
         x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
         # From here on the residual stream is in the compute type: half the memory traffic.

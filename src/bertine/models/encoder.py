@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
@@ -25,8 +26,11 @@ _UNPAD_FROM = 0.1
 _ROWS = 64
 
 
-class Encoder(nn.Module):
+class Encoder(Backbone):
     """Embeddings, encoder layers and (by default) the pooler."""
+
+    takes_packing = True
+    embeddings: Embeddings
 
     def __init__(self, config: Config, add_pooler: bool = True) -> None:
         super().__init__()
@@ -45,17 +49,7 @@ class Encoder(nn.Module):
         packing: PackedRows | None = None,
         word_vectors: Tensor | None = None,
     ) -> BackboneOutput:
-        """Encode a batch.
-
-        Args:
-            input_ids: int64 [B, T], T at most ``config.longest_input``.
-            attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
-            token_type_ids: int64 [B, T]; None: all 0.
-            output_hidden_states: also return every layer's output.
-            packing: where the real tokens stand, in place of `attention_mask`: what lies at
-                others is not computed (rows that make a round number excepted).
-            word_vectors: [B, T, H], read in place of the embeddings of `input_ids`, to see what
-                an answer owes to them; for batches without padding.
+        """Encode a batch; see :class:`bertine.models.backbone.Backbone`.
 
         Raises:
             ValueError: `word_vectors` for a batch with padding.
@@ -73,14 +67,44 @@ class Encoder(nn.Module):
             x = layer(x, layout)
             if output_hidden_states:
                 states.append(layout.pad(x))
-        last = layout.pad(x)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
-        return BackboneOutput(last, pooled, tuple(states) if output_hidden_states else None)
+        return self._output(x, layout, states)
+
+    def traced(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        """Encode a padded batch, the embeddings and the mask written out."""
+        b, t = input_ids.shape
+        parts = self.embeddings
+        places = torch.arange(parts.first, parts.first + t, device=input_ids.device)
+        x = parts.word_embeddings(input_ids) + parts.position_embeddings(places)
+        types = None if parts.one_segment else token_type_ids
+        segments = parts.token_type_embeddings
+        if segments is not None:
+            x = x + (segments.weight[0] if types is None else segments(types))
+        x = parts.layer_norm(x.reshape(b * t, -1))
+        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
+        layout = RowLayout(b, t, bias=bias)
+        states = [layout.pad(x)] if output_hidden_states else []
+        for layer in self.layers:
+            x = layer(x, layout)
+            if output_hidden_states:
+                states.append(layout.pad(x))
+        return self._output(x, layout, states)
 
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
+
+    def _output(self, x: Tensor, layout: RowLayout, states: list[Tensor]) -> BackboneOutput:
+        last = layout.pad(x)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
+        return BackboneOutput(last, pooled, tuple(states) or None)
 
     def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
         b, t = input_ids.shape

@@ -39,6 +39,10 @@ class MlmHead(nn.Module):
         self.act = activation(act or config.hidden_act)
         init_weights(self, config.initializer_range)
 
+    def reset_parameters(self) -> None:
+        """Set the decoder's bias to 0."""
+        nn.init.zeros_(self.bias)
+
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
@@ -169,6 +173,10 @@ def texts_apart(inputs: Inputs) -> TextInputs:
 @dataclass(frozen=True)
 class HeadKind:
     """A kind of head: how it is made, what it reads, what it is called.
+
+    A module whose outputs are a task's calls its last layer ``out``; one that has a layer of its
+    own before it calls that ``dense`` and the activation between them, if not tanh, ``act``:
+    fitting a head alone sets both.
 
     Attributes:
         reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the

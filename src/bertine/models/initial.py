@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,13 @@ from torch import Tensor, nn
 @torch.no_grad()
 def init_weights(module: nn.Module, std: float) -> None:
     """Initialize as the published code does: matrices and embeddings from a normal of standard
-    deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0."""
+    deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0. What
+    has other parameters of its own sets them in its ``reset_parameters``.
+
+    Raises:
+        TypeError: a part has parameters of its own and no ``reset_parameters``: read from a file
+            without them, they would be what stands in memory.
+    """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             _truncated_normal_(part.weight, std)
@@ -17,7 +25,13 @@ def init_weights(module: nn.Module, std: float) -> None:
                 part.bias.zero_()
         elif isinstance(part, nn.LayerNorm):
             part.weight.fill_(1.0)
-            part.bias.zero_()
+            if part.bias is not None:
+                part.bias.zero_()
+        elif any(True for _ in part.parameters(recurse=False)):
+            reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+            if reset is None:
+                raise TypeError(f"{type(part).__name__} has no reset_parameters")
+            reset()
 
 
 def _truncated_normal_(tensor: Tensor, std: float) -> None:

@@ -62,7 +62,8 @@ class _Scatter(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of [size, F] at the `indices`; the opposite of :class:`_Scatter`, and its backward pass."""
+    """The rows of [size, F] at the `indices`: the opposite of :class:`_Scatter`, and its backward
+    pass."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, indices: Tensor) -> Tensor:

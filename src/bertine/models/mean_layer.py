@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import torch
 
+from bertine.models.encoder import Encoder
 from bertine.models.layers import EncoderLayer
 from bertine.models.model import Model
 
@@ -20,8 +21,9 @@ _OUTWEIGHS = 64.0
 
 @torch.no_grad()
 def add_mean_layer(model: Model) -> None:
-    """Put such a layer on top of the encoder of `model`, in place."""
+    """Put such a layer on top of the encoder of `model`, whose layers are BERT's, in place."""
     backbone = model.backbone
+    assert isinstance(backbone, Encoder)
     config = model.config.replace(num_hidden_layers=model.config.num_hidden_layers + 1)
     layer = EncoderLayer(config).to(next(model.parameters()).device)
     for parameter in layer.parameters():

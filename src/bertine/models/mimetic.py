@@ -19,6 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bertine.errors import BertineError
+from bertine.models.backbone import Backbone
 from bertine.models.encoder import Encoder
 from bertine.models.layers import EncoderLayer
 
@@ -67,10 +69,19 @@ class _Waves:
 
 
 @torch.no_grad()
-def mimic_trained_attention(backbone: Encoder) -> None:
+def mimic_trained_attention(backbone: Backbone) -> None:
     """Replace the position embeddings and the query and key weights of a new `backbone`, drawing
-    from PyTorch's generator; all else stays as it was initialized."""
+    from PyTorch's generator; all else stays as it was initialized.
+
+    Raises:
+        BertineError: the layers of `backbone` are not BERT's.
+    """
     config = backbone.config
+    if not isinstance(backbone, Encoder):
+        raise BertineError(
+            f"initialization mimetic is for layers like BERT's, and those of {config.title} are "
+            "others; take normal"
+        )
     waves = _Waves(config.hidden_size)
     table = backbone.embeddings.position_embeddings.weight
     # About as large as the other embeddings in the sum.

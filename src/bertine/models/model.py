@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded, Inputs
-from bertine.models.encoder import Encoder
 
 
 class Model(nn.Module):
@@ -28,12 +28,12 @@ class Model(nn.Module):
 
     Attributes:
         config: of the backbone.
-        backbone: the encoder.
+        backbone: what turns ids into states.
         heads: by name: "mlm", "nsp", "classifier", …
     """
 
     config: Config
-    backbone: Encoder
+    backbone: Backbone
 
     def __init__(
         self, config: Config, heads: Mapping[str, nn.Module], add_pooler: bool | None = None

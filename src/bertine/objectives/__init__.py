@@ -10,31 +10,49 @@ from bertine.errors import BertineError
 from bertine.interop.family import family_of
 from bertine.models.config import Config
 from bertine.models.model import Model
+from bertine.names import InputFormat
 from bertine.objectives.base import Objective
 from bertine.registry import OBJECTIVES
 
 
-def objective(name: str, *, input_format: str | None = None) -> Objective:
-    """Return the objective `name`.
-
-    Args:
-        name: one of :data:`bertine.registry.OBJECTIVES`.
-        input_format: what the sequences are made of, to be checked; see
-            :mod:`bertine.data.instances.formats`.
+def objective(name: str) -> Objective:
+    """Return the objective `name`, one of :data:`bertine.registry.OBJECTIVES`.
 
     Raises:
-        BertineError: there is no such objective, or it cannot be had with that format.
+        BertineError: there is no such objective.
     """
     if name not in OBJECTIVES:
         raise BertineError(f"objective is {name!r}, but must be one of {', '.join(OBJECTIVES)}")
     module, _, attribute = OBJECTIVES[name].partition(":")
     chosen: Objective = getattr(import_module(module), attribute)()
-    if input_format is not None:
-        check_format(chosen, input_format)
     return chosen
 
 
-def check_format(chosen: Objective, input_format: str) -> None:
+def choose(
+    config: Config, name: str | None = None, input_format: InputFormat | None = None
+) -> tuple[Objective, InputFormat]:
+    """Return what a model of `config` is pre-trained with, and what its sequences are made of.
+
+    Args:
+        name: of the objective; None: the first of the model's family.
+        input_format: None: that of the family's paper, where the objective works on it, or the
+            objective's usual one.
+
+    Raises:
+        BertineError: there is no such objective, models of this type do not have it, or it does
+            not work on that format.
+    """
+    family = family_of(config.model_type)
+    chosen = objective(family.objectives[0] if name is None else name)
+    check_family(chosen, config)
+    if input_format is None:
+        usual = family.input_format
+        return chosen, usual if usual in chosen.formats else chosen.formats[0]
+    check_format(chosen, input_format)
+    return chosen, input_format
+
+
+def check_format(chosen: Objective, input_format: InputFormat) -> None:
     """Refuse a format that an objective does not work on.
 
     Raises:
@@ -61,11 +79,6 @@ def check_family(chosen: Objective, config: Config) -> None:
             f"a model of type {config.model_type} is pre-trained with objective "
             f"{' or '.join(offered)}, not with {chosen.name}"
         )
-
-
-def usual_objective(config: Config) -> Objective:
-    """Return the objective that models of this kind are pre-trained with in their paper."""
-    return objective(family_of(config.model_type).objectives[0])
 
 
 def objective_of(model: Model) -> Objective | None:

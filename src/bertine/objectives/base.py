@@ -16,6 +16,7 @@ from bertine.data.corruption.base import Corruption
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
+from bertine.names import InputFormat
 from bertine.options.instances import InstanceSettings
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Objective(Loss, Protocol):
     """
 
     name: ClassVar[str]
-    formats: ClassVar[tuple[str, ...]]
+    formats: ClassVar[tuple[InputFormat, ...]]
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Corruption:
         """Make what turns instances into batches with the targets of this objective."""

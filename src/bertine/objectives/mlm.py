@@ -14,6 +14,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
+from bertine.names import InputFormat
 from bertine.objectives.base import LossDefaults, Term
 from bertine.options.instances import InstanceSettings
 
@@ -32,7 +33,7 @@ class Mlm(LossDefaults):
     """
 
     name: ClassVar[str] = "mlm"
-    formats: ClassVar[tuple[str, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
+    formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
 
     @staticmethod
     def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenMasking:

@@ -13,6 +13,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
+from bertine.names import InputFormat
 from bertine.objectives.base import Term
 from bertine.objectives.mlm import Mlm
 
@@ -21,7 +22,7 @@ class MlmNsp(Mlm):
     """Minimize the mean MLM loss of the masked tokens plus the mean NSP loss of the pairs."""
 
     name: ClassVar[str] = "mlm-nsp"
-    formats: ClassVar[tuple[str, ...]] = PAIR_FORMATS
+    formats: ClassVar[tuple[InputFormat, ...]] = PAIR_FORMATS
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:

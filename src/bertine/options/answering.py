@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
-from bertine.options.fields import like, option
+from bertine.options.fields import NOT_KNOWN, declare, like
 from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
 from bertine.options.reading import Columns, Mending, TableReading, TaggedColumns
-from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors
+from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
 _TOLD = "told by the name of the file and its first line"
@@ -42,14 +42,14 @@ class EvaluateOptions(KnownExamples, ScoringMachine):
     """All options of ``evaluate``."""
 
     format: LabelledFormat | None = like(TableReading, "format", title="reading")
-    worst: int = option(
+    worst: int = declare(
         0,
         "also list so many examples with the highest loss, with file and line; wrong labels are "
         "often among them, in a training file only while the model has not learned them by heart",
         title="",
         least=0,
     )
-    baselines: bool = option(
+    baselines: bool = declare(
         False,
         "also score the task's baselines on these examples, fitted on the training file if it is "
         "still there and unchanged",
@@ -71,7 +71,7 @@ class PredictOptions(KnownTexts, AnsweringMachine):
 class ExplainOptions(KnownTexts, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
-    format: PlainFormat | None = option(None, "of the input", otherwise=_TOLD, title="reading")
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD, title="reading")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +80,17 @@ class PlainTexts(Mending):
 
     title = "reading"
 
-    text_column: str | None = option(
+    text_column: str | None = declare(
         None, "the text", otherwise="text, sentence, or the only column"
     )
-    format: PlainFormat | None = option(None, "of the input", otherwise=_TOLD)
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(AnyVectors, Normalizing, Prompt, PlainTexts, VectorMachine):
+class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):
     """All options of ``embed``."""
 
-    dtype: VectorType = option("fp32", "of the numbers in the file", title="")
+    dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)

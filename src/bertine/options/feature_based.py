@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertine.names import TaggedFormat
-from bertine.options.fields import like, option
+from bertine.options.fields import declare, like
 from bertine.options.machine import Machine
 from bertine.options.reading import Columns, DocumentContext, Mending, TaggedColumns
 from bertine.options.run import Resuming, Seed
@@ -18,13 +18,13 @@ class BilstmRecipe(Seed):
 
     title = "recipe"
 
-    epochs: int = option(10, "of the BiLSTM, over the training sentences", least=1)
-    batch_size: int = option(32, "sentences in an update, of fine-tuning too", least=1)
-    learning_rate: float = option(1e-3, "of the BiLSTM, at first, which is its highest", least=0)
-    lstm_size: int = option(768, "units of each direction", least=1)
-    lstm_layers: int = option(2, "of the BiLSTM", least=1)
-    dropout: float = option(0.5, "around each layer of the BiLSTM", least=0, most=1)
-    max_grad_norm: float = option(
+    epochs: int = declare(10, "of the BiLSTM, over the training sentences", least=1)
+    batch_size: int = declare(32, "sentences in an update, of fine-tuning too", least=1)
+    learning_rate: float = declare(1e-3, "of the BiLSTM, at first, which is its highest", least=0)
+    lstm_size: int = declare(768, "units of each direction", least=1)
+    lstm_layers: int = declare(2, "of the BiLSTM", least=1)
+    dropout: float = declare(0.5, "around each layer of the BiLSTM", least=0, most=1)
+    max_grad_norm: float = declare(
         5.0, "its gradients are scaled down to this norm; 0 does not clip", least=0
     )
 
@@ -33,13 +33,13 @@ class BilstmRecipe(Seed):
 class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming):
     """All options of ``feature_based``."""
 
-    rows: Sequence[str] | None = option(
+    rows: Sequence[str] | None = declare(
         None,
         "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
         "sum-all",
         otherwise="all",
     )
-    format: TaggedFormat | None = option(
+    format: TaggedFormat | None = declare(
         None,
         "of the files",
         otherwise="told by the name of the file and its first line",
@@ -51,9 +51,9 @@ class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe,
         help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
         title="reading",
     )
-    max_length: int = option(128, "tokens of an input", least=3, title="tagging")
-    finetune_epochs: int = option(3, "of fine-tuning", least=1, title="recipe")
-    finetune_learning_rate: float = option(5e-5, "of fine-tuning", least=0, title="recipe")
+    max_length: int = declare(128, "tokens of an input", least=3, title="tagging")
+    finetune_epochs: int = declare(3, "of fine-tuning", least=1, title="recipe")
+    finetune_learning_rate: float = declare(5e-5, "of fine-tuning", least=0, title="recipe")
     resume: bool = like(
         Resuming,
         "resume",

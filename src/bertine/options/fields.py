@@ -1,4 +1,4 @@
-"""Options of verbs, each said once: as a field of a dataclass, made by :func:`option`.
+"""Options of verbs, each said once: as a field of a dataclass, made by :func:`declare`.
 
 From the field come the keyword argument of the verb with its type and default, its entry in the
 verb's documentation, the argument of the command with its help, the checks of type and range, the
@@ -42,7 +42,7 @@ class Option(NamedTuple):
 
     Attributes:
         help: what it is, for ``--help`` and the documentation; other options stand in single
-            backticks under their names.
+            backticks under their names, code stands in double ones.
         otherwise: what is done where it is None.
         more: what the documentation says beyond that.
         metavar: what stands for its value in ``--help``; None: by its type.
@@ -56,6 +56,7 @@ class Option(NamedTuple):
         not_in: the commands that take over the options of this group, but not this one.
         title: of its part of ``--help``; None: that of the group.
         unknown: what is said of a name that it does not take.
+        no: of a switch, the option that says no; "": ``no-`` and its name.
     """
 
     help: str
@@ -74,6 +75,7 @@ class Option(NamedTuple):
     not_in: tuple[str, ...] = ()
     title: str | None = None
     unknown: str = MUST_BE
+    no: str = ""
 
 
 class Declared(NamedTuple):
@@ -122,7 +124,7 @@ class Declared(NamedTuple):
         return f"{words}. {self.option.more}".strip()
 
 
-def option(default: Any, help: str, **said: Any) -> Any:
+def declare(default: Any, help: str, **said: Any) -> Any:
     """Declare an option: a field of an :class:`OptionGroup`.
 
     Args:
@@ -287,5 +289,7 @@ def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
 
 
 def as_flags(text: str, flags: Mapping[str, str]) -> str:
-    """Text of an option as ``--help`` writes it: names of other options become their `flags`."""
+    """Return the text of an option as ``--help`` writes it: names of other options become their
+    `flags`, and what is marked as code stands by itself."""
+    text = text.replace("``", "")
     return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[1]), text)

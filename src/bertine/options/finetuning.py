@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertine.options.fields import OptionGroup, like, option
+from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
 from bertine.options.reading import (
@@ -24,7 +24,7 @@ from bertine.options.run import Loading, Resuming, RunFiles, Saving, Seed
 class FreshWeights(OptionGroup):
     """Whether training begins with the model's weights."""
 
-    fresh_weights: bool = option(
+    fresh_weights: bool = declare(
         False,
         "take only the architecture and the vocabulary of the model, and begin with random "
         "weights: what a model reaches without pre-training",
@@ -38,21 +38,21 @@ class Recipe(OptionGroup):
 
     title = "recipe"
 
-    epochs: int | None = option(
+    epochs: int | None = declare(
         None,
         "passes over the training examples",
         otherwise="from 3 with many examples to 25 with few",
         least=1,
         not_in=("search", "lr-find"),
     )
-    batch_size: int | None = option(
+    batch_size: int | None = declare(
         None,
         "examples in an update",
         otherwise="16, or 32 with more than 4,000 examples",
         least=1,
         not_in=("search",),
     )
-    paper: bool = option(
+    paper: bool = declare(
         False,
         "train as the paper does where nothing else is said: 3 epochs, batches of 32, a learning "
         "rate of 5e-5, the weights of the last epoch",
@@ -66,7 +66,7 @@ class InputLength(OptionGroup):
 
     title = "recipe"
 
-    max_length: int | None = option(
+    max_length: int | None = declare(
         None,
         "tokens of an example; longer ones are cut, and counted",
         otherwise="128, spans 384",
@@ -81,10 +81,10 @@ class Layers(OptionGroup):
 
     title = "schedule and layers"
 
-    freeze_layers: int = option(
+    freeze_layers: int = declare(
         0, "so many of the lowest layers are not trained", least=0, recorded=True
     )
-    frozen: bool | None = option(
+    frozen: bool | None = declare(
         None,
         "train no layer: fit the head alone, in seconds, on the vectors that the model gives "
         "already",
@@ -99,7 +99,7 @@ class Layers(OptionGroup):
         recorded=True,
         not_in=("search", "lr-find"),
     )
-    freeze_embeddings: bool = option(False, "do not train the embeddings", recorded=True)
+    freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class Judging(OptionGroup):
 
     title = "score"
 
-    baselines: bool = option(
+    baselines: bool = declare(
         True,
         "put the scores of cheap baselines beside the model's: the most frequent label, linear "
         "models on tf-idf and on the vectors of the model before training (some seconds)",

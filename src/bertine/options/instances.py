@@ -9,7 +9,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.names import InputFormat, Masking
-from bertine.options.fields import OptionGroup, like, option
+from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.run import Seed
 
 
@@ -19,17 +19,18 @@ class InstanceForm(OptionGroup):
 
     title = "instances (the paper's: --config paper)"
 
-    max_seq_length: int = option(
+    max_seq_length: int = declare(
         128, "tokens of a sequence with its special tokens, at the most", least=8
     )
-    input_format: InputFormat = option(
-        "segment-pair",
+    input_format: InputFormat | None = declare(
+        None,
         "what a sequence is made of; the last two need objective mlm",
+        otherwise="as in the model's paper: segment pairs for BERT, full sentences for RoBERTa",
         more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
         "(:mod:`bertine.data.instances.formats`).",
     )
-    whole_word_mask: bool = option(False, "choose whole words for prediction")
-    masking: Masking = option(
+    whole_word_mask: bool = declare(False, "choose whole words for prediction")
+    masking: Masking = declare(
         "dynamic",
         "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
         "again",
@@ -38,30 +39,32 @@ class InstanceForm(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceSettings(InstanceForm, Seed):
-    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+class InstanceOptions(InstanceForm, Seed):
+    """How batches of sequences are made, with what the model decides still open."""
 
     title = "instances (the paper's: --config paper)"
 
-    batch_size: int = option(32, "sequences in an update", least=1)
-    masked_lm_prob: float = option(0.15, "share of the tokens that are predicted", above=0, below=1)
-    max_predictions_per_seq: int | None = option(
+    batch_size: int = declare(32, "sequences in an update", least=1)
+    masked_lm_prob: float = declare(
+        0.15, "share of the tokens that are predicted", above=0, below=1
+    )
+    max_predictions_per_seq: int | None = declare(
         None,
         "at most so many of them in a sequence",
         otherwise="as many as their share asks for in a full one",
         least=1,
     )
-    mask_split: Sequence[float] = option(
+    mask_split: Sequence[float] = declare(
         (0.8, 0.1, 0.1),
         "of the predicted tokens, the shares that become the mask, become a random token, stay",
         values=3,
         least=0,
         most=1,
     )
-    short_seq_prob: float = option(
+    short_seq_prob: float = declare(
         0.1, "share of segment pairs that are made shorter at random", least=0, most=1
     )
-    dupe_factor: int = option(
+    dupe_factor: int = declare(
         10, "with static masking, in how many ways; the paper's is ten", least=1
     )
 
@@ -77,6 +80,15 @@ class InstanceSettings(InstanceForm, Seed):
                 f"mask_split is {tuple(split)}, but must be three shares (masked, random, kept) "
                 "that add up to 1"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSettings(InstanceOptions):
+    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise=""
+    )
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -100,7 +112,11 @@ class InspectionOptions(InstanceForm):
 
     title = "of a store"
 
-    num_instances: int = option(3, "instances to show", least=0)
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise="", title="of a store"
+    )
+
+    num_instances: int = declare(3, "instances to show", least=0)
     seed: int = like(
         Seed,
         "seed",
@@ -108,6 +124,6 @@ class InspectionOptions(InstanceForm):
         more="The same as in ``pretrain`` shows its first ones.",
         title="of a store",
     )
-    html: Path | str | None = option(
+    html: Path | str | None = declare(
         None, "write the same to a page for the browser", metavar="FILE"
     )

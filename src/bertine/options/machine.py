@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.names import AnswerPrecision, Precision
-from bertine.options.fields import NOT_KNOWN, OptionGroup, like, option
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Device(OptionGroup):
 
     title = "run"
 
-    device: str | None = option(
+    device: str | None = declare(
         None, "cpu, cuda or cuda:1", otherwise="the GPU if there is one", free="search"
     )
 
@@ -25,7 +25,7 @@ class Machine(Device):
 
     title = "run"
 
-    precision: Precision = option(
+    precision: Precision = declare(
         "auto",
         "number format to compute in; auto is bf16 where the machine has it",
         unknown=NOT_KNOWN,
@@ -36,10 +36,11 @@ class Machine(Device):
 class AnsweringMachine(Device):
     """Where, and in what numbers, to answer."""
 
-    precision: AnswerPrecision = option(
+    precision: AnswerPrecision = declare(
         "auto",
         "number format to compute in; auto is the fastest whose outputs a check finds close to "
         "those in fp32",
+        unknown=NOT_KNOWN,
     )
 
 
@@ -47,7 +48,7 @@ class AnsweringMachine(Device):
 class ScoringMachine(Device):
     """Where, and in what numbers, to score."""
 
-    precision: AnswerPrecision = option(
+    precision: AnswerPrecision = declare(
         "auto",
         "number format to compute in; auto is the one the model was trained in (bf16 or fp32)",
     )
@@ -64,10 +65,11 @@ class TrainedMachine(Device):
 class VectorMachine(Device):
     """Where, and in what numbers, to compute vectors."""
 
-    precision: AnswerPrecision = option(
+    precision: AnswerPrecision = declare(
         "auto",
         "of the computation; auto is bf16 where the machine has it; int8, on CPUs, is faster and "
         "turns vectors a little",
+        unknown=NOT_KNOWN,
     )
 
 
@@ -77,7 +79,7 @@ class Sharding(OptionGroup):
 
     title = "run"
 
-    shard: bool = option(
+    shard: bool = declare(
         False,
         "under torchrun: divide weights, gradients and moments among the processes (FSDP), in "
         "place of keeping all in each",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bertine.names import ScheduleName
-from bertine.options.fields import NOT_KNOWN, OptionGroup, option
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class Rate(OptionGroup):
 
     title = "optimizer"
 
-    learning_rate: float | None = option(
+    learning_rate: float | None = declare(
         None,
         "its highest value",
         otherwise="by the width of the model",
@@ -31,14 +31,14 @@ class WarmUp(OptionGroup):
     title = "optimizer"
     alternatives: ClassVar[tuple[str, ...]] = ("warmup_steps", "warmup_ratio")
 
-    warmup_steps: int | None = option(
+    warmup_steps: int | None = declare(
         None,
         "steps with a rising rate",
         otherwise="by `warmup_ratio`",
         least=0,
         not_in=("lr-find",),
     )
-    warmup_ratio: float | None = option(
+    warmup_ratio: float | None = declare(
         None,
         "share of the steps with a rising rate, where `warmup_steps` is not given",
         otherwise="0.1, of one-cycle 0.3",
@@ -54,25 +54,25 @@ class Updates(OptionGroup):
 
     title = "optimizer"
 
-    weight_decay: float = option(0.01, "of AdamW; none on biases and norms", least=0)
-    adam_beta1: float = option(
+    weight_decay: float = declare(0.01, "of AdamW; none on biases and norms", least=0)
+    adam_beta1: float = declare(
         0.9, "of AdamW: how long its first moment remembers", least=0, below=1
     )
-    adam_beta2: float = option(
+    adam_beta2: float = declare(
         0.999, "of AdamW: how long its second moment remembers", least=0, below=1
     )
-    adam_epsilon: float = option(1e-6, "of AdamW; as in the paper's code", least=0)
-    bias_correction: bool = option(True, "of AdamW; the paper's code has none")
-    max_grad_norm: float = option(
+    adam_epsilon: float = declare(1e-6, "of AdamW; as in the paper's code", least=0)
+    bias_correction: bool = declare(True, "of AdamW; the paper's code has none")
+    max_grad_norm: float = declare(
         1.0, "gradients are scaled down to this global norm; 0 does not clip", least=0
     )
-    max_tokens_per_micro_batch: int | None = option(
+    max_tokens_per_micro_batch: int | None = declare(
         None,
         "compute each update in parts of at most so many tokens: the same result in less memory",
         otherwise="by the device",
         least=1,
     )
-    schedule: ScheduleName = option(
+    schedule: ScheduleName = declare(
         "linear",
         "of the rate after the warm-up; one-cycle: momentum too",
         more="See :mod:`bertine.training.loop.schedule`.",
@@ -80,7 +80,7 @@ class Updates(OptionGroup):
         title="schedule and layers",
         unknown=NOT_KNOWN,
     )
-    layer_decay: float = option(
+    layer_decay: float = declare(
         1.0,
         "the rate of each layer as a share of that of the one above",
         above=0,
@@ -95,7 +95,7 @@ class Dropout(OptionGroup):
 
     title = "optimizer"
 
-    dropout: float | None = option(
+    dropout: float | None = declare(
         None, "on hidden states and attention", otherwise="the model's own rates", least=0, most=1
     )
 
@@ -106,7 +106,7 @@ class Patience(OptionGroup):
 
     title = "schedule and layers"
 
-    patience: int | None = option(
+    patience: int | None = declare(
         None,
         "stop when the task's score on the validation examples was not better for so many epochs, "
         "and save the model of the best",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from bertine.names import Initialization, ObjectiveName
-from bertine.options.fields import OptionGroup, like, option
-from bertine.options.instances import InstanceSettings
+from bertine.options.fields import OptionGroup, declare, like
+from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
 from bertine.options.run import Loading, Resuming, RunFiles
@@ -21,14 +21,14 @@ class Length(OptionGroup):
     title = "how long (one of them, or the most steps in the hours)"
     alternatives: ClassVar[tuple[str, ...]] = ("steps", "tokens", "hours")
 
-    steps: int | None = option(None, "updates of the weights", least=1)
-    tokens: int | None = option(
+    steps: int | None = declare(None, "updates of the weights", least=1)
+    tokens: int | None = declare(
         None,
         "tokens to see, such as 1e8",
         more="Turned into steps by the mean length of a batch.",
         least=1,
     )
-    hours: float | None = option(
+    hours: float | None = declare(
         None,
         "wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the most "
         "in it",
@@ -44,16 +44,18 @@ class Learning(OptionGroup):
 
     title = "what is learnt, on what"
 
-    objective: ObjectiveName = option(
-        "mlm-nsp", "masked tokens and next sentences, or masked tokens only"
+    objective: ObjectiveName | None = declare(
+        None,
+        "masked tokens and next sentences, or masked tokens only",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for RoBERTa",
     )
-    initialization: Initialization = option(
+    initialization: Initialization = declare(
         "normal",
         "of new weights: all random, or with heads that look at neighbours and at like tokens from "
         "the first step on, which learns sooner",
         more="See :mod:`bertine.models.mimetic`.",
     )
-    initializer_range: float | None = option(
+    initializer_range: float | None = declare(
         None,
         "standard deviation of new weights",
         otherwise="the model's, 0.02 for the presets",
@@ -61,12 +63,12 @@ class Learning(OptionGroup):
         above=0,
         below=1,
     )
-    held_out: Path | str | None = option(
+    held_out: Path | str | None = declare(
         None,
         "store of other text, made with the same tokenizer, to evaluate on along the way",
         metavar="STORE",
     )
-    evaluate_every: int | None = option(
+    evaluate_every: int | None = declare(
         None,
         "steps between evaluations",
         otherwise="20 in a run",
@@ -80,9 +82,9 @@ class Learning(OptionGroup):
 class SecondPhase(OptionGroup):
     """A second phase of longer sequences."""
 
-    title = InstanceSettings.title
+    title = InstanceOptions.title
 
-    long_seq_length: int | None = option(
+    long_seq_length: int | None = declare(
         None,
         "tokens in a sequence of a second phase, as in the paper",
         otherwise="one phase",
@@ -90,14 +92,14 @@ class SecondPhase(OptionGroup):
         "over both.",
         least=8,
     )
-    long_share: float = option(0.1, "of the steps, for the second phase", above=0, below=1)
+    long_share: float = declare(0.1, "of the steps, for the second phase", above=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOptions(
     Length,
     Learning,
-    InstanceSettings,
+    InstanceOptions,
     SecondPhase,
     Rate,
     WarmUp,
@@ -127,7 +129,7 @@ class PretrainOptions(
         otherwise="none but that of the best evaluation",
         more="",
     )
-    save_best: bool = option(
+    save_best: bool = declare(
         False,
         "write the model of the best evaluation on `held_out`, not of the last step",
         more="The best has the lowest MLM loss. Its checkpoint is kept in any case.",

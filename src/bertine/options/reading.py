@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertine.names import ClassWeights, LabelledFormat, LongText, TagScheme
-from bertine.options.fields import OptionGroup, option
+from bertine.options.fields import OptionGroup, declare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class GlueTask(OptionGroup):
 
     title = "GLUE"
 
-    glue_task: str | None = option(
+    glue_task: str | None = declare(
         None,
         "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
         more='Or ``"all"``: one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each '
@@ -31,7 +31,7 @@ class Columns(OptionGroup):
 
     title = "columns"
 
-    text_columns: Sequence[str] | str | None = option(
+    text_columns: Sequence[str] | str | None = declare(
         None,
         "the text, or the two texts of a pair",
         otherwise="the usual names",
@@ -39,7 +39,7 @@ class Columns(OptionGroup):
         "of them.",
         flags=("text-column", "text-columns"),
     )
-    label_column: str | None = option(None, "the label", otherwise="the usual names")
+    label_column: str | None = declare(None, "the label", otherwise="the usual names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ class Mending(OptionGroup):
 
     title = "reading"
 
-    quotes: bool | None = option(
+    quotes: bool | None = declare(
         None, 'whether " quotes cells', otherwise="as is usual for the format"
     )
-    strict: bool = option(
+    strict: bool = declare(
         False,
         "refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) instead "
         "of mending, or leaving out, and counting them",
@@ -64,7 +64,7 @@ class TableReading(Mending):
 
     title = "reading"
 
-    format: LabelledFormat | None = option(
+    format: LabelledFormat | None = declare(
         None,
         "of the table; columns are column files of words",
         otherwise="told by the name of the file and its first lines",
@@ -77,13 +77,13 @@ class TaggedColumns(OptionGroup):
 
     title = "tagging"
 
-    word_column: int | None = option(
+    word_column: int | None = declare(
         None, "number of the column of the words in a column file", otherwise="the first", least=1
     )
-    tag_column: int | None = option(
+    tag_column: int | None = declare(
         None, "number of the column of the tags", otherwise="the last", least=1
     )
-    tag_scheme: TagScheme | None = option(
+    tag_scheme: TagScheme | None = declare(
         None, "how the tags mark entities; plain: they do not", otherwise="told by the tags"
     )
 
@@ -94,7 +94,7 @@ class DocumentContext(OptionGroup):
 
     title = "tagging"
 
-    document_context: bool = option(
+    document_context: bool = declare(
         False,
         "fill the input with the sentences around, of the same document (-DOCSTART-)",
         more="Paper, section 5.3.",
@@ -107,40 +107,40 @@ class OwnTable(OptionGroup):
 
     title = "own data"
 
-    choice_columns: Sequence[str] | str | None = option(
+    choice_columns: Sequence[str] | str | None = declare(
         None, "of choice: a column for each choice", otherwise="ending0, choice1, option A, …"
     )
-    label_columns: Sequence[str] | str | None = option(
+    label_columns: Sequence[str] | str | None = declare(
         None, "of multi-label: a column of 0 and 1 for each label, in place of `label_column`"
     )
-    label_separator: str | None = option(
+    label_separator: str | None = declare(
         None,
         "of multi-label: between labels in one column",
         otherwise="| ; or , if it occurs",
         metavar="TEXT",
     )
-    threshold: float = option(
+    threshold: float = declare(
         0.5,
         "of multi-label: a label is given from this probability on",
         above=0,
         below=1,
         not_in=("lr-find",),
     )
-    class_weights: ClassWeights | None = option(
+    class_weights: ClassWeights | None = declare(
         None,
         "let every class count the same in the loss, however rare",
         otherwise="every example does",
         more="Of many labels, the presence and the absence of each.",
         recorded=True,
     )
-    focal_gamma: float = option(
+    focal_gamma: float = declare(
         0.0,
         "focal loss: what is predicted well already counts less, the more so the higher it is "
         "(0: cross-entropy)",
         least=0,
         recorded=True,
     )
-    long_text: LongText = option(
+    long_text: LongText = declare(
         "head",
         "what is read of a text longer than `max_length`; windows: all of it, scores averaged",
         more="See :mod:`bertine.tasks.long_text`.",
@@ -153,13 +153,13 @@ class SpanReading(OptionGroup):
 
     title = "spans"
 
-    doc_stride: int | None = option(
+    doc_stride: int | None = declare(
         None, "tokens from one window of a long context to the next", otherwise="128", least=1
     )
-    max_question_length: int | None = option(
+    max_question_length: int | None = declare(
         None, "tokens of a question; longer ones are cut, and counted", otherwise="64", least=1
     )
-    max_answer_length: int | None = option(
+    max_answer_length: int | None = declare(
         None, "tokens of the longest answer", otherwise="30", least=1, not_in=("lr-find",)
     )
 
@@ -170,7 +170,7 @@ class SplitSeed(OptionGroup):
 
     title = "recipe"
 
-    split_seed: int | None = option(
+    split_seed: int | None = declare(
         None,
         "by which validation examples are held out where the data has none",
         otherwise="that of `seed`",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertine.options.fields import OptionGroup, option
+from bertine.options.fields import OptionGroup, declare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,7 @@ class Seed(OptionGroup):
 
     title = "run"
 
-    seed: int = option(0, "random seed", not_in=("search",))
+    seed: int = declare(0, "random seed", not_in=("search",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Saving(OptionGroup):
 
     title = "run"
 
-    save_best: bool | None = option(
+    save_best: bool | None = declare(
         None,
         "save the weights of the epoch with the best score on the validation examples, not those "
         "of the last one",
@@ -41,7 +41,7 @@ class RunFiles(OptionGroup):
 
     title = "run"
 
-    checkpoint_every: int | None = option(
+    checkpoint_every: int | None = declare(
         None,
         "steps between checkpoints",
         otherwise="one after each epoch",
@@ -50,7 +50,7 @@ class RunFiles(OptionGroup):
         free=True,
         not_in=("lr-find",),
     )
-    keep_checkpoints: int = option(
+    keep_checkpoints: int = declare(
         2,
         "older ones are removed, but for that of the best evaluation",
         least=1,
@@ -58,7 +58,7 @@ class RunFiles(OptionGroup):
         each_process=True,
         not_in=("lr-find",),
     )
-    log_every: int = option(
+    log_every: int = declare(
         10,
         "steps between lines of the log",
         more="It is ``log.jsonl``.",
@@ -66,7 +66,7 @@ class RunFiles(OptionGroup):
         free=True,
         not_in=("lr-find",),
     )
-    tensorboard: bool = option(
+    tensorboard: bool = declare(
         False,
         "write TensorBoard files as well (needs the package tensorboard)",
         free=True,
@@ -81,7 +81,7 @@ class Loading(OptionGroup):
 
     title = "run"
 
-    workers: int | None = option(
+    workers: int | None = declare(
         None,
         "processes that make the coming batches while the model computes; the result is the same "
         "with any number",
@@ -92,7 +92,7 @@ class Loading(OptionGroup):
         each_process=True,
         not_in=("lr-find",),
     )
-    compile: bool = option(
+    compile: bool = declare(
         True,
         "on a GPU, compile the model's parts: it starts slower, to be faster from then on",
         more="With ``torch.compile``; a CPU does without.",
@@ -106,7 +106,7 @@ class Resuming(OptionGroup):
 
     title = "run"
 
-    resume: bool = option(
+    resume: bool = declare(
         False,
         "go on from the last checkpoint in the output folder, exactly as if never stopped",
         not_in=("search", "lr-find"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertine.options.fields import OptionGroup, like, option
+from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import SplitSeed
 
 
@@ -15,35 +15,35 @@ class SearchOptions(OptionGroup):
 
     title = "grid"
 
-    batch_sizes: Sequence[int] | int | None = option(
+    batch_sizes: Sequence[int] | int | None = declare(
         None,
         "examples in an update",
         otherwise="as finetune by itself",
         more="In the paper's grid 16 and 32.",
         least=1,
     )
-    learning_rates: Sequence[float] | float | None = option(
+    learning_rates: Sequence[float] | float | None = declare(
         None,
         "highest values of the rate",
         otherwise="half, once and twice that of finetune by itself",
         more="In the paper's grid 5e-5, 4e-5, 3e-5 and 2e-5.",
         least=0,
     )
-    epochs: Sequence[int] | int | None = option(
+    epochs: Sequence[int] | int | None = declare(
         None,
         "passes",
         otherwise="as finetune by itself",
         more="In the paper's grid 2, 3 and 4.",
         least=1,
     )
-    seeds: Sequence[int] | int | None = option(
+    seeds: Sequence[int] | int | None = declare(
         None,
         "of the runs of each setting",
         otherwise="the first from 0 on",
         more="Order, dropout and new weights come from them. Validation examples that are held "
         "out, because the data has none, are the same in all runs.",
     )
-    restarts: int | None = option(
+    restarts: int | None = declare(
         None, "how many seeds, where `seeds` is not given", otherwise="3", least=1
     )
     split_seed: int | None = like(
@@ -54,14 +54,14 @@ class SearchOptions(OptionGroup):
         otherwise="0",
         more="",
     )
-    paper_grid: bool = option(
+    paper_grid: bool = declare(
         False,
         "for the lists that are not given, use the paper's: batches of 16 and 32, rates of 5e-5, "
         "4e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs",
         more="These are 24 settings; the weights are those of the last epoch unless `save_best` "
         "says otherwise.",
     )
-    processes: int | None = option(
+    processes: int | None = declare(
         None,
         "runs at a time, in processes that share the cores",
         otherwise="one after the other",
@@ -69,7 +69,7 @@ class SearchOptions(OptionGroup):
         least=1,
         title="search",
     )
-    ray: str | None = option(
+    ray: str | None = declare(
         None,
         "let a Ray cluster do the runs (not followed by an address: auto), or 'local'; needs the "
         "package ray, and model, data and output where all its machines see them",
@@ -77,10 +77,10 @@ class SearchOptions(OptionGroup):
         metavar="ADDRESS",
         title="search",
     )
-    keep_models: bool = option(
+    keep_models: bool = declare(
         False, "keep the weights of all runs, not of the best alone", title="search"
     )
-    resume: bool = option(
+    resume: bool = declare(
         False,
         "go on with the search in the output folder; runs that are done are not done again",
         more="One that was stopped goes on, one that failed is tried again. The grid may be "
@@ -95,9 +95,9 @@ class RateTest(OptionGroup):
 
     title = "test"
 
-    min_rate: float = option(1e-7, "of the first step")
-    max_rate: float = option(1e-2, "of the last one", more="Reached exponentially.")
-    steps: int = option(100, "with a rising rate", least=20)
-    warmup_steps: int = option(
+    min_rate: float = declare(1e-7, "of the first step")
+    max_rate: float = declare(1e-2, "of the last one", more="Reached exponentially.")
+    steps: int = declare(100, "with a rising rate", least=20)
+    warmup_steps: int = declare(
         10, "before them, at the lowest rate, in which Adam's moments fill", least=0
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.names import PoolingName, VectorPooling
-from bertine.options.fields import OptionGroup, option
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
+from bertine.options.machine import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,13 +15,13 @@ class VectorForm(OptionGroup):
 
     title = "vectors"
 
-    layer: int | None = option(
+    layer: int | None = declare(
         None,
         "whose states: 0 are the embeddings, -1 the last layer's, -2 those before",
         otherwise="the last",
         least=-1000,
     )
-    max_length: int | None = option(
+    max_length: int | None = declare(
         None,
         "pieces of a text, longer ones are cut",
         otherwise="as the model directory says, else all that the model has positions for",
@@ -33,7 +34,7 @@ class TextVectors(VectorForm):
 
     title = "vectors"
 
-    pooling: VectorPooling | None = option(
+    pooling: VectorPooling | None = declare(
         None,
         "what becomes of the tokens' states",
         otherwise="as the model directory says, else mean",
@@ -46,10 +47,11 @@ class AnyVectors(VectorForm):
 
     title = "vectors"
 
-    pooling: PoolingName | None = option(
+    pooling: PoolingName | None = declare(
         None,
         "what becomes of the tokens' states; tokens: each keeps its own",
         otherwise="as the model directory says, else mean",
+        unknown=NOT_KNOWN,
     )
 
 
@@ -59,7 +61,7 @@ class Normalizing(OptionGroup):
 
     title = "vectors"
 
-    normalize: bool | None = option(
+    normalize: bool | None = declare(
         None, "to length 1", otherwise="as the model directory says, else not"
     )
 
@@ -70,8 +72,13 @@ class Prompt(OptionGroup):
 
     title = "vectors"
 
-    prompt: str | None = option(
+    prompt: str | None = declare(
         None,
         "one of the prompts of the model directory, put before every text; '' for none",
         otherwise="its default",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(AnyVectors, Normalizing, Prompt, Device):
+    """What an :class:`~bertine.Embedder` is loaded with, beside its precision."""

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.tables.table import Row, Table
+from bertine.tables.lines import first_numbers
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import visible_list
 
 #: The number by which the library marks a row without a label.
 UNLABELLED = -1
-#: So many names, or lines, are in a message.
+#: So many names are in a message.
 _SHOWN = 10
 
 
@@ -41,8 +42,8 @@ class ClassLabels:
         self._rows = 0
         self._unlabelled: list[int] = []
 
-    def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """`rows` with the names in place of the numbers, without those that are marked as
+    def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
+        """Yield `rows` with the names in place of the numbers, without those that are marked as
         unlabelled.
 
         Raises:
@@ -70,7 +71,7 @@ class ClassLabels:
 
     def _named(self, value: Any, line: int) -> Any:
         if isinstance(value, list):
-            return [self._named(each, line) for each in value]
+            return [self._named(inner, line) for inner in value]
         if type(value) is not int:
             return value
         self._numbered = True
@@ -82,7 +83,7 @@ class ClassLabels:
         return self.names[value]
 
     def notes(self) -> list[str]:
-        """What a person should know, once the rows are read: that names, or in spite of names
+        """Say what a person should know, once the rows are read: that names, or in spite of names
         numbers, were taken, where that is not what is known already; and the rows left out."""
         notes = []
         shown = visible_list(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)
@@ -98,9 +99,8 @@ class ClassLabels:
                 "taken for these"
             )
         if count := len(self._unlabelled):
-            lines = ", ".join(map(str, self._unlabelled[:_SHOWN])) + ", …" * (count > _SHOWN)
             notes.append(
                 f"{self._name}: {count} of {self._rows} rows have no label ({self._column!r} is "
-                f"{UNLABELLED}) and were left out (rows {lines})"
+                f"{UNLABELLED}) and were left out ({first_numbers(self._unlabelled, what='rows')})"
             )
         return notes

@@ -1,16 +1,15 @@
-"""The data on a run's page, and the baselines that the model is compared with."""
+"""Make the sections on a run's page about its data, and about the baselines beside the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.reports import html
-from bertine.reports.html import Note, Section, Table
+from bertine.reports.html import Note, PageTable, Section
 from bertine.reports.run_sections import sentence
 from bertine.reports.scores import score_name, score_text
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder, naming_damage
 
 #: Of more labels than that the most frequent ones are listed.
 _LABELS = 30
@@ -28,35 +27,31 @@ _SIZES = {
 }
 
 
-def baselines(files: RunFiles) -> list[Section]:
-    """A row for the model and for each baseline, the best first."""
-    found = files.scores.get("baselines")
-    metrics = files.scores.get("final", {}).get("metrics", {})
+def baselines(run: RunFolder) -> list[Section]:
+    """Compare the model with each baseline, the best first."""
+    found = run.scores.get("baselines")
+    metrics = run.scores.get("final", {}).get("metrics", {})
     if not found:
         return []
-    info = files.settings.get("labels_and_columns")
-    judged = list(info.get("metrics") or ()) if isinstance(info, Mapping) else []
-    try:
+    judged = list(run.labels_and_columns.get("metrics") or ())
+    with naming_damage(run.path / "scores.json"):
         names = [name for name in judged if name in found[0]["metrics"]]
         others = [name for name in found[0]["metrics"] if name not in names]
         names = [*names, *others][: max(_SCORES, len(names))]
-        rows = [(str(one["name"]), one["metrics"], f"{one['seconds']:.1f} s") for one in found]
-        rows += [("this model", metrics, "")] if metrics else []
+        # Of equals the model comes first: a baseline wins that is better.
+        rows = [("this model", metrics, "")] if metrics else []
+        rows += [(str(one["name"]), one["metrics"], f"{one['seconds']:.1f} s") for one in found]
         rows.sort(key=lambda row: -sum(row[1].get(name, 0.0) for name in judged))
         cells = [
             [name, *(score_text(key, scores[key]) if key in scores else "" for key in names), took]
             for name, scores, took in rows
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BertineError(
-            f"{files.folder / 'scores.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
     blocks: list[html.Block] = []
     if metrics and rows[0][0] != "this model":
         text = f"A baseline wins: {rows[0][0]} is better than this model."
         blocks.append(Note(text, "fault"))
     blocks.append(
-        Table(["", *map(score_name, names), "time"], cells, numeric=range(1, len(names) + 2))
+        PageTable(["", *map(score_name, names), "time"], cells, numeric=range(1, len(names) + 2))
     )
     return [
         Section(
@@ -68,14 +63,15 @@ def baselines(files: RunFiles) -> list[Section]:
     ]
 
 
-def data(files: RunFiles) -> list[Section]:
-    """Counts of the labels, and what else was seen in the examples before training."""
-    if not files.data:
+def data(run: RunFolder) -> list[Section]:
+    """Show the counts of the labels, and what else was seen in the examples before training."""
+    if not run.data:
         return []
-    try:
-        sets = [files.data["train"], files.data["validation"]]
-        findings = [str(finding) for finding in files.data["findings"]]
-        blocks: list[html.Block] = [Note(sentence(finding), "warning") for finding in findings]
+    with naming_damage(run.path / "data.json"):
+        sets = [run.data["train"], run.data["validation"]]
+        blocks: list[html.Block] = [
+            Note(sentence(str(finding)), "warning") for finding in run.data["findings"]
+        ]
         rows = [
             [name, *(f"{one[key]:,}" if key in one else "" for one in sets)]
             for key, name in _SIZES.items()
@@ -90,7 +86,7 @@ def data(files: RunFiles) -> list[Section]:
             [f"scores: {key}", *(_inner(one, "numbers", key) for one in sets)]
             for key in sets[0].get("numbers", {})
         ]
-        blocks.append(Table(["", "training", "validation"], rows, numeric=[1, 2]))
+        blocks.append(PageTable(["", "training", "validation"], rows, numeric=[1, 2]))
         labels: dict[str, int] = sets[0].get("labels", {})
         if labels:
             kept = [
@@ -100,15 +96,13 @@ def data(files: RunFiles) -> list[Section]:
             more = len(labels) - len(kept)
             caption = f"The {len(kept)} most frequent of {len(labels):,}." if more else ""
             blocks.append(
-                Table(["label", "training", "validation"], kept, numeric=[1, 2], caption=caption)
+                PageTable(
+                    ["label", "training", "validation"], kept, numeric=[1, 2], caption=caption
+                )
             )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BertineError(
-            f"{files.folder / 'data.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
     return [Section("The data", blocks, lead="Checked before training.")]
 
 
-def _inner(part: Mapping[str, Any], group: str, key: str) -> str:
-    value = part.get(group, {}).get(key)
+def _inner(counts: Mapping[str, Any], group: str, key: str) -> str:
+    value = counts.get(group, {}).get(key)
     return "" if value is None else f"{value:,.6g}"

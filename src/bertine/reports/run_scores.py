@@ -1,4 +1,5 @@
-"""The validation examples on a run's page: scores by epoch and by label, and the confusions."""
+"""Make the section on a run's page about its validation examples: scores by epoch and by label,
+and the confusions."""
 
 from __future__ import annotations
 
@@ -6,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.reports import html
-from bertine.reports.html import Figure, Figures, Heat, Note, Section, Table
+from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
 from bertine.reports.plots import scatter
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder, naming_damage
 
 #: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
 _MATRIX_LIMIT = 30
@@ -23,27 +23,21 @@ _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicted"}
 
 
-def validation(files: RunFiles) -> list[Section]:
-    """The scores of each epoch, and those of each label of the model that was saved."""
-    evaluations = evaluations_of(files.log)
-    final = files.scores.get("final", {})
-    blocks: list[html.Block] = []
-    try:
-        blocks += _details(final)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BertineError(
-            f"{files.folder / 'scores.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
+def validation(run: RunFolder) -> list[Section]:
+    """Show the scores of each epoch, and those of each label of the model that was saved."""
+    evaluations = evaluations_of(run.log)
+    final = run.scores.get("final", {})
+    with naming_damage(run.path / "scores.json"):
+        blocks = _details(final)
     saved = ""
     if evaluations:
-        epochs = files.settings.get("epochs")
-        total = files.total_steps
+        epochs, total = run.settings.get("epochs"), run.total_steps
         numbers = {}
         if isinstance(epochs, int) and total and epochs and total % epochs == 0:
             size = total // epochs
             numbers = {step: step // size for step, _ in evaluations if step % size == 0}
         blocks.append(scores_table(evaluations, numbers))
-        step = files.scores.get("step")
+        step = run.scores.get("step")
         if isinstance(step, int) and step in numbers and step != evaluations[-1][0]:
             saved = f" The saved model is the one after epoch {numbers[step]}."
     notes = final.get("notes")
@@ -66,7 +60,7 @@ def validation(files: RunFiles) -> list[Section]:
 
 
 def _details(final: Mapping[str, Any]) -> list[html.Block]:
-    """What the evaluation of the saved model (the last one's, or the best one's) says beyond its
+    """Show what the evaluation of the saved model (the last one, or the best one) says beyond its
     scores, as far as the task has it."""
     blocks: list[html.Block] = []
     labels, matrix = final.get("labels"), final.get("confusion")
@@ -83,7 +77,7 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
-    """Precision, recall and F1 of each label, type of entity or tag."""
+    """Show precision, recall and F1 of each label, type of entity or tag."""
     first = next(iter(table.values()))
     counts = {key: name for key, name in _LABEL_COUNTS.items() if key in first}
     kept = list(table)
@@ -102,7 +96,7 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
     columns = ["label", *_LABEL_SCORES.values(), *counts.values()]
     shown = "By label" if "support" in first else "By type"
     more = f"; the {len(kept)} most frequent of {len(table):,}" if len(kept) < len(table) else ""
-    return Table(
+    return PageTable(
         columns,
         rows,
         numeric=range(1, len(columns)),
@@ -111,6 +105,7 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
 
 
 def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
+    """Show the confusion matrix, or, of many classes, those that are confused most often."""
     if len(labels) <= _MATRIX_LIMIT:
         right = sum(matrix[i][i] for i in range(len(labels)))
         total = sum(map(sum, matrix))
@@ -134,7 +129,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
         [true, guess, f"{count:,}", f"{count / total:.1%}"]
         for count, total, true, guess in wrong[:_WORST]
     ]
-    return Table(
+    return PageTable(
         ["actual", "predicted", "examples", "of the actual class"],
         rows,
         numeric=[2, 3],
@@ -143,7 +138,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
 
 
 def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
-    """The scores of questions with an answer and of those without, apart."""
+    """Show the scores of questions with an answer and of those without, apart."""
     metrics, answerable = final.get("metrics", {}), final.get("num_answerable")
     if answerable is None or not {"has_answer_f1", "no_answer_f1"} & set(metrics):
         return []
@@ -159,7 +154,7 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
         if prefix + "f1" in metrics
     ]
     return [
-        Table(
+        PageTable(
             ["questions", "exact match", "F1", "number"],
             rows,
             numeric=[1, 2, 3],
@@ -169,16 +164,16 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _points(points: Sequence[Sequence[float]], count: int) -> html.Block:
-    """Predicted against actual scores."""
+    """Plot predicted against actual scores."""
     pairs = [(float(true), float(guess)) for true, guess in points]
-    part = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
+    number = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
     return Figures(
         [
             Figure(
                 "Predicted and actual scores",
                 scatter(pairs),
-                f"Predicted against actual scores of {part} examples",
-                f"A point for each of {part} examples; on the line the two are equal.",
+                f"Predicted against actual scores of {number} examples",
+                f"A point for each of {number} examples; on the line the two are equal.",
             )
         ],
         columns=2,

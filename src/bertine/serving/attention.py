@@ -14,6 +14,7 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
+from bertine.models.encoder import Encoder
 from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
@@ -61,9 +62,10 @@ class AttentionReader:
         to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
-            BertineError: no such layer or head; a pair for a model of single texts.
+            BertineError: no such layer or head; a pair for a model of single texts; the layers of
+                the model are not BERT's.
         """
-        if item.pair is not None and self.model.config.type_vocab_size < 2:
+        if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
         apart = self.task is not None and self.task.reads_apart
@@ -74,7 +76,7 @@ class AttentionReader:
         return {
             "tokens": [
                 {
-                    "token": self.tokenizer.names[index],
+                    "token": self.tokenizer.name_at(index, begins_text=start == 0),
                     "part": max(part, number),
                     "start": start,
                     "end": end,
@@ -125,7 +127,10 @@ class AttentionReader:
             if value is not None and not 0 <= value < size:
                 raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
         batch = self._batch(encoding)
-        attention = self.model.backbone.layers[layer].attention
+        backbone = self.model.backbone
+        if not isinstance(backbone, Encoder):
+            raise BertineError(f"the attention of {config.title} cannot be shown")
+        attention = backbone.layers[layer].attention
         assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)

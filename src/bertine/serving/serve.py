@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertine.names import AnswerPrecision
-from bertine.options.types import check_types
+from bertine.options.serving import ServeOptions
+from bertine.options.verbs import takes_options
 from bertine.packages import require_packages
 from bertine.serving.http.keys import API_KEY, read_api_key
 from bertine.serving.http.limits import Limits
@@ -57,82 +57,34 @@ class ServeReport(Shown):
         ]
 
 
-@check_types
-def serve(
-    models: Sequence[str | Path] | str | Path,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
-    api_key_file: Path | str | None = None,
-    allowed_hosts: Sequence[str] | str | None = None,
-    max_wait_ms: float = 5.0,
-    max_batch_tokens: int = 768,
-    max_queue: int = 1024,
-    max_texts: int = 256,
-    max_characters: int = 20_000,
-    max_body_bytes: int = 1 << 20,
-    max_connections: int = 512,
-    request_timeout: float = 30.0,
-    read_timeout: float = 10.0,
-) -> ServeReport:
+@takes_options()
+def serve(models: Sequence[str | Path] | str | Path, *, options: ServeOptions) -> ServeReport:
     """Answer over HTTP until SIGTERM or SIGINT; requests that have begun are answered first.
 
     Args:
         models: model directories, each with or without a name (``NAME=DIR``); the first answers
             requests that name none.
-        host: an address of this machine; only loopback is reached from nowhere else.
-        port: 0: a free one.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``.
-        api_key_file: a file with the key that requests must have as ``Authorization: Bearer KEY``;
-            None: what the environment's BERTINE_API_KEY says, else no key.
-        allowed_hosts: names that requests may have in their Host header beside localhost,
-            addresses and `host`; ``*.example.com``: all under it; ``*``: every one.
-        max_wait_ms: how long a request waits for others to be computed with.
-        max_batch_tokens: computed together.
-        max_queue: inputs that wait for a model.
-        max_texts: in a request.
-        max_characters: of a text.
-        max_body_bytes: of a request.
-        max_connections: open at once.
-        request_timeout: seconds until the answer.
-        read_timeout: seconds for a client to send its headers, and its body, and to take the next
-            16 KB of the answer.
+        options: what the other arguments say.
 
     Raises:
         BertineError: a package is missing, no such model, a name twice, a port that is taken, a key
             that is empty, a bound that leaves nothing to serve, an allowed host that is no name.
     """
-    limits = Limits(
-        max_body_bytes=max_body_bytes,
-        max_texts=max_texts,
-        max_characters=max_characters,
-        max_queue=max_queue,
-        max_connections=max_connections,
-        max_batch_tokens=max_batch_tokens,
-        max_wait_ms=max_wait_ms,
-        request_timeout=request_timeout,
-        read_timeout=read_timeout,
-    )
     paths = named_models([models] if isinstance(models, str | Path) else models)
-    key = read_api_key(api_key_file)
+    key = read_api_key(options.api_key_file)
     require_packages("serving", PACKAGES)
     from bertine.serving.http.hosts import Hosts
 
-    allowed = [allowed_hosts] if isinstance(allowed_hosts, str) else allowed_hosts or ()
-    hosts = Hosts(host, allowed)
-    with contextlib.closing(bound_socket(host, port)) as listener:
-        return _serve_at(listener, paths, limits, device, precision, key, hosts)
+    allowed = options.allowed_hosts or ()
+    hosts = Hosts(options.host, [allowed] if isinstance(allowed, str) else allowed)
+    with contextlib.closing(bound_socket(options.host, options.port)) as listener:
+        return _serve_at(listener, paths, options, key, hosts)
 
 
 def _serve_at(
     listener: socket.socket,
     paths: Mapping[str, Path],
-    limits: Limits,
-    device: str | None,
-    precision: AnswerPrecision,
+    options: ServeOptions,
     key: str | None,
     hosts: Hosts,
 ) -> ServeReport:
@@ -143,13 +95,14 @@ def _serve_at(
     from bertine.serving.service import Service
     from bertine.system.memory import bound_kernels, keep_freed_memory
 
+    limits = Limits.within(options)
     bound_kernels()
     keep_freed_memory()  # before there is another thread: each takes its heap at its start
     computing = ComputingThread()
     try:
         loaded = computing.run(
             lambda: [
-                Served.load(name, path, limits, device=device, precision=precision)
+                Served.load(name, path, limits, device=options.device, precision=options.precision)
                 for name, path in paths.items()
             ]
         )

@@ -20,6 +20,7 @@ from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, LoadedModel, load_model
+from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
 from bertine.serving.attention import AttentionReader
@@ -83,7 +84,9 @@ class Served:
             max_tokens=limits.explain_tokens,
             all_windows=False,
         )
-        self.operations: dict[str, Operation] = {"attention": self._attention}
+        # Layers of another kind are neither packed nor looked into.
+        known = isinstance(model.model.backbone, Encoder)
+        self.operations: dict[str, Operation] = {"attention": self._attention} if known else {}
         if embedder is not None:
             self.operations["embed"] = self._embed
         if predictor is not None:
@@ -91,9 +94,9 @@ class Served:
         if "mlm" in model.model.heads:
             self.operations["fill-mask"] = self._fill_mask
         self.unpadded: set[str] = set()
-        if predictor is not None and predictor.engine is not None:
+        if known and predictor is not None and predictor.engine is not None:
             self.unpadded |= {"predict", "explain"}
-        if embedder is not None and embedder.on_cpu:
+        if known and embedder is not None and embedder.on_cpu:
             self.unpadded.add("embed")
         if self.explainer.answers:
             self.operations["explain"] = partial(self.explainer.compute, one_batch=True)

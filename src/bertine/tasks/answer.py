@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from bertine.terminal.console import aligned, counted, visible
@@ -19,16 +19,25 @@ class Answer(Shown):
     __slots__ = ()
 
     def cells(self) -> tuple[str, str]:
-        """The answer, and its probability or nothing, as text."""
-        raise NotImplementedError
-
-    def to_json(self, details: bool) -> dict[str, Any]:
-        """Return the answer as JSON values; with `details` also the probability of everything
-        that was not chosen."""
+        """Return the answer, and its probability or nothing, as text."""
         raise NotImplementedError
 
     #: What it decides, as messages call it.
     noun: ClassVar[str] = "label"
+    #: The attributes that it is written as, in JSON and in the columns of a file, and those that
+    #: come with the probability of everything that was not chosen.
+    written: ClassVar[tuple[str, ...]]
+    detailed: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def names(cls, details: bool) -> tuple[str, ...]:
+        """Return the names of the attributes that are written."""
+        return (*cls.written, *(cls.detailed if details else ()))
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        """Return the answer as JSON values; with `details` also the probability of everything
+        that was not chosen."""
+        return {name: json_value(getattr(self, name)) for name in self.names(details)}
 
     @property
     def decision(self) -> Any:
@@ -48,18 +57,18 @@ class Answer(Shown):
         return f"the same {cls.noun} as in fp32 for {same} of {len(ours)} sample texts"
 
     def chances(self) -> list[tuple[str, float]]:
-        """What might be answered, with its probability, in any order; may be empty."""
+        """Return what might be answered, with its probability, in any order; may be empty."""
         return []
 
     def lines(self) -> list[str]:
-        """The answer in one line."""
+        """Return the answer in one line."""
         answer, sure = self.cells()
         return [f"{answer} ({sure})" if sure else answer]
 
     def shown_lines(self) -> list[str]:
-        """The answer, and the most probable ones in a table."""
+        """Return the answer, and the most probable ones in a table."""
         best = sorted(self.chances(), key=lambda pair: -pair[1])[:_CHANCES]
-        rows = [(shown_text(name), f"{chance:.1%}") for name, chance in best]
+        rows = [(short(name, _TEXT), f"{chance:.1%}") for name, chance in best]
         return [*self.lines(), *(aligned(rows) if len(rows) > 1 else [])]
 
     def __str__(self) -> str:
@@ -79,11 +88,11 @@ class Answers(ShownList[Any]):
             texts: that they are for, or none; of each the beginning is kept to be shown.
         """
         super().__init__(answers)
-        self._texts = [shown_text(_joined(text)) for text in texts[:_ANSWERS]]
+        self._texts = [short(_joined(text), _TEXT) for text in texts[:_ANSWERS]]
 
     def lines(self) -> list[str]:
-        """A row for each answer: its probability, where there is one, and its text."""
-        rows = [each.cells() for each in self[:_ANSWERS]]
+        """Return a row for each answer: its probability, where there is one, and its text."""
+        rows = [answer.cells() for answer in self[:_ANSWERS]]
         if not rows:
             return ["no answers"]
         columns = [["answer", *(answer for answer, _ in rows)]]
@@ -97,20 +106,21 @@ class Answers(ShownList[Any]):
         return [*lines, f"and {counted(rest, 'more answer')}"] if rest else lines
 
 
-def rounded(value: float) -> float:
-    """Round a probability or a score as answers in JSON have it."""
-    return round(float(value), 6)
+def json_value(value: Any) -> Any:
+    """Return a value of an answer as JSON has it, numbers rounded to six decimals."""
+    if isinstance(value, float):
+        return round(float(value), 6)
+    if isinstance(value, dict):
+        return {name: json_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    return value.to_json() if hasattr(value, "to_json") else value
 
 
-def rounded_each(values: Mapping[str, float]) -> dict[str, float]:
-    """Round every one of `values`."""
-    return {name: rounded(value) for name, value in values.items()}
-
-
-def shown_text(text: str) -> str:
-    """The beginning of a text, in one line."""
+def short(text: str, limit: int = 60) -> str:
+    """Return the beginning of a text, at most `limit` characters, in one line."""
     text = visible(text)
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _joined(text: Any) -> str:

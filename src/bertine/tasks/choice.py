@@ -9,30 +9,33 @@ Shape legend: B sequences in a batch, G examples in it, C choices of the example
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
-from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.options.names import option
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer, rounded
-from bertine.tasks.base import Features, TaskDefaults, joined_with_next, pad_features, short
-from bertine.tasks.encoding import LEAST_LENGTH, check_room, require_positions
+from bertine.tasks.answer import Answer, short
+from bertine.tasks.base import Features, Task, setting
+from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.losses import NONE, cross_entropy
+from bertine.tasks.metrics import mean_log_loss
 from bertine.tasks.report import ClassificationReport
 from bertine.terminal.console import counted, visible
 from bertine.text.tokenizer import Tokenizer
@@ -54,6 +57,10 @@ class ChoicePrediction(Answer):
         label: the choice as the training file writes it: the name of its column, or its number.
     """
 
+    written = ("choice", "label", "probability")
+    detailed = ("probabilities",)
+    noun = "choice"
+
     choice: int
     probabilities: tuple[float, ...]
     label: str
@@ -66,23 +73,13 @@ class ChoicePrediction(Answer):
     def cells(self) -> tuple[str, str]:
         return visible(self.label), f"{self.probability:.1%}"
 
-    noun = "choice"
-
     @property
     def decision(self) -> str:
         return self.label
 
-    def to_json(self, details: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "choice": self.choice,
-            "label": self.label,
-            "probability": rounded(self.probability),
-        }
-        return found | ({"probabilities": [*map(rounded, self.probabilities)]} if details else {})
-
 
 @dataclass(frozen=True)
-class MultipleChoice(TaskDefaults):
+class MultipleChoice(Task[ChoicePrediction]):
     """Which of two or more choices goes with a text; an example may have fewer than another.
 
     Attributes:
@@ -93,9 +90,9 @@ class MultipleChoice(TaskDefaults):
         label_column: the column of the right choice, its number from 0 on or its column's name;
             None when not known.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
-        metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, "swag"; None for one's own.
-        named: whether the columns of the choices were named, and not told by their usual names;
+        metric_names: the metrics by which the task is judged. dataset: the public data set it is,
+        "swag"; None for one's own. named_choices: whether the columns of the choices were named,
+        and not told by their usual names;
             then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.
@@ -107,9 +104,10 @@ class MultipleChoice(TaskDefaults):
 
     name: ClassVar[str] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
+    answer: ClassVar[type[ChoicePrediction]] = ChoicePrediction
     has_choices: ClassVar[bool] = True
     single_output: ClassVar[bool] = True
-    head: ClassVar[str] = "choice"
+    head = "choice"
 
     prompt_columns: tuple[str, ...] = SWAG_PROMPT
     choice_columns: tuple[str, ...] = SWAG_CHOICES
@@ -117,10 +115,13 @@ class MultipleChoice(TaskDefaults):
     max_length: int = 128
     metric_names: tuple[str, ...] = ("accuracy",)
     dataset: str | None = None
-    named: bool = False
-    answers_by_column: bool = False
+    named_choices: bool = setting(False)
+    answers_by_column: bool = setting(False)
+    text_columns: tuple[str, ...] = field(init=False)  # what is given, then the choices
 
     def __post_init__(self) -> None:
+        columns = (*self.prompt_columns, *self.choice_columns)
+        object.__setattr__(self, "text_columns", columns)
         if len(self.prompt_columns) not in (1, 2):
             raise BertineError(
                 "multiple choice takes one or two text columns besides the choices, not "
@@ -131,23 +132,18 @@ class MultipleChoice(TaskDefaults):
                 "multiple choice needs at least two columns of choices; name them with "
                 f"{option('choice_columns')}"
             )
-        for name in self.text_columns:
-            if self.text_columns.count(name) > 1:
+        for name in columns:
+            if columns.count(name) > 1:
                 raise BertineError(f"the column {name!r} is named twice")
         if self.max_length < LEAST_LENGTH[2]:
             raise BertineError(f"max_length {self.max_length} leaves no room for text")
-
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """What is given, then the choices."""
-        return (*self.prompt_columns, *self.choice_columns)
 
     @classmethod
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> MultipleChoice:
-        """The task of training examples; `labels` are the columns of the choices, which are the
-        last of theirs. None: all but the first.
+        """Make the task of training examples; `labels` are the columns of the choices, which are
+        the last of theirs. None: all but the first.
 
         Raises:
             BertineError: a label is none of its example's choices; an example has fewer than two.
@@ -157,76 +153,34 @@ class MultipleChoice(TaskDefaults):
         prompts = columns[: len(columns) - len(choices)]
         task = cls(prompts, choices, examples.label_column, max_length)
         for example in examples.items:
-            task._right(example, len(task._choices(example, examples.source)), examples.source)
-        given = {example.label for example in examples.items} - {None}
-        return replace(task, answers_by_column=bool(given) and given <= {*choices})
+            task.right_of(example, examples.source)
+        names = {example.label for example in examples.items} - {None}
+        return replace(task, answers_by_column=bool(names) and names <= {*choices})
 
     def label_of(self, choice: int) -> str:
-        """The choice of this number as the training file writes it."""
+        """Return the choice of this number as the training file writes it."""
         if self.answers_by_column and choice < len(self.choice_columns):
             return self.choice_columns[choice]
         return str(choice)
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: Config) -> MultipleChoice:
-        """The task of a model directory; what its file leaves open is as in SWAG."""
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return the arguments that a model directory has; what its file leaves open is as in
+        SWAG."""
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
         prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
-        return cls(
-            columns[:prompts],
-            columns[prompts:],
-            info.label_column or ("label" if not info.text_columns else None),
-            info.input_length(config.longest_input),
-            info.metrics or ("accuracy",),
-            info.dataset,
-            info.setting("named_choices", False),
-            info.setting("answers_by_column", False),
-        )
+        return super().arguments(info, config) | {
+            "prompt_columns": columns[:prompts],
+            "choice_columns": columns[prompts:],
+            "label_column": info.label_column or ("label" if not info.text_columns else None),
+        }
 
-    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        return TaskInfo(
-            name=self.name,
-            text_columns=self.text_columns,
-            label_column=self.label_column,
-            max_length=self.max_length,
-            metrics=self.metric_names,
-            dataset=self.dataset,
-            settings={
-                "prompt_columns": len(self.prompt_columns),
-                **({"named_choices": True} if self.named else {}),
-                **({"answers_by_column": True} if self.answers_by_column else {}),
-            },
-            training=training or {},
-        )
-
-    def heads(self, config: Config) -> dict[str, nn.Module]:
-        """A fresh head with one output, as in ``BertForMultipleChoice``.
-
-        Raises:
-            BertineError: the model has fewer positions than `max_length`.
-        """
-        require_positions(self.max_length, config)
-        return new_head(config, self.head, 1)
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of ``bertine.json``."""
+        return {"prompt_columns": len(self.prompt_columns), **super().settings()}
 
     def choices_of(self, example: Example, source: str) -> tuple[str, ...]:
-        """The texts of an example's choices.
-
-        Raises:
-            BertineError: fewer than two, more than there are columns, or an empty one before
-                another.
-        """
-        return self._choices(example, source)
-
-    def right_of(self, example: Example, source: str) -> int | None:
-        """The number of an example's right choice, from 0 on; None where it has no label.
-
-        Raises:
-            BertineError: the label names none of its choices.
-        """
-        return self._right(example, len(self._choices(example, source)), source)
-
-    def _choices(self, example: Example, source: str) -> tuple[str, ...]:
-        """The choices that an example has.
+        """Return the texts of an example's choices.
 
         Raises:
             BertineError: fewer than two, more than there are columns, or an empty one before
@@ -249,20 +203,26 @@ class MultipleChoice(TaskDefaults):
             )
         return tuple(choices)
 
-    def _right(self, example: Example, choices: int, source: str) -> int | None:
-        """The number of the right choice of an example that has `choices` of them."""
+    def right_of(self, example: Example, source: str) -> int | None:
+        """Return the number of an example's right choice, from 0 on; None where it has no label.
+
+        Raises:
+            BertineError: the label names none of its choices; what :meth:`choices_of` raises.
+        """
+        choices = len(self.choices_of(example, source))
         if example.label is None:
             return None
-        found = self._number(example.label)
-        if found is None or found >= choices:
+        number = self._number(example.label)
+        if number is None or number >= choices:
             raise BertineError(
                 f"{source}:{example.line}: the label is {example.label!r}, but must be the number "
                 f"of a choice, 0 to {choices - 1}, or its column's name"
             )
-        return found
+        return number
 
     def _number(self, label: str) -> int | None:
-        """The number of the choice that a label names; None where there is no such column."""
+        """Return the number of the choice that a label names; None where there is no such
+        column."""
         if label in self.choice_columns:
             return self.choice_columns.index(label)
         label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
@@ -271,7 +231,8 @@ class MultipleChoice(TaskDefaults):
         return int(label) if int(label) < len(self.choice_columns) else None
 
     def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Those of `columns`, what is given and then any number of choices, that may be empty.
+        """Return those of `columns`, what is given and then any number of choices, that may be
+        empty.
 
         Raises:
             BertineError: there are fewer than two choices among them.
@@ -285,24 +246,24 @@ class MultipleChoice(TaskDefaults):
         return tuple(columns[least:])
 
     def over(self, columns: Sequence[str]) -> MultipleChoice:
-        """The task for a table with these `columns` of what is given and of the choices: each
-        choice is scored by itself, so there may be more or fewer than in training. As many of
+        """Return the task for a table with these `columns` of what is given and of the choices:
+        each choice is scored by itself, so there may be more or fewer than in training. As many of
         other names go by those that they had there.
 
         Raises:
             BertineError: there are fewer than two choices among them.
         """
         self.optional(columns)
-        given = len(self.prompt_columns)
-        renamed = not set(columns[given:]) & set(self.choice_columns)
+        prompts = len(self.prompt_columns)
+        renamed = not set(columns[prompts:]) & set(self.choice_columns)
         if tuple(columns) == self.text_columns or (
             renamed and len(columns) == len(self.text_columns)
         ):
             return self
         return replace(
             self,
-            prompt_columns=tuple(columns[:given]),
-            choice_columns=tuple(columns[given:]),
+            prompt_columns=tuple(columns[:prompts]),
+            choice_columns=tuple(columns[prompts:]),
         )
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
@@ -315,18 +276,17 @@ class MultipleChoice(TaskDefaults):
         check_room(self.max_length, 2, tokenizer)
         features: list[Features] = []
         for start in range(0, len(examples), _TOKENIZE):
-            given: list[str] = []
+            prompts: list[str] = []
             choices: list[str] = []
             rows: list[tuple[int, float | None]] = []
             for row, example in enumerate(examples.items[start : start + _TOKENIZE], start):
-                found = self._choices(example, examples.source)
-                right = self._right(example, len(found), examples.source)
+                right = self.right_of(example, examples.source)
                 begun = example.texts[1] if len(self.prompt_columns) == 2 else ""
-                for number, choice in enumerate(found):
-                    given.append(example.texts[0])
+                for number, choice in enumerate(self.choices_of(example, examples.source)):
+                    prompts.append(example.texts[0])
                     choices.append(f"{begun} {choice}" if begun else choice)
                     rows.append((row, None if right is None else float(number == right)))
-            encodings = tokenizer.encode_batch(given, choices, max_length=self.max_length)
+            encodings = tokenizer.encode_batch(prompts, choices, max_length=self.max_length)
             features.extend(
                 Features(
                     np.asarray(encoding.input_ids, dtype=np.int32),
@@ -344,29 +304,26 @@ class MultipleChoice(TaskDefaults):
         """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,
         and, when every feature has a label, ``targets["labels"]`` int64 [B] is 1 for the right
         ones."""
-        batch = pad_features(features, pad_id, self.max_length)
+        batch = super().collate(features, pad_id)
         batch.targets["groups"] = torch.tensor(batch.rows, dtype=torch.int64)
-        labels = [feature.label for feature in features if feature.label is not None]
-        if len(labels) == len(features):
-            batch.targets["labels"] = torch.tensor(labels).long()
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Examples, of which every one has one target."""
+        """Count examples, of which every one has one target."""
         return {self.head: len(_sizes(batch.rows))}
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Scores [B]."""
+        """Compute scores [B]."""
         return model.read(self.head, encoded).squeeze(-1)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Cross-entropy of the softmax over each example's choices, summed over the examples, in
-        fp32. The batch must have all the choices of its examples."""
+        """Compute the cross-entropy of the softmax over each example's choices, summed over the
+        examples, in fp32. The batch must have all the choices of its examples."""
         scores = self.outputs_of(model, encoded, batch).float()
         sizes = _sizes(batch.rows)
         shape = (len(sizes), max(sizes))
-        # Where each sequence's score stands among [G, C]: told on the host, from the rows.
-        places = [group * shape[1] + at for group, size in enumerate(sizes) for at in range(size)]
+        # Where each sequence's score stands among [G, C]; worked out on the host, from the rows.
+        places = [group * shape[1] + n for group, size in enumerate(sizes) for n in range(size)]
         where = torch.tensor(places, device=scores.device)
         table = scores.new_full((shape[0] * shape[1],), -torch.inf)
         table = table.index_copy(0, where, scores).view(shape)
@@ -379,54 +336,58 @@ class MultipleChoice(TaskDefaults):
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> list[ChoicePrediction]:
-        """The score [] of each feature → softmax (in fp64) over those of an example."""
-        found = []
-        scored = zip(outputs, features, strict=True)
-        for _, pairs in groupby(scored, key=lambda pair: pair[1].row):
-            scores = np.array([float(output) for output, _ in pairs], dtype=np.float64)
+        """Turn the score [] of each feature into softmax (in fp64) over those of an example."""
+        answers = []
+        for group in _by_example(outputs, features):
+            scores = np.array([score for score, _ in group], dtype=np.float64)
             exp = np.exp(scores - scores.max())
             choice = int(scores.argmax())
             probabilities = tuple((exp / exp.sum()).tolist())
-            found.append(ChoicePrediction(choice, probabilities, self.label_of(choice)))
-        return found
+            answers.append(ChoicePrediction(choice, probabilities, self.label_of(choice)))
+        return answers
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
-        """Cross-entropy of the softmax over each example's choices."""
-        found = []
-        scored = zip(outputs, features, strict=True)
-        for _, group in groupby(scored, key=lambda pair: pair[1].row):
-            pairs = list(group)
-            marks = [feature.label for _, feature in pairs]
-            if 1.0 not in marks:
-                found.append(NONE)
-                continue
-            scores = np.array([float(output) for output, _ in pairs])
-            found.append(cross_entropy(scores, marks.index(1.0)))
-        return found
+        """Compute the cross-entropy of the softmax over each example's choices."""
+        losses = []
+        for group in _by_example(outputs, features):
+            scores, marks = zip(*group, strict=True)
+            right = marks.index(1.0) if 1.0 in marks else None
+            losses.append(NONE if right is None else cross_entropy(np.array(scores), right))
+        return losses
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean log of how many choices an example has."""
+        sizes = _sizes([feature.row for feature in features])
+        return sum(map(math.log, sizes)) / max(1, len(sizes)) or None
+
+    def majority(self, train: Examples) -> str:
+        """Name the place that is right most often."""
+        places = Counter(self.right_of(item, train.source) for item in train.items)
+        return self.label_of(max(range(len(self.choice_columns)), key=lambda place: places[place]))
 
     def _truth(self, labels: Sequence[str]) -> list[int]:
-        found = [self._number(label) for label in labels]
-        if None in found:
-            raise BertineError(f"the label {labels[found.index(None)]!r} names none of the choices")
-        return [number for number in found if number is not None]
+        """Return the numbers of the choices that labels name."""
+        numbers = [self._number(label) for label in labels]
+        if None in numbers:
+            wrong = labels[numbers.index(None)]
+            raise BertineError(f"the label {wrong!r} names none of the choices")
+        return [number for number in numbers if number is not None]
 
     def metrics(
         self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
     ) -> dict[str, float]:
-        """accuracy and loss (mean cross-entropy in nats)."""
-        truth = self._truth(labels)
-        pairs = list(zip(predictions, truth, strict=True))
-        given = np.array([prediction.probabilities[right] for prediction, right in pairs])
+        """Compute accuracy and loss (mean cross-entropy in nats)."""
+        pairs = list(zip(predictions, self._truth(labels), strict=True))
         return {
             "accuracy": sum(prediction.choice == right for prediction, right in pairs) / len(pairs),
-            "loss": float(-np.log(np.maximum(given, np.finfo(np.float64).tiny)).mean()),
+            "loss": mean_log_loss([answer.probabilities[right] for answer, right in pairs]),
         }
 
     def report(
         self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Metrics, and how often each place was right and chosen: a model that has learned nothing
-        but the places is seen there.
+        """Compute metrics, and how often each place was right and chosen: a model that has learned
+        nothing but the places is seen there.
 
         Raises:
             BertineError: there are no examples.
@@ -475,34 +436,43 @@ class MultipleChoice(TaskDefaults):
         more = range(len(known), count)
         return (*known, *(f"choice {number - len(self.prompt_columns) + 1}" for number in more))
 
-    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
-        """Join each text with as many choices as there are columns."""
-        return joined_with_next(texts, len(self.text_columns))
-
     def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
         """Return the choice with its text, and its probability."""
-        name = visible(str(self.output_values(answer, False)[0]))
-        text = short(texts[len(self.prompt_columns) + answer.choice])
-        return f"{name}: {text}", f"{answer.probability:.1%}"
+        name, probability = answer.cells()
+        return f"{name}: {short(texts[len(self.prompt_columns) + answer.choice])}", probability
 
     def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
         """Return the text of each choice with its probability."""
         return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
 
-    def output_columns(self, details: bool) -> list[str]:
-        """``choice`` (as the training file writes labels: the name of its column, or its number
-        from 0 on), ``probability``; with `details` also that of each choice."""
-        each = [f"probability_{name}" for name in self.choice_columns] if details else []
-        return ["choice", "probability", *each]
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``choice`` (as the training file writes labels: the name of its column, or its
+        number from 0 on), ``probability``; with `details` also that of each choice, 0 for one that
+        an example lacks."""
+        columns = super().output_columns(False)
+        label = columns.pop("label")
+        if self.answers_by_column:
+            columns["choice"] = label
+        names = self.choice_columns if details else ()
+        return columns | {
+            f"probability_{name}": partial(_probability, number)
+            for number, name in enumerate(names)
+        }
 
-    def output_values(self, prediction: ChoicePrediction, details: bool) -> list[Any]:
-        """A choice that an example lacks has probability 0."""
-        lacking = len(self.choice_columns) - len(prediction.probabilities)
-        each = (*prediction.probabilities, *([0.0] * lacking)) if details else ()
-        answer = prediction.label if self.answers_by_column else prediction.choice
-        return [answer, *(round(p, 6) for p in (prediction.probability, *each))]
+
+def _probability(number: int, answer: ChoicePrediction) -> float:
+    return round(dict(enumerate(answer.probabilities)).get(number, 0.0), 6)
+
+
+def _by_example(
+    outputs: Sequence[np.ndarray], features: Sequence[Features]
+) -> Iterator[list[tuple[float, float | None]]]:
+    """Yield the score and the label of each choice, the choices of an example together."""
+    pairs = zip(outputs, features, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[1].row):
+        yield [(float(output), feature.label) for output, feature in group]
 
 
 def _sizes(rows: Sequence[int]) -> list[int]:
-    """The numbers of choices of the examples whose rows stand side by side in `rows`."""
+    """Count the choices of the examples whose rows stand side by side in `rows`."""
     return [sum(1 for _ in group) for _, group in groupby(rows)]

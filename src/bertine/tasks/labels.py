@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bertine.errors import BertineError
 from bertine.terminal.console import visible_list
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def label_ids(task: str, labels: Sequence[str], what: str = "label") -> dict[str, int]:
-    """Each of `labels` with its number, from 0 on.
+    """Number `labels`, from 0 on.
 
     Raises:
         BertineError: there are fewer than two, or one is given twice.
@@ -30,11 +30,22 @@ def label_ids(task: str, labels: Sequence[str], what: str = "label") -> dict[str
     return ids
 
 
+def label_id(label: str, ids: Mapping[str, int], where: str) -> int:
+    """Return the number of `label`.
+
+    Raises:
+        BertineError: it is none of the labels; begins with `where`.
+    """
+    if label not in ids:
+        raise BertineError(f"{where}: unknown label {label!r}{known_labels(label, [*ids])}")
+    return ids[label]
+
+
 def known_labels(label: str, labels: Sequence[str]) -> str:
-    """The end of the message for a `label` that is none of `labels`: the one that may be meant (the
-    same number, as 1.0 is 1, or a similar text), and the first of all."""
+    """Write the end of the message for a `label` that is none of `labels`: the one that may be
+    meant (the same number, as 1.0 is 1, or a similar text), and the first of all."""
     number = _number(label)
-    same = [each for each in labels if number is not None and _number(each) == number]
+    same = [name for name in labels if number is not None and _number(name) == number]
     near = same or difflib.get_close_matches(label, labels, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     more = ", …" if len(labels) > _SHOWN else ""
@@ -42,8 +53,8 @@ def known_labels(label: str, labels: Sequence[str]) -> str:
 
 
 def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of labels that are written differently and are the same number, such as 1 and 1.0: a
-    column with gaps is one of floats to some programs."""
+    """Find pairs of labels that are written differently and are the same number, such as 1 and 1.0:
+    a column with gaps is one of floats to some programs."""
     first: dict[float, str] = {}
     pairs = []
     for label in sorted(labels, key=lambda label: (len(label), label)):

@@ -16,8 +16,8 @@ from bertine.errors import BertineError
 def classification_scores(
     truth: Sequence[str], guesses: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
-    """accuracy, macro_f1 and matthews (the multi-class form of Gorodkin 2004 for more than two
-    classes); with two labels also f1, of the second one.
+    """Compute accuracy, macro_f1 and matthews (the multi-class form of Gorodkin 2004 for more than
+    two classes); with two labels also f1, of the second one.
 
     Args:
         truth: N true labels.
@@ -33,19 +33,16 @@ def classification_scores(
     }
     if len(labels) == 2:
         # scikit-learn refuses a positive class that occurs nowhere.
-        found = labels[1] in seen
-        scores["f1"] = (
-            float(sk.f1_score(truth, guesses, pos_label=labels[1], zero_division=0))
-            if found
-            else 0.0
-        )
+        scores["f1"] = 0.0
+        if labels[1] in seen:
+            scores["f1"] = float(sk.f1_score(truth, guesses, pos_label=labels[1], zero_division=0))
     # Of a single class scikit-learn warns; the score is 0 by definition.
     scores["matthews"] = float(sk.matthews_corrcoef(truth, guesses)) if len(seen) > 1 else 0.0
     return scores
 
 
 def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[str, float]:
-    """pearson and spearman (average ranks for ties), mean squared and mean absolute error.
+    """Compute pearson and spearman (average ranks for ties), mean squared and mean absolute error.
 
     A correlation with a constant is not defined; it counts as 0.
 
@@ -66,8 +63,14 @@ def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[
     }
 
 
+def mean_log_loss(probabilities: Sequence[float] | np.ndarray) -> float:
+    """Compute the mean cross-entropy, in nats, of the `probabilities` that were given to what is
+    true."""
+    return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)).mean())
+
+
 def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
-    """The one number of a task: the mean of its metrics called `names`, as GLUE takes it.
+    """Compute the one number of a task: the mean of its metrics called `names`, as GLUE takes it.
 
     Raises:
         BertineError: no names are given, or one is not among the metrics.

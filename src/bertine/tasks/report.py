@@ -1,15 +1,19 @@
-"""The result of evaluating a classifier, for people and for programs."""
+"""The results of evaluating a model, for people and for programs: what all have in common, and that
+of a classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from bertine.intervals import wilson_interval
 from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown
+
+#: Key of the most frequent training label among the facts of the training in a model directory.
+MAJORITY = "training_majority"
 
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
@@ -19,8 +23,73 @@ _WORST = 10
 _SHOWN = 20
 
 
+class EvaluationReport(Protocol):
+    """The result of an evaluation.
+
+    Attributes:
+        source: the file of the examples.
+        notes: what else a person should know, e.g. how many texts were cut.
+        worst: the examples predicted worst, highest loss first, where they were asked for.
+    """
+
+    source: str
+    notes: list[str]
+    worst: list[WorstExample]
+
+    @property
+    def metrics(self) -> dict[str, float]: ...
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the model says the same of every example, although the truth differs: nothing
+        was learned, however good the score of that may look."""
+        ...
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a program reads; only JSON types. Of a task's report ``collapsed`` is among
+        it."""
+        ...
+
+
+@dataclass(repr=False, kw_only=True)
+class TaskReport(Shown):
+    """Base of the tasks' reports; the attributes are those of :class:`EvaluationReport`."""
+
+    #: The attributes that :meth:`to_dict` has between `source` and `notes`.
+    facts: ClassVar[tuple[str, ...]]
+
+    source: str = ""
+    notes: list[str] = field(default_factory=list)
+    worst: list[WorstExample] = field(default_factory=list)
+
+    def headline(self, size: str, metrics: Mapping[str, float], plain: Container[str] = ()) -> str:
+        """Return the first line for a person: how much was scored, and the scores, all but the
+        `plain` ones as percentages."""
+        scores = [
+            f"{name} {value:.4f}" if name in plain else f"{name} {value:.2%}"
+            for name, value in metrics.items()
+        ]
+        origin = f" of {self.source}" if self.source else ""
+        return f"{size}{origin}: {', '.join(scores)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a program reads; only JSON types."""
+        return {name: _json(getattr(self, name)) for name in ("source", *self.facts, "notes")}
+
+
+def _json(value: Any) -> Any:
+    """Return a value with lists in place of tuples."""
+    if isinstance(value, dict):
+        return {name: _json(inner) for name, inner in value.items()}
+    return [_json(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table of labels with their scores, the most frequent first."""
+    """Return a table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
     names = [visible(label) for label in order[:_SHOWN]]
     rows = [["label", "precision", "recall", "f1", "support"]]
@@ -40,26 +109,25 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 @dataclass(repr=False)
-class ClassificationReport(Shown):
+class ClassificationReport(TaskReport):
     """Scores of a classifier on labelled examples.
 
     Attributes:
         labels: the classes, in the order of the rows and columns of `confusion`.
         metrics: scores by name, as fractions of 1; ``loss`` in nats.
         confusion: [K][K] counts, true class by row, predicted class by column.
-        notes: what else to know, e.g. how many texts were cut.
-        source: the file of the examples.
-        worst: the examples predicted worst, where they were asked for.
         training_majority: the most frequent label of the training examples; None: not known.
     """
 
     labels: tuple[str, ...]
     metrics: dict[str, float]
     confusion: list[list[int]]
-    notes: list[str] = field(default_factory=list)
-    source: str = ""
-    worst: list[WorstExample] = field(default_factory=list)
     training_majority: str | None = None
+
+    facts = (
+        *("num_examples", "metrics", "accuracy_interval", "majority_label", "majority_share"),
+        *("collapsed", "labels", "per_label", "confusion"),
+    )
 
     @property
     def num_examples(self) -> int:
@@ -97,10 +165,10 @@ class ClassificationReport(Shown):
     def per_label(self) -> dict[str, dict[str, float]]:
         """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
         nothing found), how often it is there (``support``) and was given (``predicted``)."""
-        found = [sum(column) for column in zip(*self.confusion, strict=True)]
+        predictions = [sum(column) for column in zip(*self.confusion, strict=True)]
         table = {}
         for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):
-            right, support, predicted = row[index], sum(row), found[index]
+            right, support, predicted = row[index], sum(row), predictions[index]
             table[label] = {
                 "precision": right / predicted if predicted else 0.0,
                 "recall": right / support if support else 0.0,
@@ -111,16 +179,12 @@ class ClassificationReport(Shown):
         return table
 
     def lines(self) -> list[str]:
-        """Scores with the interval of the accuracy, the majority class, the class that f1 is of,
-        the warning of a collapse, the scores of each label, the confusion matrix."""
-        scores = [
-            f"{name} {value:.4f}" if name in ("loss", "matthews") else f"{name} {value:.2%}"
-            for name, value in self.metrics.items()
-        ]
-        origin = f" of {self.source}" if self.source else ""
+        """Return scores with the interval of the accuracy, the majority class, the class that f1 is
+        of, the warning of a collapse, the scores of each label, the confusion matrix."""
         where = " in training" if self.training_majority in self.labels else ""
+        size = counted(self.num_examples, "example")
         lines = [
-            f"{counted(self.num_examples, 'example')}{origin}: {', '.join(scores)}",
+            self.headline(size, self.metrics, ("loss", "matthews")),
             f"majority class{where} {self.majority_label!r}: {self.majority_share:.2%}",
         ]
         if "accuracy" in self.metrics:
@@ -164,18 +228,3 @@ class ClassificationReport(Shown):
         rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
         title = "how often each label (a row) was predicted as which (the columns):"
         return [title, *aligned(rows, head=True)]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "num_examples": self.num_examples,
-            "metrics": self.metrics,
-            "accuracy_interval": list(self.accuracy_interval),
-            "majority_label": self.majority_label,
-            "majority_share": self.majority_share,
-            "collapsed": self.collapsed,
-            "labels": list(self.labels),
-            "per_label": self.per_label,
-            "confusion": self.confusion,
-            "notes": self.notes,
-        }

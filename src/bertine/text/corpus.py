@@ -20,6 +20,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.options.names import option
+from bertine.tables.column_names import require_columns
 from bertine.tables.parquet_texts import parquet_texts
 from bertine.tables.streams import (
     COMPRESSIONS,
@@ -31,9 +32,7 @@ from bertine.tables.streams import (
     open_stream,
     without_bom,
 )
-from bertine.tables.table import require_columns
-from bertine.tables.table_texts import table_texts
-from bertine.tables.text_columns import choose_text_column
+from bertine.tables.text_columns import choose_text_column, table_texts
 from bertine.terminal.console import counted, human_bytes
 
 #: Suffix (before that of a compression) -> format.

@@ -10,8 +10,9 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
 from bertine.names import TokenizerKind
+from bertine.options.corpus import CorpusReading, VocabOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.verbs import takes_options
 from bertine.terminal.console import counted, human_time, progress
 from bertine.terminal.shown import Shown
 from bertine.text import kinds
@@ -111,24 +112,13 @@ def is_tokenizer_folder(folder: Path) -> bool:
     return {path.name for path in folder.iterdir()} <= kinds.FILES and kinds.holds_tokenizer(folder)
 
 
-@check_types
+@takes_options()
 def train_vocab(
     corpus: Sequence[Path | str] | Path | str,
     out: Path | str,
     *,
-    kind: TokenizerKind = "wordpiece",
-    vocab_size: int = 30522,
-    extend: Path | str | None = None,
-    lowercase: bool | None = None,
-    strip_accents: bool | None = None,
-    split_chinese: bool = True,
-    min_frequency: int = 2,
-    limit_alphabet: int | None = None,
     hold_out_every: int = 50,
-    document_per_file: bool = False,
-    text_column: str | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
+    options: VocabOptions,
 ) -> VocabReport:
     """Train a vocabulary and write the tokenizer's folder `out`.
 
@@ -136,32 +126,11 @@ def train_vocab(
     BPE once.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`, as are
-            `document_per_file`, `text_column`, `quotes` and `strict`.
+        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
             that is there is replaced; one with anything else in it is refused.
-        kind: "wordpiece", BERT's, or "byte-bpe", RoBERTa's: byte-level BPE, which knows no
-            unknown characters, keeps case and accents, and writes vocab.json and merges.txt in
-            place of vocab.txt. Of the options for characters it takes none.
-        vocab_size: tokens wanted, special tokens and single characters included.
-        extend: a tokenizer or model folder whose tokens are kept, at their ids; what the corpus
-            needs is added up to `vocab_size`. Text is then read as that tokenizer reads it:
-            `lowercase`, `strip_accents` and `split_chinese` are its own.
-        lowercase: uncased: lower case everywhere. None: for WordPiece.
-        strip_accents: remove accents; None: if `lowercase`.
-        split_chinese: make every Chinese character a word.
-        min_frequency: pairs of pieces seen less often are not merged.
-        limit_alphabet: how many different characters to keep, the most frequent first; words with
-            others are unknown. None: as many as make up 99.99% of the text (English: about a
-            hundred, Chinese: some seven thousand), more if they take no more than a twentieth of
-            the vocabulary, and fewer if they would leave too little room for pieces of words. In
-            text whose characters all stand inside words (English) that room is half of the
-            vocabulary; in text of characters that are words by themselves (Chinese with
-            `split_chinese`), which are never joined to longer pieces, it is little: half of the
-            vocabulary times the share of the text that stands inside words. With `extend` it is
-            that share of what is added. The report says how large the vocabulary must be for
-            99.99%.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
+        options: what the other arguments say.
 
     Returns:
         The report; its `lines()` are for people.
@@ -171,51 +140,42 @@ def train_vocab(
             alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
             something else.
     """
-    if kind not in kinds.KINDS:
-        raise BertineError(f"kind is {kind!r}, but must be one of {', '.join(kinds.KINDS)}")
+    vocab_size, kind = options.vocab_size, options.kind
     if vocab_size < len(SPECIAL_TOKENS) + 1:
         raise BertineError(f"vocab_size {vocab_size} is too small; a few thousand are usual")
     if hold_out_every < 2:
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
-    if limit_alphabet is not None and limit_alphabet < 1:
-        raise BertineError(f"limit_alphabet {limit_alphabet} leaves no character; give 1000, say")
     if kind == "byte-bpe":
-        _refuse_characters(extend, lowercase, strip_accents, limit_alphabet)
-    base = None if extend is None else Tokenizer.load(extend)
+        _refuse_characters(options)
+    base = None if options.extend is None else Tokenizer.load(options.extend)
+    # What an extended vocabulary does with text is its own.
+    reading: Tokenizer | VocabOptions = options if base is None else base
     if base is not None:
         if base.kind != "wordpiece":
             raise BertineError(
-                f"{extend}: is {base.title}; only WordPiece vocabularies can be extended"
+                f"{options.extend}: is {base.title}; only WordPiece vocabularies can be extended"
             )
         if vocab_size <= base.vocab_size:
             raise BertineError(
-                f"{extend}: has {base.vocab_size} tokens already; give a larger vocab_size than "
-                f"{vocab_size}"
+                f"{options.extend}: has {base.vocab_size} tokens already; give a larger "
+                f"vocab_size than {vocab_size}"
             )
-        lowercase, strip_accents = base.lowercase, base.strip_accents
-        split_chinese = base.split_chinese
     check_replaceable(out, "tokenizer's folder", is_tokenizer_folder)
     started = time.monotonic()
-    documents = Corpus(
-        corpus,
-        document_per_file=document_per_file,
-        text_column=text_column,
-        quotes=quotes,
-        strict=strict,
-    )
+    documents = Corpus(corpus, **CorpusReading.of(options).values())
     documents.check_options()
     learner: VocabLearner
     if kind == "byte-bpe":
-        learner = ByteBpeLearner(vocab_size, min_frequency=min_frequency)
+        learner = ByteBpeLearner(vocab_size, min_frequency=options.min_frequency)
     else:
         learner = WordPieceLearner(
             vocab_size,
             base=base,
-            lowercase=lowercase is not False,
-            strip_accents=strip_accents,
-            split_chinese=split_chinese,
-            min_frequency=min_frequency,
-            limit_alphabet=limit_alphabet,
+            lowercase=reading.lowercase is not False,
+            strip_accents=reading.strip_accents,
+            split_chinese=reading.split_chinese,
+            min_frequency=options.min_frequency,
+            limit_alphabet=options.limit_alphabet,
         )
     # Before the long work, not after it: can `out` be written at all?
     with atomic_dir(out) as folder, progress() as display:
@@ -263,24 +223,19 @@ def train_vocab(
     )
 
 
-def _refuse_characters(
-    extend: Path | str | None,
-    lowercase: bool | None,
-    strip_accents: bool | None,
-    limit_alphabet: int | None,
-) -> None:
+def _refuse_characters(options: VocabOptions) -> None:
     """Refuse what byte-level BPE has no use for."""
-    if extend is not None:
+    if options.extend is not None:
         raise BertineError(
             f"{option('extend')} is for WordPiece vocabularies; train a new one of byte-level BPE"
         )
-    for name, value in (("lowercase", lowercase), ("strip_accents", strip_accents)):
-        if value:
+    for name in ("lowercase", "strip_accents"):
+        if getattr(options, name):
             raise BertineError(
                 f"{option(name)} does not go with byte-level BPE, which keeps texts as they are; "
                 "leave it out"
             )
-    if limit_alphabet is not None:
+    if options.limit_alphabet is not None:
         raise BertineError(
             f"{option('limit_alphabet')} does not go with byte-level BPE, whose alphabet is the "
             "256 bytes; leave it out"

@@ -21,12 +21,14 @@ class Command:
         description: what ``--help`` says under the usage.
         add_arguments: declares the arguments. Their names, with underscores, and their defaults
             are those of the function the command stands for; a test holds that.
-        run: imports that function (and not before), calls it with the values of the arguments,
-            by name, and prints the ``lines()`` of what it returns. It may return an exit status,
-            where a part of the work failed.
+        verb: that function's name in ``bertine``; "": the command's, with underscores.
+        run: what is done with the values of the arguments in place of calling the function and
+            printing the ``lines()`` of what it returns. It may return an exit status, where a part
+            of the work failed. It imports the function, and not before.
         processes: whether ``torchrun`` may start it in several processes that work together.
         examples: command lines that its help begins with; "": none.
-        common: the options that ``--help`` shows, ``--help-all`` showing all; empty: all.
+        common: the options that ``--help`` shows, with spaces between them, ``--help-all`` showing
+            all; "": all.
         brief: (the values) → whether to print nothing but the result: no line with the values.
     """
 
@@ -34,11 +36,26 @@ class Command:
     summary: str
     description: str
     add_arguments: Callable[[Parser], None]
-    run: Callable[[dict[str, Any]], int | None]
+    verb: str = ""
+    run: Callable[[dict[str, Any]], int | None] | None = None
     processes: bool = False
     examples: str = ""
-    common: tuple[str, ...] = ()
+    common: str = ""
     brief: Callable[[dict[str, Any]], bool] = lambda values: False
+
+    def __call__(self, values: dict[str, Any]) -> int:
+        """Do what the command does with the values of its arguments; return the exit status."""
+        if self.run is not None:
+            return self.run(values) or 0
+        import bertine
+
+        print("\n".join(getattr(bertine, self.function)(**values).lines()))
+        return 0
+
+    @property
+    def function(self) -> str:
+        """The name of the function in ``bertine`` that the command stands for."""
+        return self.verb or self.name.replace("-", "_")
 
     def parser(self) -> Parser:
         """A fresh parser of this command's arguments, ``--config`` among them."""
@@ -63,7 +80,7 @@ class Command:
         hidden = 0
         for action in parser.options():
             options = set(action.option_strings)
-            if options and not action.required and options.isdisjoint(self.common):
+            if options and not action.required and options.isdisjoint(self.common.split()):
                 action.help, hidden = SUPPRESS, hidden + 1
         more = f"{hidden} more options: bertine {self.name} --help-all\n"
         return f"{parser.format_help()}\n{more}"

@@ -59,7 +59,8 @@ def _flags(each: Declared) -> tuple[str, ...]:
     words = each.name.replace("_", "-")
     flags = tuple(f"--{flag}" for flag in each.option.flags or (words,))
     # One that is on, or not said, can be put off.
-    return (*flags, f"--no-{words}") if bool in each.kinds and each.default is not False else flags
+    can_be_off = bool in each.kinds and each.default is not False
+    return (*flags, f"--{each.option.no or f'no-{words}'}") if can_be_off else flags
 
 
 def _arguments(each: Declared) -> dict[str, Any]:

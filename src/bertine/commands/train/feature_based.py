@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -31,17 +30,10 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, FeatureBasedOptions)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import feature_based
-
-    print("\n".join(feature_based(**values).lines()))
-
-
 FEATURE_BASED = Command(
     name="feature-based",
     summary="tag words over a frozen encoder: the paper's table",
     description="Tag words with a frozen encoder and a BiLSTM over its layers' states, which are\n"
     "computed once: the paper's table of seven rows, fine-tuning among them.",
     add_arguments=_add_arguments,
-    run=_run,
 )

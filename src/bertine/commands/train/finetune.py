@@ -74,9 +74,6 @@ FINETUNE = Command(
     examples="bertine finetune text --model DIR --data reviews.csv --out reviews-model\n"
     "bertine finetune spans --model DIR --data questions.csv --out answers\n"
     "bertine finetune tagging --model DIR --data conll/ --out tagger",
-    common=(
-        *("--model", "--data", "--out", "--text-column", "--label-column", "--epochs"),
-        *("--batch-size", "--learning-rate", "--max-length", "--frozen", "--seed", "--resume"),
-        "--config",
-    ),
+    common="--model --data --out --text-column --label-column --epochs --batch-size "
+    "--learning-rate --max-length --frozen --seed --resume --config",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser, borrow
 from bertine.commands.options.command import Command
@@ -28,12 +27,6 @@ def _add_arguments(parser: Parser) -> None:
     parser.left_out = borrow(parser, FINETUNE.parser(), without)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import lr_find
-
-    print("\n".join(lr_find(**values).lines()))
-
-
 LR_FIND = Command(
     name="lr-find",
     summary="find between which learning rates to fine-tune",
@@ -41,17 +34,7 @@ LR_FIND = Command(
     "curve of the\nloss between which to train. The arguments are those of 'bertine finetune', and "
     "so may be\nits --config file; no weights are written.",
     add_arguments=_add_arguments,
-    run=_run,
     examples="bertine lr-find text --model DIR --data reviews.csv --out rate",
-    common=(
-        "--out",
-        "--model",
-        "--data",
-        "--text-column",
-        "--label-column",
-        "--batch-size",
-        "--max-length",
-        "--seed",
-        "--config",
-    ),
+    common="--out --model --data --text-column --label-column --batch-size --max-length --seed "
+    "--config",
 )

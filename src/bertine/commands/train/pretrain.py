@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
@@ -27,37 +26,16 @@ def _add_arguments(parser: Parser) -> None:
     add_options(parser, PretrainOptions)
 
 
-def _run(values: dict[str, Any]) -> None:
-    from bertine import pretrain
-
-    print("\n".join(pretrain(**values).lines()))
-
-
 PRETRAIN = Command(
     name="pretrain",
     summary="pre-train a model on a token store",
     description="Pre-train with masked tokens and next sentences (Devlin et al. 2018). Shows the\n"
     "loss beside the unigram entropy of the corpus, which is the line to beat.",
     add_arguments=_add_arguments,
-    run=_run,
     examples="bertine pretrain store --model bert-mini --out run --steps 20000\n"
     "bertine pretrain store --model bert-mini --out run --hours 1\n"
     "bertine pretrain store --model bert-mini --out run --hours 1 --resume",
-    common=(
-        "--model",
-        "--out",
-        "--steps",
-        "--hours",
-        "--tokens",
-        "--batch-size",
-        "--max-seq-length",
-        "--learning-rate",
-        "--objective",
-        "--held-out",
-        "--save-best",
-        "--seed",
-        "--resume",
-        "--config",
-    ),
+    common="--model --out --steps --hours --tokens --batch-size --max-seq-length "
+    "--learning-rate --objective --held-out --save-best --seed --resume --config",
     processes=True,
 )

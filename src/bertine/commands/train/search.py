@@ -48,19 +48,6 @@ SEARCH = Command(
     run=_run,
     examples="bertine search text --model DIR --data reviews.csv --out search\n"
     "bertine search text --model DIR --data reviews.csv --epochs 5 --out search",
-    common=(
-        "--out",
-        "--model",
-        "--data",
-        "--text-column",
-        "--label-column",
-        "--batch-sizes",
-        "--learning-rates",
-        "--epochs",
-        "--restarts",
-        "--paper-grid",
-        "--processes",
-        "--resume",
-        "--config",
-    ),
+    common="--out --model --data --text-column --label-column --batch-sizes --learning-rates "
+    "--epochs --restarts --paper-grid --processes --resume --config",
 )

@@ -16,6 +16,7 @@ import torch
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import FORMATS, sequence_frame
 from bertine.data.instances.instance import Instance
+from bertine.names import InputFormat
 from bertine.text.template import Frame
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Padder:
         input_format: of the instances, one of `bertine.data.instances.formats.FORMATS`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, input_format: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, input_format: InputFormat) -> None:
         self.frame = sequence_frame(input_format, tokenizer.template)
         self.pad_token_id = tokenizer.pad_token_id
         self._vocab_size = tokenizer.vocab_size

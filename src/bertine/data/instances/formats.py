@@ -12,6 +12,7 @@ from bertine.data.instances.segments import NspSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
+from bertine.names import InputFormat
 from bertine.text.template import Frame, Template
 
 #: The shortest sequences that instances are made for.
@@ -69,7 +70,7 @@ class Format:
 #: Whether B is what follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
 #: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
-FORMATS: dict[str, Format] = {
+FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
     "sentence-pair": Format(SentencePairs, pairs=True, label=NEXT_SENTENCE),
     "full-sentences": Format(FullSentences),
@@ -77,11 +78,13 @@ FORMATS: dict[str, Format] = {
 }
 INPUT_FORMATS = tuple(FORMATS)
 #: Those whose instances say whether B follows A, as next-sentence prediction needs them.
-PAIR_FORMATS = tuple(name for name, form in FORMATS.items() if form.label == NEXT_SENTENCE)
+PAIR_FORMATS: tuple[InputFormat, ...] = tuple(
+    name for name, form in FORMATS.items() if form.label == NEXT_SENTENCE
+)
 
 
 def make_instances(
-    input_format: str,
+    input_format: InputFormat,
     store: TokenStore,
     template: Template,
     *,
@@ -116,6 +119,6 @@ def make_instances(
     return chosen.make(store, max_tokens=max_seq_length - special, seed=seed, **options)
 
 
-def sequence_frame(input_format: str, template: Template) -> Frame:
+def sequence_frame(input_format: InputFormat, template: Template) -> Frame:
     """Return the special tokens of a sequence of a format."""
     return template.two if FORMATS[input_format].pairs else template.running

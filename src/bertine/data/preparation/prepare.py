@@ -31,9 +31,9 @@ from bertine.data.preparation.writer import write_manifest
 from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
-from bertine.names import NearDuplicates
+from bertine.options.corpus import CorpusReading, PrepareOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.verbs import takes_options
 from bertine.terminal.console import human_count, progress, say, warn
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import check_language
@@ -41,31 +41,19 @@ from bertine.text.tokenizer import Tokenizer
 
 __all__ = ["PrepareReport", "prepare"]
 
-#: What may be done about near-duplicate documents.
-NEAR_DUPLICATES = ("ignore", "count", "drop")
-
 #: So many of the given paths are written into the manifest.
 _MAX_NAMES = 20
 
 
-@check_types
+@takes_options()
 def prepare(
     corpus: Sequence[Path | str] | Path | str,
     *,
     tokenizer: Path | str,
     out: Path | str,
-    language: str = "en",
-    document_per_file: bool = False,
-    text_column: str | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    drop_duplicates: bool = False,
-    near_duplicates: NearDuplicates = "ignore",
-    similarity: float = 0.8,
-    processes: int | None = None,
-    ray: str | None = None,
     shard_tokens: int = 1 << 28,
     part_bytes: int = 64 << 20,
+    options: PrepareOptions,
 ) -> PrepareReport:
     """Turn a corpus into a token store (see :mod:`bertine.data.store`).
 
@@ -86,23 +74,9 @@ def prepare(
         corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
         out: the store's folder; a store that is there is replaced when the new one is complete.
-        language: of the text, for sentence splitting (ISO 639-1, such as ``en`` or ``zh``); see
-            :func:`bertine.text.sentences.check_language`.
-        document_per_file: a plain-text file is one document.
-        text_column: the key or column that holds the text in JSON lines, Parquet, csv and tsv;
-            None: ``text``, ``sentence``, or the only one.
-        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NULs instead of mending and counting them.
-        drop_duplicates: leave out documents with the same words as an earlier one. They are
-            counted either way.
-        near_duplicates: ``"count"`` or ``"drop"`` documents that are nearly the same as an earlier
-            one (:mod:`bertine.data.preparation.near_duplicates`); needs 1 kB of disk a document.
-        similarity: share of common 5-grams of tokens from which on they are, above 0 to 1.
-        processes: how many work at a time; None: one for each core. No more than there are parts.
-        ray: address of a Ray cluster that does the work in place of local processes, or
-            ``"local"``; all its machines must see `corpus` and `out` under the same paths.
         shard_tokens: tokens a shard file, at most (and a record batch more).
         part_bytes: input files are worked through together up to this size.
+        options: what the other arguments say.
 
     Raises:
         BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
@@ -112,34 +86,27 @@ def prepare(
     """
     began = time.perf_counter()
     out = Path(out)
-    _check_options(shard_tokens, part_bytes, near_duplicates, similarity, processes, ray)
-    related = check_language(language)
+    _check_options(shard_tokens, part_bytes, options)
+    related = check_language(options.language)
     check_replaceable(out, "token store", is_store)
-    documents = Corpus(
-        corpus,
-        document_per_file=document_per_file,
-        text_column=text_column,
-        quotes=quotes,
-        strict=strict,
-    )
+    reading = CorpusReading.of(options).values()
+    documents = Corpus(corpus, **reading)
     documents.check_options()
     _check_outside(out, documents.files)
     encoder = Tokenizer.load(tokenizer)
     if related:
         say(related)
+    looks_for_near = options.near_duplicates != "ignore"
     settings = PartSettings(
-        language=language,
-        document_per_file=document_per_file,
-        text_column=text_column,
-        quotes=quotes,
-        strict=strict,
-        drop_duplicates=drop_duplicates,
+        language=options.language,
+        **reading,
+        drop_duplicates=options.drop_duplicates,
         shard_tokens=shard_tokens,
-        signatures=near_duplicates != "ignore",
+        signatures=looks_for_near,
     )
     real = Path(os.path.realpath(out))
     with _work_folder(out, real) as work:
-        files = [file.absolute() for file in documents.files] if ray else documents.files
+        files = [file.absolute() for file in documents.files] if options.ray else documents.files
         parts = plan_parts(
             files,
             settings,
@@ -151,24 +118,24 @@ def prepare(
         resumed = sum(len(part.files) for part in parts) - sum(len(part.files) for part in todo)
         _clear(work, parts, resumed, len(files))
         try:
-            _make(todo, encoder, work, processes, ray)
+            _make(todo, encoder, work, options)
         except BaseException:
             _say_what_is_kept(work, parts, len(files))
             raise
         with atomic_dir(out) as folder:
-            joined = _join(parts, folder, encoder, drop_duplicates, near_duplicates, similarity)
+            joined = _join(parts, folder, encoder, options)
             if not joined.counted["num_documents"]:
                 shutil.rmtree(work)  # nothing in it is of use to another run
                 if not joined.documents:
                     raise documents.no_text()
             (folder / TOKENIZER).mkdir()
             encoder.save(folder / TOKENIZER)
-            facts = _facts(documents, joined, encoder, language, drop_duplicates)
-            if near_duplicates != "ignore":
+            facts = _facts(documents, joined, encoder, options)
+            if looks_for_near:
                 facts["near_duplicates"] = {
                     "documents": joined.near,
-                    "similarity": similarity,
-                    "dropped": near_duplicates == "drop",
+                    "similarity": options.similarity,
+                    "dropped": options.near_duplicates == "drop",
                 }
             write_manifest(folder, facts, joined.counted)
         shutil.rmtree(work, ignore_errors=True)
@@ -192,33 +159,16 @@ def prepare(
     return report
 
 
-def _check_options(
-    shard_tokens: int,
-    part_bytes: int,
-    near_duplicates: str,
-    similarity: float,
-    processes: int | None,
-    ray: str | None,
-) -> None:
-    for name, value in (
-        ("shard_tokens", shard_tokens),
-        ("part_bytes", part_bytes),
-        ("processes", 1 if processes is None else processes),
-    ):
+def _check_options(shard_tokens: int, part_bytes: int, options: PrepareOptions) -> None:
+    for name, value in (("shard_tokens", shard_tokens), ("part_bytes", part_bytes)):
         if value < 1:
             raise BertineError(f"{name} is {value}, but must be at least 1")
-    if near_duplicates not in NEAR_DUPLICATES:
-        raise BertineError(
-            f"near_duplicates is {near_duplicates!r}; give {', '.join(NEAR_DUPLICATES)}"
-        )
-    if not 0 < similarity <= 1:
-        raise BertineError(f"similarity is {similarity}; give a share above 0, up to 1")
-    if ray is not None and processes is not None:
+    if options.ray is not None and options.processes is not None:
         raise BertineError(
             f"give {option('processes')} or {option('ray')}, not both: a cluster knows its own "
             f"cores"
         )
-    if near_duplicates != "ignore":
+    if options.near_duplicates != "ignore":
         check_library()
 
 
@@ -296,16 +246,13 @@ def _say_what_is_kept(work: Path, parts: Sequence[CorpusPart], files: int) -> No
 
 
 def _make(
-    parts: Sequence[CorpusPart],
-    encoder: Tokenizer,
-    work: Path,
-    processes: int | None,
-    ray: str | None,
+    parts: Sequence[CorpusPart], encoder: Tokenizer, work: Path, options: PrepareOptions
 ) -> None:
     """Make `parts`, with a progress display."""
     if not parts:
         return
-    count = min(cores() if processes is None else processes, len(parts))
+    ray = options.ray
+    count = min(cores() if options.processes is None else options.processes, len(parts))
     folder = work / TOKENIZER
     with _display(parts) as report:
         if ray is None and count == 1:
@@ -355,14 +302,9 @@ def _display(parts: Sequence[CorpusPart]) -> Iterator[OnProgress]:
 
 
 def _join(
-    parts: Sequence[CorpusPart],
-    folder: Path,
-    encoder: Tokenizer,
-    drop_duplicates: bool,
-    near_duplicates: str,
-    similarity: float,
+    parts: Sequence[CorpusPart], folder: Path, encoder: Tokenizer, options: PrepareOptions
 ) -> Joined:
-    shown = len(parts) > 1 or near_duplicates != "ignore"
+    shown = len(parts) > 1 or options.near_duplicates != "ignore"
     with progress() if shown else contextlib.nullcontext() as bar:
         task = bar.add_task("joining", total=None) if bar else None
 
@@ -375,15 +317,15 @@ def _join(
             folder,
             vocab_size=encoder.vocab_size,
             token_dtype=token_dtype(encoder.vocab_size).name,
-            drop_duplicates=drop_duplicates,
-            near_duplicates=near_duplicates,
-            similarity=similarity,
+            drop_duplicates=options.drop_duplicates,
+            near_duplicates=options.near_duplicates,
+            similarity=options.similarity,
             report=report,
         )
 
 
 def _facts(
-    documents: Corpus, joined: Joined, encoder: Tokenizer, language: str, drop_duplicates: bool
+    documents: Corpus, joined: Joined, encoder: Tokenizer, options: PrepareOptions
 ) -> dict[str, object]:
     """Return what the manifest says of where the store comes from."""
     stats = joined.stats
@@ -391,11 +333,11 @@ def _facts(
     stats.first_skipped = documents.stats.first_skipped
     return {
         "tokenizer_fingerprint": encoder.fingerprint,
-        "language": language,
+        "language": options.language,
         "duplicates": {
             "documents": joined.documents,
             "copies": joined.copies,
-            "dropped": drop_duplicates,
+            "dropped": options.drop_duplicates,
         },
         "corpus": {
             "names": [path.name for path in documents.paths[:_MAX_NAMES]],

@@ -54,7 +54,7 @@ def _targets(task: Any, examples: Examples[Example], weighted: bool) -> Targets:
 
 @_targets.register
 def _(task: TextClassification, examples: Examples[Example], weighted: bool) -> Targets:
-    ids = [task.label_id(item.label, examples.source, item.line) for item in examples.items]
+    ids = [task.target(item.label, examples.source, item.line) for item in examples.items]
     weights = task.class_weights if weighted else None
     return ClassTargets(
         np.array(ids, dtype=np.int64),
@@ -65,7 +65,7 @@ def _(task: TextClassification, examples: Examples[Example], weighted: bool) -> 
 
 @_targets.register
 def _(task: MultiLabel, examples: Examples[Example], weighted: bool) -> Targets:
-    sets = [task.chosen(item.label, examples.source, item.line) for item in examples.items]
+    sets = [task.target(item.label, examples.source, item.line) for item in examples.items]
     weights = task.positive_weights if weighted else None
     return LabelTargets(
         np.stack([each for each in sets if each is not None]).astype(np.float64),

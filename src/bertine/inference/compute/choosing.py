@@ -15,11 +15,13 @@ from torch import Tensor
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.inference.compute.forked import allowed_threads
+from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import LayerRanges, RangeObserver
 from bertine.models.fast.layers import FloatLayer
+from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.rows import PaddedRows
 from bertine.models.fast.torch_private import has_byte_products
 from bertine.models.precision import cpu_has_bf16, cpu_has_int8
@@ -86,11 +88,12 @@ def check_precision(name: str) -> None:
 
 
 def choose(
-    backbone: Encoder,
+    backbone: Backbone,
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
-) -> tuple[PackedBackbone, PrecisionCheck | None]:
-    """Pack `backbone` in a precision.
+) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
+    """Pack `backbone` in a precision. One whose layers are not BERT's stays as it is, in fp32
+    unless bf16 is named.
 
     ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
     those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
@@ -100,6 +103,15 @@ def choose(
         BertineError: an unknown precision, or one that this machine cannot compute in.
     """
     check_precision(precision)
+    if not isinstance(backbone, Encoder):
+        title = backbone.config.title
+        if precision == "int8":
+            raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
+        if precision == "auto":
+            note = f"the layers of {title} are computed as in training"
+            return PlainBackbone(backbone, torch.float32), PrecisionCheck(notes=[note])
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        return PlainBackbone(backbone, dtype), None
     if precision == "fp32":
         return PackedBackbone(backbone, torch.float32), None
     began = time.perf_counter()
@@ -244,7 +256,7 @@ def using_threads(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def measured_threads(packed: PackedBackbone) -> int:
+def measured_threads(packed: PackedBackbone | PlainBackbone) -> int:
     """Of one thread, half of the cores and all of them: with how many a batch takes the least
     time. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
     most = min(torch.get_num_threads(), cores())
@@ -261,7 +273,7 @@ def measured_threads(packed: PackedBackbone) -> int:
     return min(candidates, key=times.__getitem__)
 
 
-def _seconds(packed: PackedBackbone, ids: Tensor) -> float:
+def _seconds(packed: PackedBackbone | PlainBackbone, ids: Tensor) -> float:
     began = time.perf_counter()
     packed(ids).last_hidden_state  # noqa: B018
     return time.perf_counter() - began

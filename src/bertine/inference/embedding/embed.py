@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder
@@ -31,11 +30,12 @@ from bertine.inference.files.rows import (
     text_progress,
 )
 from bertine.inference.files.text_report import TextReport, pace
-from bertine.names import AnswerPrecision, PlainFormat, PoolingName, VectorType
+from bertine.options.answering import EmbedOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.vectors import VectorOptions
+from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
-from bertine.tables.table import Row, Table
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.base import Features
 from bertine.terminal.console import counted
 
@@ -82,25 +82,14 @@ class EmbedReport(TextReport):
         return lines + self.warnings()
 
 
-@check_types
+@takes_options()
 def embed(
     model: Embedder | Path | str,
     input: Path | str | TableLike,
     output: Path | str,
     *,
-    pooling: PoolingName | None = None,
-    layer: int | None = None,
-    normalize: bool | None = None,
-    dtype: VectorType = "fp32",
-    max_length: int | None = None,
-    prompt: str | None = None,
-    text_column: str | None = None,
-    format: PlainFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
     show_progress: bool = True,
+    options: EmbedOptions,
 ) -> EmbedReport:
     """Write a vector for every text of a table, in its order, in bounded memory.
 
@@ -117,36 +106,21 @@ def embed(
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
         output: a .npy, .parquet or .jsonl file, complete or not there at all.
-        pooling, layer, normalize, max_length, prompt: as in
-            :meth:`~bertine.Embedder.load`.
-        dtype: ``"fp32"`` or ``"fp16"``, of the numbers in the file.
-        text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the input; None: detected from its name and first line.
-        quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"`` (bf16 where the machine is fast at it; the report has the cosines with
-            fp32), ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
+        options: what the other arguments say.
 
     Raises:
         BertineError: no such model; what reading the table raises; a column is missing; another
             kind of file; numbers that fp16 cannot hold.
     """
-    if dtype not in DTYPES:
-        raise BertineError(f"dtype {dtype!r} is not known; choose {', '.join(DTYPES)}")
     check_vector_file(output)
     input = as_source(input, "input")
-    chosen = unmeasured(model, bytes_to_come(input), device, precision)
+    dtype, kind = options.dtype, DTYPES[options.dtype]
+    size = bytes_to_come(input)
     embedder = Embedder.opened(
         model,
-        pooling=pooling,
-        layer=layer,
-        normalize=normalize,
-        max_length=max_length,
-        prompt=prompt,
-        device=device,
-        **chosen,
+        **VectorOptions.of(options).values(),
+        **unmeasured(model, size, options.device, options.precision),
     )
     started = time.monotonic()
     report = EmbedReport(
@@ -155,12 +129,9 @@ def embed(
         max_length=embedder.max_length,
         precision=embedder.precision,
     )
-    tokens, kind = embedder.pooling.tokens, DTYPES[dtype]
+    tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
-    with open_texts(input, text_column, format=format, quotes=quotes, strict=strict) as (
-        table,
-        column,
-    ):
+    with open_texts(input, options) as (table, column):
         with (
             open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
             text_progress("embed", input, table.layout, show=show_progress) as advance,
@@ -187,7 +158,7 @@ def _sample(features: Sequence[Features]) -> list[Features]:
 def _embed_chunk(
     embedder: Embedder,
     table: Table,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     column: str,
     writer: VectorWriter,
     report: EmbedReport,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.types import check_types
 from bertine.tasks.base import Features
-from bertine.tasks.encoding import require_positions
+from bertine.tasks.input_lengths import require_positions
 from bertine.terminal.console import say, visible
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -180,33 +180,12 @@ class Embedder(Shown):
         return embedder
 
     @classmethod
-    def opened(
-        cls,
-        model: Embedder | Path | str,
-        *,
-        pooling: PoolingName | None,
-        layer: int | None,
-        normalize: bool | None,
-        max_length: int | None,
-        prompt: str | None,
-        device: str | None,
-        precision: AnswerPrecision,
-        threads: int | None = None,
-    ) -> Embedder:
-        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+    def opened(cls, model: Embedder | Path | str, **options: Any) -> Embedder:
+        """Return `model` if it is one already; else :meth:`load` it with `options`, and say what
+        was loaded."""
         if isinstance(model, Embedder):
             return model
-        embedder = cls.load(
-            model,
-            pooling=pooling,
-            layer=layer,
-            normalize=normalize,
-            max_length=max_length,
-            prompt=prompt,
-            device=device,
-            precision=precision,
-            threads=threads,
-        )
+        embedder = cls.load(model, **options)
         for line in embedder.load_lines:
             say(line)
         return embedder

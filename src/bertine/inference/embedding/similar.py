@@ -21,9 +21,10 @@ from bertine.inference.files.rows import (
     text_progress,
 )
 from bertine.inference.files.text_report import TextReport
-from bertine.names import AnswerPrecision, PlainFormat, VectorPooling
+from bertine.options.answering import PlainTexts, SimilarOptions
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.vectors import VectorOptions
+from bertine.options.verbs import takes_options
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
@@ -98,7 +99,7 @@ class _Best:
         self.seen += len(scores)
 
 
-@check_types
+@takes_options()
 def similar(
     query: str,
     input: Path | str | TableLike,
@@ -106,17 +107,8 @@ def similar(
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
     top: int = 10,
-    pooling: VectorPooling | None = None,
-    layer: int | None = None,
-    max_length: int | None = None,
-    prompt: str | None = None,
-    text_column: str | None = None,
-    format: PlainFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
     show_progress: bool = True,
+    options: SimilarOptions,
 ) -> Neighbours:
     """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
 
@@ -131,22 +123,14 @@ def similar(
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
         top: how many.
-        pooling, layer, max_length, prompt: as in
-            :meth:`~bertine.Embedder.load`; the prompt is put before the query
-            and the texts.
-        text_column: where the text is; None: ``text``, ``sentence``, or the only column.
-        format: of the table; None: detected from its name and first line.
-        quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"``, ``"bf16"``, or on a CPU ``"int8"``.
         show_progress: on stderr.
+        options: what the other arguments say; the prompt is put before the query and the texts.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
             the model's vectors, or made with another model, pooling or layer; a table of texts
             with another number of rows than the array; how to read texts is said of a ``.npy``
-            alone; the pooling ``tokens``.
+            alone.
     """
     if top < 1:
         raise BertineError(f"top is {top}, but must be at least 1")
@@ -155,28 +139,19 @@ def similar(
     ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
     if texts is not None and not ready:
         raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+    reading = PlainTexts.of(options)
     if ready and texts is None:
-        said = {"text_column": text_column, "format": format, "quotes": quotes}
-        for name, value in {**said, "strict": strict or None}.items():
-            if value is not None:
-                raise BertineError(
-                    f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
-                    f"out, or name the table they were made of ({option('texts')})"
-                )
-    if pooling == "tokens":
-        raise BertineError("pooling 'tokens' gives no vector to compare; choose another")
+        for name in reading.changed():
+            raise BertineError(
+                f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
+                f"out, or name the table they were made of ({option('texts')})"
+            )
     # Where the vectors are ready, the query is all that is computed.
     size = len(query) if ready else bytes_to_come(input)
-    chosen = unmeasured(model, size, device, precision)
     embedder = Embedder.opened(
         model,
-        pooling=pooling,
-        layer=layer,
-        normalize=None,
-        max_length=max_length,
-        prompt=prompt,
-        device=device,
-        **chosen,
+        **VectorOptions.of(options, normalize=None).values(),
+        **unmeasured(model, size, options.device, options.precision),
     )
     asked = unit(embedder.embed([query]))[0]
     best = _Best(top)
@@ -195,13 +170,10 @@ def similar(
             part = np.asarray(vectors[start : start + _ROWS], dtype=np.float32)
             best.add(unit(part) @ asked)
         if texts is not None:
-            notes += _read_texts(best, texts, text_column, format, quotes, strict, input)
+            notes += _read_texts(best, texts, reading, input)
     else:
         report = TextReport(max_length=embedder.max_length)
-        with open_texts(input, text_column, format=format, quotes=quotes, strict=strict) as (
-            table,
-            column,
-        ):
+        with open_texts(input, reading) as (table, column):
             with text_progress("compare", input, table.layout, show=show_progress) as advance:
                 for rows in chunks(
                     table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
@@ -248,23 +220,12 @@ def _opened(path: Path | str, dimensions: int) -> np.ndarray:
     return table
 
 
-def _read_texts(
-    best: _Best,
-    path: Source,
-    text_column: str | None,
-    format: str | None,
-    quotes: bool | None,
-    strict: bool,
-    vectors: Path | str,
-) -> list[str]:
+def _read_texts(best: _Best, path: Source, reading: PlainTexts, vectors: Path | str) -> list[str]:
     """Find the texts of the best rows in the table that the vectors were made of; what was mended
     in it."""
     rows = set(best.rows.tolist())
     count = 0
-    with open_texts(path, text_column, format=format, quotes=quotes, strict=strict) as (
-        table,
-        column,
-    ):
+    with open_texts(path, reading) as (table, column):
         for count, row in enumerate(table, 1):
             if count - 1 in rows:
                 best.texts[count - 1] = table.text(row, column)

@@ -22,7 +22,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
 from bertine.inference.files.rows import joined, unused
 from bertine.records.table_writer import check_output, json_text
-from bertine.tables.table import Row
+from bertine.tables.table import TableRow
 
 #: The formats, by the suffix of the file.
 SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
@@ -48,7 +48,7 @@ class VectorPart:
     """
 
     source: str
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     vectors: Sequence[np.ndarray]
     tokens: Sequence[list[str]] | None = None
 
@@ -257,7 +257,7 @@ class _Parquet:
         numbers = pa.array(np.ascontiguousarray(table).reshape(-1), self._vector.value_type)
         return pa.FixedSizeListArray.from_arrays(numbers, type=self._vector)
 
-    def _open(self, rows: Sequence[Row]) -> None:
+    def _open(self, rows: Sequence[TableRow]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -295,7 +295,7 @@ def _arrow(kind: str) -> Any:
     return kinds.get(kind, pa.string())
 
 
-def _plain(source: str, row: Row, column: str, kind: str) -> Any:
+def _plain(source: str, row: TableRow, column: str, kind: str) -> Any:
     """The value as its column holds it.
 
     Raises:

@@ -17,13 +17,14 @@ from bertine.inference.files.given_texts import TextOrDict, checked_texts
 from bertine.inference.files.predict_texts import grouped
 from bertine.inference.files.rows import joined, open_texts, text_progress, unused
 from bertine.inference.predictor import Predictor
-from bertine.names import AnswerPrecision, ExplanationMethod, PlainFormat
+from bertine.names import ExplanationMethod
+from bertine.options.answering import ExplainOptions, PlainTexts
 from bertine.options.names import option
-from bertine.options.types import check_types
+from bertine.options.verbs import takes_options
 from bertine.records.examples import as_columns, columns_of_training, row_texts
 from bertine.records.squad_files import load_squad
 from bertine.records.table_writer import open_writer
-from bertine.tables.layout import LINE_COLUMN, Layout, named_kind
+from bertine.tables.layout import LINE_COLUMN, TableLayout, named_kind
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table
 from bertine.tasks.choice import MultipleChoice
@@ -81,7 +82,7 @@ class Explanations(Shown):
         return shown + html_of([*rest, *replace(self, items=[]).lines()])
 
 
-@check_types
+@takes_options()
 def explain(
     model: Predictor | Path | str,
     texts: Sequence[TextOrDict] | TextOrDict | None = None,
@@ -90,13 +91,8 @@ def explain(
     output: Path | str | None = None,
     method: ExplanationMethod = LEAVE_ONE_OUT,
     label: str | None = None,
-    text_columns: Sequence[str] | str | None = None,
-    format: PlainFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
     show_progress: bool = True,
+    options: ExplainOptions,
 ) -> Explanations:
     """Say what each word of a text contributes to the model's answer.
 
@@ -118,14 +114,9 @@ def explain(
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
         label: to explain in place of the answer; of a tagger the type of the entities.
-        text_columns: of `input`: where the texts are; None: where they were in training.
-        format: of `input`; None: detected from its name and first line.
-        quotes: whether ``"`` quotes cells of `input`; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes of `input` instead of mending and counting them.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``, for
-            ``"leave-one-out"``; gradients are computed in fp32. A loaded model keeps its own.
         show_progress: on stderr.
+        options: what the other arguments say, of `input` and of where to compute; gradients are
+            computed in fp32.
 
     Raises:
         BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
@@ -133,14 +124,14 @@ def explain(
     """
     if (texts is None or len(texts) == 0) == (input is None):
         raise BertineError(f"give either texts or an input file ({option('input')})")
-    for name, value in (("text_columns", text_columns), ("format", format), ("quotes", quotes)):
-        if input is None and value is not None:
+    for name in ("text_columns", "format", "quotes"):
+        if input is None and getattr(options, name) is not None:
             raise BertineError(f"{name} is for an input file; leave it out")
     if output is not None and str(output) != "-" and named_kind(output) not in (None, "jsonl"):
         raise BertineError(f"{output}: explanations are JSON lines; name the output .jsonl")
     if output is not None and is_parquet(output):
         raise BertineError(f"{output}: explanations are not written as Parquet; name it .jsonl")
-    predictor = Predictor.opened(model, device, precision)
+    predictor = Predictor.opened(model, options.device, options.precision)
     predictor.explainer().check(method)
     report = Explanations()
     with ExitStack() as stack:
@@ -148,18 +139,11 @@ def explain(
             assert texts is not None
             rows = _given(predictor, texts)
         else:
-            rows = _rows(
-                stack,
-                predictor,
-                input,
-                as_columns(text_columns),
-                {"format": format, "quotes": quotes, "strict": strict},
-                show_progress and str(output) != "-",
-                report,
-            )
+            show = show_progress and str(output) != "-"
+            rows = _rows(stack, predictor, input, options, show, report)
         writer = None
         if output is not None:
-            writer = stack.enter_context(open_writer(output, Layout("jsonl"), ()))
+            writer = stack.enter_context(open_writer(output, TableLayout("jsonl"), ()))
         for parts, write in rows:
             try:
                 found = predictor.explain(parts, method=method, label=label)
@@ -192,19 +176,21 @@ def _rows(
     stack: ExitStack,
     predictor: Predictor,
     input: Path | str,
-    named: tuple[str, ...],
-    reading: dict[str, Any],
+    options: ExplainOptions,
     show: bool,
     report: Explanations,
 ) -> Iterator[tuple[Any, Any]]:
     """The texts of a file, and what makes a row with an explanation of each of its rows."""
     task = predictor.task
+    named = as_columns(options.text_columns)
     columns = named or task.text_columns
+    reading = {name: getattr(options, name) for name in ("format", "quotes", "strict")}
     rows: Iterable[Any]
     if task.reads_words:
         if len(named) > 1:
             raise BertineError("a tagger takes one text column")
-        table, column = stack.enter_context(open_texts(input, next(iter(named), None), **reading))
+        one = PlainTexts.of(options, text_column=next(iter(named), None))
+        table, column = stack.enter_context(open_texts(input, one))
         columns, rows = (column,), table
     elif task.has_choices:
         choosing = cast(MultipleChoice, task)
@@ -214,7 +200,7 @@ def _rows(
         report.notes += notes
         rows = choice_rows(table, choosing, columns, named)
     else:
-        if task.reads_questions and reading["format"] is None and load_squad(input):
+        if task.reads_questions and options.format is None and load_squad(input):
             raise BertineError(
                 f"{input}: is in SQuAD's format; give a table with the columns "
                 f"{' and '.join(columns)}, or a question and a context"

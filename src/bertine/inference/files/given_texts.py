@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.tables.table import missing_column
+from bertine.tables.column_names import missing_column
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 
 #: A text, or several that belong together: a pair, what is given and its choices, a list of words.

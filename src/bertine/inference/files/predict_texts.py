@@ -13,8 +13,9 @@ from bertine.inference.files.given_texts import Text, TextOrDict, is_one
 from bertine.inference.files.text_report import TextReport
 from bertine.inference.predictor import Predictor
 from bertine.records.table_writer import is_stream, open_writer
-from bertine.tables.layout import Layout, named_kind
-from bertine.tasks.base import Task, short
+from bertine.tables.layout import TableLayout, named_kind
+from bertine.tasks.answer import short
+from bertine.tasks.base import Task
 from bertine.terminal.console import aligned
 
 
@@ -129,7 +130,7 @@ def _write(
     single = len(task.text_columns) == 1 and not task.reads_words
     kind = None if is_stream(output) else named_kind(output)
     kind = kind or ("text" if single else "jsonl")
-    layout = Layout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
+    layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
     with open_writer(output, layout, list(rows[0])) as writer:
         for row in rows:
             writer.write(row)

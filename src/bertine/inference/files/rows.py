@@ -9,12 +9,13 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors
+from bertine.options.answering import PlainTexts
 from bertine.options.names import option
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.parquet import count_rows, is_parquet
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import Row, Table
+from bertine.tables.table import Table, TableRow
 from bertine.tables.text_columns import choose_text_column
 from bertine.terminal.console import progress
 
@@ -24,10 +25,13 @@ CHUNK_CHARACTERS = 1 << 22
 
 
 def chunks(
-    rows: Iterable[Row], size: Callable[[Row], int], most: int, most_rows: int | None = None
-) -> Iterator[list[Row]]:
+    rows: Iterable[TableRow],
+    size: Callable[[TableRow], int],
+    most: int,
+    most_rows: int | None = None,
+) -> Iterator[list[TableRow]]:
     """`rows` in parts that end where their sizes reach `most` in all, or they are `most_rows`."""
-    chunk: list[Row] = []
+    chunk: list[TableRow] = []
     total = 0
     for row in rows:
         chunk.append(row)
@@ -41,7 +45,7 @@ def chunks(
 
 @contextlib.contextmanager
 def text_progress(
-    what: str, path: Source, layout: Layout | None = None, *, show: bool
+    what: str, path: Source, layout: TableLayout | None = None, *, show: bool
 ) -> Iterator[Callable[[int], None]]:
     """Show a bar over the texts of `path`; call what it gives with how many more are done.
 
@@ -65,7 +69,7 @@ def text_progress(
         bar.update(job, completed=done, total=done)
 
 
-def count_texts(path: Source, layout: Layout | None = None) -> int | None:
+def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
     """Count the rows of a table, for the estimate of the time left; None for what can be read but
     once, or would have to be unpacked. Blank and damaged rows count too.
 
@@ -98,23 +102,22 @@ def count_texts(path: Source, layout: Layout | None = None) -> int | None:
 
 
 @contextlib.contextmanager
-def open_texts(
-    path: Source,
-    column: str | None,
-    *,
-    format: str | None,
-    quotes: bool | None,
-    strict: bool,
-) -> Iterator[tuple[Table, str]]:
-    """A table of texts, and the column of the text: the one named, ``text``, ``sentence``, or the
-    only one.
+def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]:
+    """Open a table of texts, and find the column of the text: the one named, ``text``,
+    ``sentence``, or the only one.
 
     Raises:
         BertineError: what reading the table raises; the column is not there, or none can be told;
             a column is named, and the file is plain text.
     """
-    wanted = [column] if column else []
-    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+    column = reading.text_column
+    with Table(
+        path,
+        format=reading.format,
+        wanted=[column] if column else [],
+        quotes=reading.quotes,
+        strict=reading.strict,
+    ) as table:
         yield table, _text_column(table, column)
 
 
@@ -136,7 +139,7 @@ def unused(name: str, taken: Container[str], prefix: str) -> str:
     return name
 
 
-def joined(source: str, row: Row, added: Mapping[str, Any]) -> dict[str, Any]:
+def joined(source: str, row: TableRow, added: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row of the table `source` and, behind them, those `added`.
 
     Raises:

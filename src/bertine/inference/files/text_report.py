@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bertine.tasks.base import Features, cut_line
+from bertine.tasks.base import Features, cut_at
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
 
@@ -46,7 +46,8 @@ class TextReport(Shown):
         lines = []
         if self.cut:
             lines.append(
-                cut_line(self.cut, self.rows, self.max_length, self.pieces_lost, self.cut_texts)
+                f"{self.cut} of {self.rows} "
+                + cut_at(self.max_length, self.pieces_lost, self.cut_texts)
             )
         if self.empty:
             lines.append(f"{self.empty} of {self.rows} texts are empty")

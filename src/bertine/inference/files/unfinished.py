@@ -30,7 +30,7 @@ from bertine.files import (
 )
 from bertine.options.names import option
 from bertine.records.table_writer import TableWriter, check_output
-from bertine.tables.layout import Layout
+from bertine.tables.layout import TableLayout
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.terminal.console import say
 
@@ -87,7 +87,7 @@ class UnfinishedTable:
 @contextlib.contextmanager
 def unfinished_table(
     output: Path,
-    layout: Layout,
+    layout: TableLayout,
     columns: Sequence[str],
     identity: Callable[[], dict[str, Any]],
     *,

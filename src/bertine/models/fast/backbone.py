@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertine.models.encoder import Encoder
 from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
 from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
+from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.recorded import Recorded
 from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
@@ -128,10 +129,13 @@ class PackedBackbone(nn.Module):
                 ]
             embeddings = backbone.embeddings
             self._words = embeddings.word_embeddings.weight.detach()
-            types = embeddings.token_type_embeddings.weight.detach()
-            # Nearly every token is of the first segment.
-            self._places = embeddings.places().detach() + types[0]
-            self._types = types - types[0]
+            self._places = embeddings.places().detach()
+            self._types = torch.zeros(1, self.config.hidden_size)
+            if embeddings.token_type_embeddings is not None:
+                types = embeddings.token_type_embeddings.weight.detach()
+                # Nearly every token is of the first segment.
+                self._places = self._places + types[0]
+                self._types = types - types[0]
             self._norm = norm_of(embeddings.layer_norm, first)
 
     def forward(
@@ -238,17 +242,17 @@ class PackedBackbone(nn.Module):
 
 
 class PackedModel(Model):
-    """A model for answers on a CPU: a packed backbone, and copies of the heads of `model`, which
-    compute in fp32. Always in evaluation mode.
+    """A model for answers on a CPU: a packed backbone, or one that cannot be, and copies of the
+    heads of `model`, which compute in fp32. Always in evaluation mode.
 
     Attributes:
         config, heads: of the model.
-        backbone: packed.
+        backbone: packed, if its layers can be.
     """
 
-    backbone: PackedBackbone  # type: ignore[assignment]
+    backbone: PackedBackbone | PlainBackbone  # type: ignore[assignment]
 
-    def __init__(self, model: Model, backbone: PackedBackbone) -> None:
+    def __init__(self, model: Model, backbone: PackedBackbone | PlainBackbone) -> None:
         nn.Module.__init__(self)
         self.config = model.config
         self.heads = copy.deepcopy(model.heads)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.tasks.answer import Answer, rounded
+from bertine.tasks.answer import Answer, json_value
 from bertine.tasks.spans.windows import SpanFeatures
 from bertine.terminal.console import visible
 
@@ -59,7 +59,7 @@ class SpanAnswer:
             "answer": self.text,
             "start": self.start,
             "end": self.end,
-            "probability": rounded(self.probability),
+            "probability": json_value(self.probability),
         }
 
     @property
@@ -82,6 +82,8 @@ class SpanPrediction(Answer):
     """
 
     noun: ClassVar[str] = "answer"
+    written: ClassVar[tuple[str, ...]] = ("answer", "start", "end", "probability", "null_odds")
+    detailed: ClassVar[tuple[str, ...]] = ("n_best",)
 
     answer: str
     start: int | None
@@ -107,18 +109,8 @@ class SpanPrediction(Answer):
             return None
         return self.start, self.start + len(self.answer)
 
-    def to_json(self, details: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "answer": self.answer,
-            "start": self.start,
-            "end": self.end,
-            "probability": rounded(self.probability),
-            "null_odds": None if self.null_odds is None else rounded(self.null_odds),
-        }
-        return found | ({"n_best": [each.to_json() for each in self.n_best]} if details else {})
-
     def chances(self) -> list[tuple[str, float]]:
-        return [(each.text or "(no answer)", each.probability) for each in self.n_best]
+        return [(answer.text or "(no answer)", answer.probability) for answer in self.n_best]
 
     @property
     def best_span(self) -> SpanAnswer | None:
@@ -126,7 +118,8 @@ class SpanPrediction(Answer):
         return next((answer for answer in self.n_best if answer.start is not None), None)
 
     def decided(self, threshold: float) -> SpanPrediction:
-        """The same with the answer that `threshold` gives: "" where the null odds are above it."""
+        """Return the same with the answer that `threshold` gives: "" where the null odds are above
+        it."""
         best = self.best_span
         if best is None or (self.null_odds is not None and self.null_odds > threshold):
             best = next((answer for answer in self.n_best if answer.start is None), None)
@@ -140,8 +133,8 @@ class SpanPrediction(Answer):
 def window_spans(
     logits: np.ndarray, feature: SpanFeatures, max_pieces: int, count: int
 ) -> list[tuple[float, int, int]]:
-    """The `count` best spans of a window, best first: (score, first piece, last piece), of equal
-    scores the earlier, then the shorter.
+    """Find the `count` best spans of a window, best first: (score, first piece, last piece), of
+    equal scores the earlier, then the shorter.
 
     Args:
         logits: fp64 [T, 2], of start and end.
@@ -166,9 +159,9 @@ def window_spans(
         chosen = np.arange(len(flat))
     chosen = chosen[np.lexsort((chosen, -flat[chosen]))][:count]
     return [
-        (float(flat[at]), int(at) // width, int(at) // width + int(at) % width)
-        for at in chosen
-        if np.isfinite(flat[at])
+        (float(flat[place]), int(place) // width, int(place) // width + int(place) % width)
+        for place in chosen
+        if np.isfinite(flat[place])
     ]
 
 
@@ -181,7 +174,7 @@ def answer_question(
     unanswerable: bool,
     threshold: float,
 ) -> SpanPrediction:
-    """The answer to one question.
+    """Find the answer to one question.
 
     Args:
         outputs: [T or more, 2] of each of its windows.
@@ -191,21 +184,21 @@ def answer_question(
         unanswerable: whether no answer may be given.
         threshold: no answer is given where the null odds are above it.
     """
-    found: list[tuple[float, int, int, int]] = []
+    spans: list[tuple[float, int, int, int]] = []
     null: tuple[float, float] | None = None
     tables = [np.asarray(output, dtype=np.float64) for output in outputs]
     for number, (table, feature) in enumerate(zip(tables, features, strict=True)):
         table = table[: len(feature.input_ids)]
         if null is None or table[0].sum() < sum(null):
             null = float(table[0, 0]), float(table[0, 1])
-        found += [
+        spans += [
             (score, number, first, last)
             for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
         ]
     assert null is not None, "a question has a window"
-    found.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
+    spans.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
     answers: dict[str, SpanAnswer] = {}
-    for _, number, first, last in found:
+    for _, number, first, last in spans:
         if len(answers) == n_best:
             break
         feature, table = features[number], tables[number]
@@ -225,7 +218,7 @@ def answer_question(
 
 
 def _with_probabilities(answers: Sequence[SpanAnswer]) -> list[SpanAnswer]:
-    """The softmax of the scores."""
+    """Return the answers with the softmax of their scores."""
     if not answers:
         return []
     scores = np.array([answer.score for answer in answers])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from bertine.records.span_examples import Gold
+from bertine.tasks.report import TaskReport
 from bertine.tasks.spans.decoding import SpanPrediction
 from bertine.tasks.spans.metrics import answer_scores, best_threshold
-from bertine.tasks.worst import WorstExample, worst_lines
+from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import counted
-from bertine.terminal.shown import Shown
 
 
 @dataclass(repr=False)
-class SpanReport(Shown):
+class SpanReport(TaskReport):
     """Scores of answers to questions.
 
     Attributes:
@@ -32,9 +31,6 @@ class SpanReport(Shown):
             model always answers.
         collapsed: whether all questions, or none, were said to have no answer, though there are
             both kinds.
-        notes: what else to know, e.g. how many questions were cut.
-        source: the file of the questions.
-        worst: the examples predicted worst, where they were asked for.
     """
 
     metrics: dict[str, float]
@@ -44,9 +40,11 @@ class SpanReport(Shown):
     tuned: bool = False
     best_threshold: tuple[float, float] | None = None
     collapsed: bool = False
-    notes: list[str] = field(default_factory=list)
-    source: str = ""
-    worst: list[WorstExample] = field(default_factory=list)
+
+    facts = (
+        *("num_examples", "num_answerable", "metrics", "null_threshold", "tuned"),
+        *("best_threshold", "majority_share", "collapsed"),
+    )
 
     @property
     def majority_share(self) -> float | None:
@@ -55,10 +53,9 @@ class SpanReport(Shown):
         return silent / self.num_examples if silent else None
 
     def lines(self) -> list[str]:
-        """Scores beside what always giving no answer would get, the threshold, a collapse."""
-        scores = ", ".join(f"{name} {value:.2%}" for name, value in self.metrics.items())
-        origin = f" of {self.source}" if self.source else ""
-        lines = [f"{counted(self.num_examples, 'question')}{origin}: {scores}"]
+        """Return scores beside what always giving no answer would get, the threshold, a
+        collapse."""
+        lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
             if self.null_threshold is None:
@@ -80,20 +77,6 @@ class SpanReport(Shown):
                 "with another seed, a lower learning rate or more epochs"
             )
         return lines + self.notes + worst_lines(self.worst)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "num_examples": self.num_examples,
-            "num_answerable": self.num_answerable,
-            "metrics": self.metrics,
-            "null_threshold": self.null_threshold,
-            "tuned": self.tuned,
-            "best_threshold": None if self.best_threshold is None else list(self.best_threshold),
-            "majority_share": self.majority_share,
-            "collapsed": self.collapsed,
-            "notes": self.notes,
-        }
 
 
 def span_report(
@@ -139,7 +122,7 @@ def span_report(
 def _best_threshold(
     pairs: Sequence[tuple[SpanPrediction, Gold]],
 ) -> tuple[float, float] | None:
-    """The null threshold with the best F1, and that; None without null odds."""
+    """Find the null threshold with the best F1, and that; None without null odds."""
     odds = [prediction.null_odds for prediction, _ in pairs if prediction.null_odds is not None]
     if len(odds) < len(pairs):
         return None
@@ -156,7 +139,7 @@ def _scores(answer: str, gold: Gold) -> tuple[float, float]:
 
 
 def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
-    """Of scores [N, 2]; nothing where there are none."""
+    """Average scores [N, 2]; nothing where there are none."""
     if not len(scores):
         return {}
     exact, f1 = scores.mean(0).tolist()

@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Container, Sequence
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import chain, islice
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
-from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Report, TaskDefaults, pad_features
-from bertine.tasks.encoding import require_positions
+from bertine.tasks.answer import json_value
+from bertine.tasks.base import Task, pad_features, setting
 from bertine.tasks.losses import NONE, cross_entropies
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.spans.decoding import SpanPrediction, answer_question
 from bertine.tasks.spans.report import SpanReport, span_report
 from bertine.tasks.spans.windows import (
@@ -66,13 +68,13 @@ class SpanLimits:
 
     @classmethod
     def given(cls, **values: int | None) -> SpanLimits | None:
-        """The limits with these values, by name, where they are not None; None where all are."""
+        """Make limits of the values, by name, that are not None; None where all are."""
         known = {name: value for name, value in values.items() if value is not None}
         return cls(**known) if known else None
 
 
 @dataclass(frozen=True)
-class SpanExtraction(TaskDefaults):
+class SpanExtraction(Task[SpanPrediction]):
     """Which part of a context answers a question, or (SQuAD v2.0) that none does.
 
     The head is a linear layer with two outputs on every token, the scores as start and as end;
@@ -98,14 +100,15 @@ class SpanExtraction(TaskDefaults):
 
     name: ClassVar[str] = "spans"
     primary_metric: ClassVar[str] = "f1"
+    answer: ClassVar[type[SpanPrediction]] = SpanPrediction
     reads_questions: ClassVar[bool] = True
-    head: ClassVar[str] = "spans"
+    head = "spans"
 
     text_columns: tuple[str, ...] = ("question", "context")
     label_column: str | None = None
     max_length: int = MAX_LENGTH
     limits: SpanLimits = SpanLimits()
-    unanswerable: bool = False
+    unanswerable: bool = setting(False, always=True)
     null_threshold: float | None = None
     metric_names: tuple[str, ...] = ("f1",)
     dataset: str | None = None
@@ -129,8 +132,8 @@ class SpanExtraction(TaskDefaults):
         labels: Sequence[str] | None = None,
         limits: SpanLimits | None = None,
     ) -> SpanExtraction:
-        """The task of training examples; `labels` must be None. Whether a question may have no
-        answer is told from them.
+        """Make the task of training examples; `labels` must be None. They tell whether a question
+        may have no answer.
 
         Raises:
             BertineError: see the class.
@@ -147,9 +150,9 @@ class SpanExtraction(TaskDefaults):
         )
 
     @classmethod
-    def from_info(cls, info: TaskInfo, config: Config) -> SpanExtraction:
-        """The task of a model directory; what its file leaves open is as in the paper, and a
-        model that says nothing of it always answers.
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return the arguments that a model directory has; what its file leaves open is as in the
+        paper, and a model that says nothing of it always answers.
 
         Raises:
             BertineError: an unknown setting, or one of the wrong kind.
@@ -167,57 +170,28 @@ class SpanExtraction(TaskDefaults):
             if key not in known:
                 raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
         tuned = info.settings.get("null_threshold") is not None
-        return cls(
-            info.text_columns or ("question", "context"),
-            info.label_column,
-            max_length,
-            limits,
-            info.setting("unanswerable", False),
-            info.setting("null_threshold", 0.0) if tuned else None,
-            info.metrics or ("f1",),
-            info.dataset,
-        )
+        return super().arguments(info, config) | {
+            "max_length": max_length,
+            "limits": limits,
+            "null_threshold": info.setting("null_threshold", 0.0) if tuned else None,
+        }
 
-    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        return TaskInfo(
-            name=self.name,
-            text_columns=self.text_columns,
-            label_column=self.label_column,
-            max_length=self.max_length,
-            metrics=self.metric_names,
-            dataset=self.dataset,
-            settings={
-                **dataclasses.asdict(self.limits),
-                "unanswerable": self.unanswerable,
-                "null_threshold": self.null_threshold,
-            },
-            training=training or {},
-        )
-
-    def heads(self, config: Config) -> dict[str, nn.Module]:
-        """A fresh head.
-
-        Raises:
-            BertineError: the model has fewer positions than `max_length`.
-        """
-        require_positions(self.max_length, config)
-        return new_head(config, self.head)
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of ``bertine.json``."""
+        limits = dataclasses.asdict(self.limits)
+        return {**limits, **super().settings(), "null_threshold": self.null_threshold}
 
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
-        """``not_aligned.json``: the gold answers that are not at their place, begin or end inside a
-        piece, or are whole in no window."""
-        found = [unaligned_answers(examples, features) for examples, features in sets]
-        return {"not_aligned.json": [each for answers in found for each in answers]}
+        """Return ``not_aligned.json``: the gold answers that are not at their place, begin or end
+        inside a piece, or are whole in no window."""
+        answers = [unaligned_answers(examples, features) for examples, features in sets]
+        return {"not_aligned.json": [*chain.from_iterable(answers)]}
 
-    def finished(self, model: Model, report: Report | None) -> SpanExtraction:
-        """With the null threshold that was tuned for `report`."""
-        return self.tuned(report) if isinstance(report, SpanReport) else self
-
-    def tuned(self, report: SpanReport) -> SpanExtraction:
-        """The task with the null threshold that was tuned for `report`."""
-        if not report.tuned:
+    def finished(self, model: Model, report: EvaluationReport | None) -> Self:
+        """Return the task with the null threshold that was tuned for `report`."""
+        if not isinstance(report, SpanReport) or not report.tuned:
             return self
         return dataclasses.replace(self, null_threshold=report.null_threshold)
 
@@ -236,9 +210,9 @@ class SpanExtraction(TaskDefaults):
         )
 
     def notes(self, features: Sequence[SpanFeatures]) -> list[str]:
-        """How many contexts were read in windows, how many questions were cut, and how many gold
-        answers begin or end inside a piece, are whole in no window, or longer than an answer may
-        be."""
+        """Say how many contexts were read in windows, how many questions were cut, and how many
+        gold answers begin or end inside a piece, are whole in no window, or longer than an answer
+        may be."""
         return span_notes(features, max_length=self.max_length, **dataclasses.asdict(self.limits))
 
     def collate(self, features: Sequence[SpanFeatures], pad_id: int) -> Batch:
@@ -252,17 +226,15 @@ class SpanExtraction(TaskDefaults):
             batch.targets["end_positions"] = ends.contiguous()
         return batch
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {self.head: batch.num_sequences}
-
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning. The head
-        computes in fp32: with the three digits of bf16 many spans would be equally good."""
+        """Compute logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning.
+        The head computes in fp32: with the three digits of bf16 many spans would be equally
+        good."""
         return model.read(self.head, encoded, fp32=True)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """The mean of the cross-entropies of start and end, over the real tokens of the input,
-        summed over the sequences, in fp32. Right is a sequence with both."""
+        """Compute the mean of the cross-entropies of start and end, over the real tokens of the
+        input, summed over the sequences, in fp32. Right is a sequence with both."""
         logits = self.outputs_of(model, encoded, batch)
         logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
         starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
@@ -277,52 +249,54 @@ class SpanExtraction(TaskDefaults):
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
     ) -> list[SpanPrediction]:
-        """Logits [T, 2] of each window → the answer to each question."""
-        predictions = []
-        begin = 0
-        for _, windows in by_row(features):
-            predictions.append(
-                answer_question(
-                    outputs[begin : begin + len(windows)],
-                    windows,
-                    max_pieces=self.limits.max_answer_length,
-                    n_best=N_BEST,
-                    unanswerable=self.unanswerable,
-                    threshold=self.null_threshold or 0.0,
-                )
+        """Turn logits [T, 2] of each window into the answer to each question."""
+        return [
+            answer_question(
+                tables,
+                windows,
+                max_pieces=self.limits.max_answer_length,
+                n_best=N_BEST,
+                unanswerable=self.unanswerable,
+                threshold=self.null_threshold or 0.0,
             )
-            begin += len(windows)
-        return predictions
+            for tables, windows in _by_question(outputs, features)
+        ]
 
     def losses(
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
     ) -> list[float]:
-        """The mean of the cross-entropies of start and end of each question: the smallest over
-        the windows that hold the answer, where it may be found in any of them; the mean over all
-        windows where none does, as then each has to say so."""
-        found = []
-        begin = 0
-        for _, windows in by_row(features):
-            each = [
-                (window.span, _span_loss(output, window))
-                for output, window in zip(
-                    outputs[begin : begin + len(windows)], windows, strict=True
-                )
+        """Compute the mean of the cross-entropies of start and end of each question: the smallest
+        over the windows that hold the answer, where it may be found in any of them; the mean over
+        all windows where none does, as then each has to say so."""
+        losses = []
+        for tables, windows in _by_question(outputs, features):
+            of_windows = list(map(_window_loss, tables, windows))
+            holding = [
+                loss
+                for loss, window in zip(of_windows, windows, strict=True)
+                if window.span not in (None, (0, 0))
             ]
-            holding = [loss for span, loss in each if span not in (None, (0, 0))]
-            found.append(min(holding) if holding else float(np.mean([loss for _, loss in each])))
-            begin += len(windows)
-        return found
+            losses.append(min(holding) if holding else float(np.mean(of_windows)))
+        return losses
+
+    def constant_loss(
+        self, examples: Examples[Any], features: Sequence[SpanFeatures]
+    ) -> float | None:
+        """Compute the mean log of how many places a window has."""
+        if not features:
+            return None
+        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
 
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
-        """exact_match, f1; where questions may have no answer also of the two kinds apart."""
+        """Compute exact_match, f1; where questions may have no answer also of the two kinds
+        apart."""
         return self.report(predictions, labels).metrics
 
     def report(self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]) -> SpanReport:
-        """The official scores. A null threshold that has not been tuned is tuned here, for the
-        best F1.
+        """Compute the official scores. A null threshold that has not been tuned is tuned here, for
+        the best F1.
 
         Raises:
             BertineError: there are no examples.
@@ -342,40 +316,23 @@ class SpanExtraction(TaskDefaults):
         usual = not known and all(name in names for name in TEXT_COLUMNS)
         return TEXT_COLUMNS if usual else self.text_columns, 0
 
-    def output_columns(self, details: bool) -> list[str]:
-        """``answer``, ``start``, ``end`` (characters of the context), ``probability``;
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
         ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
-        odds = ["null_odds"] if self.unanswerable else []
-        listed = ["n_best"] if details else []
-        return ["answer", "start", "end", "probability", *odds, *listed]
-
-    def output_values(self, prediction: SpanPrediction, details: bool) -> list[Any]:
-        values: list[Any] = [
-            prediction.answer,
-            prediction.start,
-            prediction.end,
-            round(prediction.probability, 6),
-        ]
-        if self.unanswerable:
-            values.append(round(prediction.null_odds or 0.0, 6))
+        columns = super().output_columns(False)
+        if not self.unanswerable:
+            del columns["null_odds"]
         if details:
-            values.append(_JsonList(n_best_values(prediction)))
-        return values
+            columns["n_best"] = lambda answer: _JsonList(n_best_values(answer))
+        return columns
 
 
 def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
     """Turn the n best answers into JSON values: the names of the published code's files, and
     where each answer is in the context."""
+    names = ("text", "probability", "start_logit", "end_logit", "start", "end")
     return [
-        {
-            "text": answer.text,
-            "probability": round(answer.probability, 6),
-            "start_logit": round(answer.start_logit, 6),
-            "end_logit": round(answer.end_logit, 6),
-            "start": answer.start,
-            "end": answer.end,
-        }
-        for answer in prediction.n_best
+        {name: json_value(getattr(answer, name)) for name in names} for answer in prediction.n_best
     ]
 
 
@@ -386,8 +343,17 @@ class _JsonList(list[Any]):
         return json.dumps(self, ensure_ascii=False)
 
 
-def _span_loss(output: np.ndarray, window: SpanFeatures) -> float:
-    """Of logits [T, 2] of a window, over its real tokens."""
+def _by_question(
+    outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+) -> Iterator[tuple[list[np.ndarray], list[SpanFeatures]]]:
+    """Yield the outputs and the windows of each question."""
+    rest = iter(outputs)
+    for _, windows in by_row(features):
+        yield list(islice(rest, len(windows))), windows
+
+
+def _window_loss(output: np.ndarray, window: SpanFeatures) -> float:
+    """Compute the loss of one window from its logits [T, 2], padding ignored."""
     if window.span is None:
         return NONE
     real = output[: len(window.input_ids)]

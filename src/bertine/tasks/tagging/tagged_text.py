@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bertine.records.entities import entities, is_entity_tag
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.words import split_words
-from bertine.tasks.answer import Answer, rounded
+from bertine.tasks.answer import Answer, json_value
 from bertine.terminal.console import aligned, counted, visible
 from bertine.text.spacing import close_up
 
@@ -51,8 +51,9 @@ class Mention:
     start: int | None = None
     end: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: the characters where there is a text, else the words."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the entity as JSON values: the characters where there is a text, else the
+        words."""
         if self.start is None:
             place: dict[str, Any] = {"first_word": self.first_word, "end_word": self.end_word}
         else:
@@ -61,7 +62,7 @@ class Mention:
             "type": self.type,
             "text": self.text,
             **place,
-            "probability": round(self.probability, 6),
+            "probability": json_value(self.probability),
         }
 
 
@@ -91,6 +92,8 @@ class TaggedText(Answer):
         unread: words of which normalization leaves nothing; their tag is O.
     """
 
+    written: ClassVar[tuple[str, ...]] = ("tags", "entities")
+
     words: tuple[str, ...]
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -108,7 +111,7 @@ class TaggedText(Answer):
 
     @property
     def entities(self) -> list[Mention]:
-        """The entities that the tags mark; none where a tag is plain."""
+        """Find the entities that the tags mark; none where a tag is plain."""
         if not all(map(is_entity_tag, self.tags)):
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]
@@ -117,36 +120,33 @@ class TaggedText(Answer):
         return visible(self.marked()), ""
 
     def marked(self) -> str:
-        """The text with its entities in brackets, "[Ada Lovelace: person] wrote"; where tags are
-        plain, each word with its tag, "Ada/NOUN wrote/VERB"."""
+        """Write the text with its entities in brackets, "[Ada Lovelace: person] wrote"; where tags
+        are plain, each word with its tag, "Ada/NOUN wrote/VERB"."""
         if not all(map(is_entity_tag, self.tags)):
             return " ".join(f"{w}/{tag}" for w, tag in zip(self.words, self.tags, strict=True))
         parts, done = list[str](), 0
-        for found in self.entities:
+        for entity in self.entities:
             if self.text is None:
-                parts += [*self.words[done : found.first_word], f"[{found.text}: {found.type}]"]
-                done = found.end_word
+                parts += [*self.words[done : entity.first_word], f"[{entity.text}: {entity.type}]"]
+                done = entity.end_word
             else:
-                begin, end = found.start or 0, found.end or 0
-                parts += [self.text[done:begin], f"[{self.text[begin:end]}: {found.type}]"]
+                begin, end = entity.start or 0, entity.end or 0
+                parts += [self.text[done:begin], f"[{self.text[begin:end]}: {entity.type}]"]
                 done = end
         if self.text is None:
             return close_up(" ".join([*parts, *self.words[done:]]))
         return "".join([*parts, self.text[done:]])
 
     def to_json(self, details: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "tags": list(self.tags),
-            "entities": [mention.to_dict() for mention in self.entities],
-        }
+        values = Answer.to_json(self, details)  # no super(): slots make the class anew
         if details:
             offsets = self.offsets or [(None, None)] * len(self.words)
             rows = zip(self.words, self.tags, self.probabilities, offsets, strict=True)
-            found["words"] = [
-                {"word": word, "tag": tag, "probability": rounded(p), "start": start, "end": end}
-                for word, tag, p, (start, end) in rows
+            values["words"] = [
+                {"word": word, "tag": tag, "probability": json_value(p), "start": a, "end": b}
+                for word, tag, p, (a, b) in rows
             ]
-        return found
+        return values
 
     @classmethod
     def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
@@ -159,7 +159,7 @@ class TaggedText(Answer):
         return f"the same tag as in fp32 for {sum(tags):,} of {words} of sample texts"
 
     def shown_lines(self) -> list[str]:
-        """The marked text, and its entities in a table."""
+        """Return the marked text, and its entities in a table."""
         rows = [(visible(m.type), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
         return [*self.lines(), *aligned(rows, left=(0, 1))]
 

@@ -9,7 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, cast
@@ -17,13 +17,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import Config
 from bertine.models.encoded import Encoded
-from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.entities import (
@@ -40,16 +38,15 @@ from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence, Sentences
 from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
-from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import check_room, require_positions
+from bertine.tasks.answer import json_value
+from bertine.tasks.base import Features, Task, pad_features, setting
+from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import known_labels, label_ids
-from bertine.tasks.losses import NONE, cross_entropies
+from bertine.tasks.losses import NONE, cross_entropies, label_entropy
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
-from bertine.tasks.tagging.word_windows import WordFeatures, sentence_bounds, word_window
-from bertine.tasks.windows import cover
+from bertine.tasks.tagging.word_windows import WordFeatures, cover, sentence_bounds, word_window
 from bertine.terminal.console import aligned, counted, visible
 from bertine.text.tokenizer import Tokenizer
 
@@ -58,7 +55,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Tagging(TaskDefaults):
+class Tagging(Task[Tags]):
     """Which tag each word of a sentence has.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the
@@ -81,22 +78,24 @@ class Tagging(TaskDefaults):
 
     name: ClassVar[str] = "tagging"
     primary_metric: ClassVar[str] = "f1"
+    answer: ClassVar[type[TaggedText]] = TaggedText
     reads_words: ClassVar[bool] = True
-    head: ClassVar[str] = "token_classifier"
+    head = "token_classifier"
 
     labels: tuple[str, ...]
     text_columns: tuple[str, ...] = ("words",)
     label_column: str | None = None
     max_length: int = 128
-    document_context: bool = False
+    document_context: bool = setting(False, always=True)
     dataset: str | None = None
+    metric_names: tuple[str, ...] = field(init=False)
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = label_ids("tagging", self.labels, "tag")
+        object.__setattr__(self, "_ids", label_ids("tagging", self.labels, "tag"))
+        object.__setattr__(self, "metric_names", ("f1" if self.has_entities else "accuracy",))
         if self.max_length < 3:
             raise BertineError(f"max_length {self.max_length} leaves no room for words")
-        object.__setattr__(self, "_ids", ids)
 
     @property
     def has_entities(self) -> bool:
@@ -111,7 +110,7 @@ class Tagging(TaskDefaults):
         for prefix, kind in map(split_tag, self.labels):
             if prefix != OUTSIDE:
                 prefixes.setdefault(kind, set()).add(prefix)
-        return all(found <= {"B", "I"} and found != {"I"} for found in prefixes.values())
+        return all(used <= {"B", "I"} and used != {"I"} for used in prefixes.values())
 
     @classmethod
     def from_examples(
@@ -122,7 +121,7 @@ class Tagging(TaskDefaults):
         labels: Sequence[str] | None = None,
         document_context: bool = False,
     ) -> Tagging:
-        """The task of tagged training sentences.
+        """Make the task of tagged training sentences.
 
         The tags are those that occur, sorted; of entities O, and B and I of every type.
 
@@ -130,11 +129,11 @@ class Tagging(TaskDefaults):
             BertineError: fewer than two tags occur; with `document_context`, the file tells no
                 documents.
         """
-        found = {tag for item in examples.items for tag in item.tags or ()}
-        if labels is None and len(found) < 2:
+        occurring = {tag for item in examples.items for tag in item.tags or ()}
+        if labels is None and len(occurring) < 2:
             raise BertineError(
                 f"{examples.source}: {examples.label_column} holds only the tag "
-                f"{next(iter(found), '')!r}; is that the column of the tags?"
+                f"{next(iter(occurring), '')!r}; is that the column of the tags?"
             )
         if document_context and all(item.document is None for item in examples.items):
             raise BertineError(
@@ -142,50 +141,16 @@ class Tagging(TaskDefaults):
                 "files tell them by lines with -DOCSTART-"
             )
         return cls(
-            tuple(ordered_tags(found) if labels is None else labels),
+            tuple(ordered_tags(occurring) if labels is None else labels),
             examples.text_columns,
             examples.label_column,
             max_length,
             document_context,
         )
 
-    @classmethod
-    def from_info(cls, info: TaskInfo, config: Config) -> Tagging:
-        """The task of a model directory; what its file leaves open is the key ``words`` and the
-        longest input that the model takes."""
-        return cls(
-            info.labels,
-            info.text_columns or ("words",),
-            info.label_column,
-            info.input_length(config.longest_input),
-            info.setting("document_context", False),
-            info.dataset,
-        )
-
-    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        return TaskInfo(
-            name=self.name,
-            labels=self.labels,
-            text_columns=self.text_columns,
-            label_column=self.label_column,
-            max_length=self.max_length,
-            metrics=("f1",) if self.has_entities else ("accuracy",),
-            dataset=self.dataset,
-            settings={"document_context": self.document_context},
-            training=training or {},
-        )
-
-    def heads(self, config: Config) -> dict[str, nn.Module]:
-        """A fresh classifier of tokens.
-
-        Raises:
-            BertineError: the model has fewer positions than `max_length`.
-        """
-        require_positions(self.max_length, config)
-        return new_head(config, self.head, len(self.labels))
-
     def label_id(self, tag: str, where: str, word: str) -> int:
-        """The index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its ``I-``.
+        """Return the index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its
+        ``I-``.
 
         Raises:
             BertineError: it is none of the tags; names file, line, word, tag and the known ones.
@@ -200,7 +165,7 @@ class Tagging(TaskDefaults):
         return self._ids[tag]
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
-        """Sentences → windows (:class:`WordFeatures`), one or more each, in their order.
+        """Turn sentences into windows (:class:`WordFeatures`), one or more each, in their order.
 
         Each word is tokenized by itself. What is met is added to the notes of `examples`: words
         with too many pieces, words without any, sentences that take several windows.
@@ -241,11 +206,12 @@ class Tagging(TaskDefaults):
         return features
 
     def met_notes(self, source: str, met: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
-        """What a user should know of what :meth:`featurize` met in `source`, a line each."""
+        """Say what a user should know of what :meth:`featurize` met in `source`, a line each."""
         room = self.max_length - tokenizer.template.added()
         return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self._ids)
 
     def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
+        """Return the ids of the tags of a sentence, int64 [W]; None where they are unknown."""
         if item.tags is None:
             return None
         if len(item.tags) != len(item.words):
@@ -256,14 +222,14 @@ class Tagging(TaskDefaults):
         pairs = zip(item.tags, item.words, strict=True)
         return np.array(
             [
-                self.label_id(tag, sentences.where(item, at), word)
-                for at, (tag, word) in enumerate(pairs)
+                self.label_id(tag, sentences.where(item, number), word)
+                for number, (tag, word) in enumerate(pairs)
             ],
             dtype=np.int64,
         )
 
     def notes(self, features: Sequence[Features]) -> list[str]:
-        """None: :meth:`featurize` has told the sentences' own notes what it met."""
+        """Return no notes; :meth:`featurize` adds them to the sentences."""
         return []
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
@@ -273,22 +239,22 @@ class Tagging(TaskDefaults):
         batch = pad_features(features, pad_id, self.max_length)
         if all(window.tags is not None for window in windows):
             labels = np.full(tuple(batch.input_ids.shape), IGNORED, dtype=np.int64)
-            for at, window in enumerate(windows):
+            for row, window in enumerate(windows):
                 assert window.tags is not None
-                labels[at, window.positions] = window.tags
+                labels[row, window.positions] = window.tags
             batch.targets["labels"] = torch.from_numpy(labels)
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The words that are predicted."""
+        """Count the words that are predicted."""
         return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Logits [B, T, K], of every token; only those of first pieces have a meaning."""
+        """Compute logits [B, T, K], of every token; only those of first pieces have a meaning."""
         return model.read(self.head, encoded)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Cross-entropy, summed over the words, in fp32."""
+        """Compute the cross-entropy, summed over the words, in fp32."""
         logits = self.outputs_of(model, encoded, batch).float()
         # A micro-batch may be cut narrower than the batch that its labels come from.
         labels = batch.targets["labels"][:, : logits.shape[1]]
@@ -299,46 +265,46 @@ class Tagging(TaskDefaults):
         return {self.head: Term(total, self.counts(batch)[self.head], correct)}
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Tags]:
-        """Logits [T, K] of each window → the tags of each sentence, by the highest logit;
+        """Turn logits [T, K] of each window into the tags of each sentence, by the highest logit;
         probabilities by softmax (in fp64)."""
-        found: list[Tags] = []
-        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
-        for _, group in groupby(both, key=lambda pair: pair[1].row):
-            parts = list(group)
+        answers: list[Tags] = []
+        for parts in _by_sentence(outputs, features):
             size = parts[0][1].num_words
             ids = np.full(size, -1, np.int64)
             chances = np.ones(size)
             for logits, window in parts:
-                best, chance = _best(logits[window.positions])
-                ids[window.words], chances[window.words] = best, chance
-            found.append(
+                ids[window.words], chances[window.words] = _best(logits[window.positions])
+            answers.append(
                 Tags(
                     tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
                     tuple(chances.tolist()),
                     tuple(np.flatnonzero(ids < 0).tolist()),
                 )
             )
-        return found
+        return answers
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
-        """Cross-entropy of each sentence, the mean over the words that are predicted; nan where
-        there are none."""
-        found = []
-        both = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
-        for _, group in groupby(both, key=lambda pair: pair[1].row):
-            each = [
+        """Compute the cross-entropy of each sentence, the mean over the words that are predicted;
+        nan where there are none."""
+        losses = []
+        for parts in _by_sentence(outputs, features):
+            of_words = [
                 cross_entropies(logits[window.positions], window.tags)
-                for logits, window in group
+                for logits, window in parts
                 if window.tags is not None and len(window.tags)
             ]
-            found.append(float(np.concatenate(each).mean()) if each else NONE)
-        return found
+            losses.append(float(np.concatenate(of_words).mean()) if of_words else NONE)
+        return losses
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the frequencies of the tags."""
+        return label_entropy(tag for item in examples.items for tag in item.tags or ())
 
     def metrics(
         self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
     ) -> dict[str, float]:
-        """Of entities precision, recall, f1 (over all types together, as ``conlleval``), accuracy
-        (of words); of plain tags accuracy and f1 (the mean over the tags).
+        """Compute of entities precision, recall, f1 (over all types together, as ``conlleval``),
+        accuracy (of words); of plain tags accuracy and f1 (the mean over the tags).
 
         Args:
             predictions: of N sentences.
@@ -347,19 +313,18 @@ class Tagging(TaskDefaults):
         return self.report(predictions, labels).metrics
 
     def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
-        """Metrics, each type's scores, and whether the model finds nothing at all.
+        """Compute metrics, each type's scores, and whether the model finds nothing at all.
 
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
         """
         if not predictions:
             raise BertineError("there are no sentences to evaluate on")
-        for number, (given, true) in enumerate(zip(predictions, labels, strict=True), 1):
-            if len(given.tags) != len(true):
+        for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
+            if len(answer.tags) != len(true):
                 raise BertineError(
                     f"sentence {number}: {counted(len(true), 'tag')} for "
-                    f"{counted(len(given.tags), 'word')}; each word "
-                    "needs one"
+                    f"{counted(len(answer.tags), 'word')}; each word needs one"
                 )
         guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
         if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared
@@ -370,8 +335,8 @@ class Tagging(TaskDefaults):
             entities=self.has_entities,
             right=sum(
                 tag == guess
-                for true, given in zip(labels, guesses, strict=True)
-                for tag, guess in zip(true, given, strict=True)
+                for true, guessed in zip(labels, guesses, strict=True)
+                for tag, guess in zip(true, guessed, strict=True)
             ),
             num_words=sum(map(len, labels)),
             num_sentences=len(predictions),
@@ -418,26 +383,24 @@ class Tagging(TaskDefaults):
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
         """Return the text and its entities; words and tags where they are asked for or are all."""
-        row: dict[str, Any] = {LINE_COLUMN: answer.text}
-        if details or not self.has_entities:
-            row |= {"words": list(answer.words), "tags": list(answer.tags)}
-        if details:
-            row["probabilities"] = [round(chance, 6) for chance in answer.probabilities]
-        if self.has_entities:
-            row["entities"] = [mention.to_dict() for mention in answer.entities]
-        return row
+        names = ["words", "tags"] if details or not self.has_entities else []
+        names += ["probabilities"] * details + ["entities"] * self.has_entities
+        return {LINE_COLUMN: answer.text} | {
+            name: json_value(getattr(answer, name)) for name in names
+        }
 
-    def output_columns(self, details: bool) -> list[str]:
-        """``tags``; with `details` also ``probabilities``."""
-        return ["tags", "probabilities"] if details else ["tags"]
 
-    def output_values(self, prediction: Tags, details: bool) -> list[Any]:
-        chances = [[round(p, 6) for p in prediction.probabilities]] if details else []
-        return [list(prediction.tags), *chances]
+def _by_sentence(
+    outputs: Sequence[np.ndarray], features: Sequence[Features]
+) -> Iterator[list[tuple[np.ndarray, WordFeatures]]]:
+    """Yield the outputs and the windows of each sentence."""
+    windows = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
+    for _, group in groupby(windows, key=lambda pair: pair[1].row):
+        yield list(group)
 
 
 def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the highest of each row of logits [w, K], and its softmax."""
+    """Find the index of the highest of each row of logits [w, K], and its softmax."""
     logits = logits.astype(np.float64)
     best = logits.argmax(-1)
     top = np.take_along_axis(logits, best[:, None], -1)

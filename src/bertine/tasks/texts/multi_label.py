@@ -9,18 +9,19 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.losses import focal
 from bertine.models.model import Model
@@ -28,16 +29,14 @@ from bertine.objectives.base import Term
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
-from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer, rounded_each
-from bertine.tasks.base import Features, TaskDefaults, pad_features
-from bertine.tasks.encoding import HeadOfTexts, check_inputs, check_pair_pooling, encode
-from bertine.tasks.labels import known_labels, label_ids
+from bertine.tasks.answer import Answer, json_value
+from bertine.tasks.base import Features, setting
+from bertine.tasks.labels import label_id, label_ids
 from bertine.tasks.long_text import pooled
-from bertine.tasks.losses import NONE, binary_cross_entropies, of_examples
+from bertine.tasks.losses import binary_cross_entropies
 from bertine.tasks.texts.multi_label_report import MultiLabelReport, multi_label_scores
+from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
 from bertine.terminal.console import visible
-from bertine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,12 +44,14 @@ class LabelSet(Answer):
     """The labels whose probability reaches the threshold, in the head's order (there may be
     none), and the probability of each (they do not sum to 1)."""
 
+    written = ("labels",)
+
     labels: tuple[str, ...]
     probabilities: dict[str, float]
 
     def cells(self) -> tuple[str, str]:
-        each = (f"{visible(name)} {self.probabilities[name]:.1%}" for name in self.labels)
-        return ", ".join(each) or "(no label)", ""
+        chosen = (f"{visible(name)} {self.probabilities[name]:.1%}" for name in self.labels)
+        return ", ".join(chosen) or "(no label)", ""
 
     noun = "labels"
 
@@ -59,24 +60,16 @@ class LabelSet(Answer):
         return frozenset(self.labels)
 
     def to_json(self, details: bool) -> dict[str, Any]:
-        chosen = {label: self.probabilities[label] for label in self.labels}
-        shown = self.probabilities if details else chosen
-        return {"labels": list(self.labels), "probabilities": rounded_each(shown)}
+        shown = self.probabilities if details else self.labels
+        chances = {label: json_value(self.probabilities[label]) for label in shown}
+        return super().to_json(details) | {"probabilities": chances}
 
     def chances(self) -> list[tuple[str, float]]:
         return list(self.probabilities.items())
 
 
-@dataclass(frozen=True, slots=True)
-class SetFeatures(Features):
-    """Features with many targets: `chosen` is fp32 [K], 1 for the example's labels; None when
-    they are not known."""
-
-    chosen: np.ndarray | None = None
-
-
 @dataclass(frozen=True)
-class MultiLabel(HeadOfTexts, TaskDefaults):
+class MultiLabel(WholeTextTask[LabelSet]):
     """Which labels, none to all of them, a text or a pair of texts has.
 
     Attributes:
@@ -92,6 +85,7 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
+        pair_pooling: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
         BertineError: fewer than two labels, one given twice, a threshold out of range, or inputs
@@ -99,178 +93,98 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
     """
 
     name: ClassVar[str] = "multi-label"
+    kind: ClassVar[str] = "multi-label"
     primary_metric: ClassVar[str] = "micro_f1"
+    answer: ClassVar[type[LabelSet]] = LabelSet
 
     labels: tuple[str, ...]
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128
-    threshold: float = 0.5
-    separator: str = "|"
-    one_column_each: bool = False
-    long_text: str = "head"
+    threshold: float = setting(0.5, always=True)
+    separator: str = setting("|", always=True)
+    one_column_each: bool = setting(False, always=True)
+    long_text: str = setting("head", always=True)
     positive_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
     metric_names: tuple[str, ...] = ("micro_f1",)
-    pair_pooling: str = ""
+    pair_pooling: str = setting("")
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = label_ids("multi-label", self.labels)
+        object.__setattr__(self, "_ids", label_ids(self.kind, self.labels))
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
-        check_inputs("multi-label", self.text_columns, self.max_length, self.long_text)
-        check_pair_pooling(self.pair_pooling, self.text_columns)
-        object.__setattr__(self, "_ids", ids)
+        super().__post_init__()
 
     @classmethod
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> MultiLabel:
-        """The task of labelled training examples. The labels are those that occur, sorted, unless
-        given.
+        """Make the task of labelled training examples. The labels are those that occur, sorted,
+        unless given.
 
         Raises:
             BertineError: fewer than two labels occur, or one is not among the given.
         """
-        found = {label for item in examples.items for label in labels_in(item.label or "")}
-        if labels is None and len(found) < 2:
+        occurring = {label for item in examples.items for label in labels_in(item.label or "")}
+        if labels is None and len(occurring) < 2:
             raise BertineError(
-                f"{examples.source}: the column {examples.label_column!r} holds {len(found)} "
+                f"{examples.source}: the column {examples.label_column!r} holds {len(occurring)} "
                 f"different labels; multi-label needs at least two (another "
                 f"{option('label_separator')}?)"
             )
         task = cls(
-            tuple(sorted(found) if labels is None else labels),
+            tuple(sorted(occurring) if labels is None else labels),
             examples.text_columns,
             examples.label_column,
             max_length,
         )
         for item in examples.items:
-            task.chosen(item.label, examples.source, item.line)
+            task.target(item.label, examples.source, item.line)
         return task
 
-    @classmethod
-    def from_info(cls, info: TaskInfo, config: Config) -> MultiLabel:
-        """The task of a model directory; what its file leaves open is one column ``text``, the
-        longest input that the model takes and the threshold 0.5."""
-        return cls(
-            info.labels,
-            info.text_columns or ("text",),
-            info.label_column,
-            info.input_length(config.longest_input),
-            threshold=info.setting("threshold", 0.5),
-            separator=info.setting("separator", "|"),
-            one_column_each=info.setting("one_column_each", False),
-            long_text=info.setting("long_text", "head"),
-            metric_names=info.metrics or ("micro_f1",),
-            pair_pooling=info.setting("pair_pooling", ""),
-        )
-
-    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        return TaskInfo(
-            name=self.name,
-            labels=self.labels,
-            text_columns=self.text_columns,
-            label_column=self.label_column,
-            max_length=self.max_length,
-            metrics=self.metric_names,
-            settings={
-                "threshold": self.threshold,
-                "separator": self.separator,
-                "one_column_each": self.one_column_each,
-                "long_text": self.long_text,
-                **({"pair_pooling": self.pair_pooling} if self.pair_pooling else {}),
-            },
-            training=training or {},
-        )
-
-    def heads(self, config: Config) -> dict[str, nn.Module]:
-        """A fresh classifier.
-
-        Raises:
-            BertineError: the model has fewer positions than `max_length`.
-        """
-        return self.new_head(config, self.max_length, len(self.labels))
-
-    def chosen(self, label: str | None, source: str, line: int) -> np.ndarray | None:
-        """fp32 [K], 1 for each of an example's labels; None for None.
+    def target(self, label: str | None, source: str, line: int) -> np.ndarray | None:
+        """Return fp32 [K], 1 for each of an example's labels; None for None.
 
         Raises:
             BertineError: one is none of the labels; names file, line, label and the nearest.
         """
         if label is None:
             return None
-        found = np.zeros(len(self.labels), dtype=np.float32)
+        target = np.zeros(len(self.labels), dtype=np.float32)
         for name in labels_in(label):
-            if name not in self._ids:
-                known = known_labels(name, self.labels)
-                raise BertineError(f"{source}:{line}: unknown label {name!r}{known}")
-            found[self._ids[name]] = 1.0
-        return found
+            target[label_id(name, self._ids, f"{source}:{line}")] = 1.0
+        return target
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
-        """For each label, how many of the `examples` lack it for one that has it: with these
+        """Count for each label how many of the `examples` lack it for one that has it: with these
         `positive_weights` presence and absence weigh the same. 1 for a label that all of them have:
         without any weight it would not be learned."""
         table = self._table([item.label or "" for item in examples.items], examples.source)
         return tuple(_lacking_for_one(table).tolist())
 
     def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
-        """With `positive_weights` for windows in place of texts, if they were made for these."""
+        """Turn `positive_weights`, which are those of texts, into those of windows."""
         if self.positive_weights is None:
             return self
-        texts = np.stack(list({feature.row: feature.chosen for feature in features}.values()))
-        inputs = np.stack([feature.chosen for feature in features])
+        texts = np.stack(list({feature.row: feature.label for feature in features}.values()))
+        inputs = np.stack([feature.label for feature in features])
         scale = (_lacking_for_one(inputs) / _lacking_for_one(texts)).tolist()
         weights = zip(self.positive_weights, scale, strict=True)
         return replace(self, positive_weights=tuple(weight * by for weight, by in weights))
 
-    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
-        """Tokenize into :class:`SetFeatures`; longer inputs as `long_text` says.
-
-        Raises:
-            BertineError: an unknown label, or an example with another number of texts.
-        """
-        plain = encode(
-            examples,
-            tokenizer,
-            self.text_columns,
-            self.max_length,
-            lambda label, line: None,
-            self.long_text,
-        )
-        sets = [self.chosen(item.label, examples.source, item.line) for item in examples.items]
-        return [
-            SetFeatures(
-                each.input_ids,
-                each.token_type_ids,
-                each.row,
-                num_truncated=each.num_truncated,
-                chosen=sets[each.row],
-            )
-            for each in plain
-        ]
-
-    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
-        """Pad; ``targets["labels"]`` fp32 [B, K] when every feature has its labels."""
-        batch = pad_features(features, pad_id, self.max_length)
-        sets = [feature.chosen for feature in features if feature.chosen is not None]
-        if len(sets) == len(features):
-            batch.targets["labels"] = torch.from_numpy(np.stack(sets))
-        return batch
+    def targets(self, labels: Sequence[np.ndarray]) -> Tensor:
+        """Stack targets: fp32 [B, K]."""
+        return torch.from_numpy(np.stack(labels))
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Decisions: one for each label of each sequence."""
+        """Count decisions: one for each label of each sequence."""
         return {self.head: batch.num_sequences * len(self.labels)}
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Logits [B, K]."""
-        return self.logits(model, encoded, batch)
-
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Binary cross-entropy, summed over sequences and labels, in fp32. What is right counts
-        at probability 0.5, whatever the threshold."""
+        """Compute the binary cross-entropy, summed over sequences and labels, in fp32. What is
+        right counts at probability 0.5, whatever the threshold."""
         logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = self.positive_weights
         total = F.binary_cross_entropy_with_logits(
@@ -286,45 +200,52 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
         return {self.head: Term(total, labels.numel(), correct)}
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
-        """Logits [K] of each feature → sigmoid (in fp64) and what reaches the threshold."""
-        found = []
+        """Turn logits [K] of each feature into sigmoid (in fp64) and what reaches the threshold."""
+        answers = []
         for output in pooled(outputs, features):
             logits = np.asarray(output, dtype=np.float64)
             table = (0.5 * (1.0 + np.tanh(0.5 * logits))).tolist()
             probabilities = dict(zip(self.labels, table, strict=True))
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
-            found.append(LabelSet(chosen, probabilities))
-        return found
+            answers.append(LabelSet(chosen, probabilities))
+        return answers
 
-    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
-        """Binary cross-entropy of each example, the mean over labels and windows."""
-        found = [
-            NONE
-            if feature.chosen is None
-            else float(binary_cross_entropies(output, feature.chosen).mean())
-            for output, feature in zip(outputs, features, strict=True)
-        ]
-        return of_examples(found, features)
+    def loss_of(self, output: np.ndarray, label: np.ndarray) -> float:
+        """Compute the binary cross-entropy, the mean over the labels."""
+        return float(binary_cross_entropies(output, label).mean())
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean over the labels of the entropy of whether an example has it."""
+        if self.focal_gamma:
+            return None
+        counts = Counter(label for item in examples.items for label in labels_in(item.label or ""))
+        entropies = []
+        for label in self.labels:
+            share = counts[label] / len(examples)
+            entropies.append(-sum(p * math.log(p) for p in (share, 1 - share) if p > 0))
+        return sum(entropies) / len(entropies) or None
 
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
-        """fp32 [N, K] of the labels of N examples."""
-        found = [self.chosen(label, source, row) for row, label in enumerate(labels, 1)]
-        return np.stack([row for row in found if row is not None])
+        """Stack the targets of N examples: fp32 [N, K]."""
+        targets: list[Any] = [
+            self.target(label, source, row) for row, label in enumerate(labels, 1)
+        ]
+        return np.stack(targets)
 
     def _compared(
         self, predictions: Sequence[LabelSet], labels: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Truth, answers (bool [N, K]) and probabilities fp64 [N, K]."""
-        given = np.array([list(prediction.probabilities.values()) for prediction in predictions])
-        return self._table(labels) > 0.5, given >= self.threshold, given
+        """Return truth, answers (bool [N, K]) and probabilities fp64 [N, K]."""
+        chances = np.array([list(answer.probabilities.values()) for answer in predictions])
+        return self._table(labels) > 0.5, chances >= self.threshold, chances
 
     def metrics(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> dict[str, float]:
-        """micro_f1, macro_f1, accuracy (all labels of an example right) and loss (mean binary
-        cross-entropy in nats)."""
+        """Compute micro_f1, macro_f1, accuracy (all labels of an example right) and loss (mean
+        binary cross-entropy in nats)."""
         return multi_label_scores(*self._compared(predictions, labels))
 
     def report(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> MultiLabelReport:
-        """Metrics, and precision, recall and F1 of each label.
+        """Compute metrics, and precision, recall and F1 of each label.
 
         Raises:
             BertineError: there are no examples.
@@ -333,20 +254,16 @@ class MultiLabel(HeadOfTexts, TaskDefaults):
             raise BertineError("there are no examples to evaluate on")
         return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
 
-    def output_columns(self, details: bool) -> list[str]:
-        """``labels``, with the separator between them; with `details` also the probability of
-        each."""
-        each = [f"probability_{label}" for label in self.labels] if details else []
-        return ["labels", *each]
-
-    def output_values(self, prediction: LabelSet, details: bool) -> list[Any]:
-        each = list(prediction.probabilities.values()) if details else []
-        return [joined(prediction.labels, self.separator), *(round(p, 6) for p in each)]
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``labels``, with the separator between them; with `details` also the probability
+        of each."""
+        labels = {"labels": lambda answer: joined(answer.labels, self.separator)}
+        return labels | (probability_columns(self.labels) if details else {})
 
 
 def _lacking_for_one(table: np.ndarray) -> np.ndarray:
-    """Of rows with and without labels, fp32 [N, K] of 1 and 0: how many lack each label for one
-    that has it; 1 for a label that all have. fp32 [K]."""
+    """Count how many rows lack each label for one that has it; 1 for a label that all have: fp32
+    [K] of a `table` fp32 [N, K] of 1 and 0."""
     having = table.sum(0)
     lacking = np.where(having < len(table), len(table) - having, having)
     return np.asarray(lacking / np.maximum(having, 1))

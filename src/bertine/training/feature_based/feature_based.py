@@ -28,7 +28,7 @@ from bertine.models.precision import precision_name, resolve_device, resolve_pre
 from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.records.conll import Columns, find_tagged, read_sentences
+from bertine.records.conll import WordColumns, find_tagged, read_sentences
 from bertine.records.sentences import Sentences
 from bertine.tables.given import GivenTable
 from bertine.tasks.options import TableOptions
@@ -102,7 +102,7 @@ def feature_based(
     if test_file is not None:
         sets["test"] = read_sentences(
             test_file,
-            Columns.trained_with(train.text_columns, train.label_column),
+            WordColumns.trained_with(train.text_columns, train.label_column),
             scheme=options.tag_scheme if task.has_entities else "plain",
             format=options.format,
             strict=options.strict,

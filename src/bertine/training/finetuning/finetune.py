@@ -17,7 +17,6 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.runs.files import START
 from bertine.tables.given import TableLike, as_data
-from bertine.tasks.constant_loss import constant_loss
 from bertine.training.arguments import reading_of
 from bertine.training.distributed.world import join, together
 from bertine.training.finetuning.frozen_head import check_frozen
@@ -95,7 +94,7 @@ def finetune(
     )
     plan = prepared.plan
     if frozen:
-        check_frozen(prepared.task, options)
+        check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
     epoch = prepared.batches.steps_per_epoch
@@ -191,8 +190,8 @@ def _write_start(
     usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
     start = {
         "arguments": arguments,
-        "constant_loss": constant_loss(
-            prepared.task, prepared.train.examples, prepared.train.features
+        "constant_loss": prepared.task.constant_loss(
+            prepared.train.examples, prepared.train.features
         ),
         "hidden_size": prepared.loaded.config.hidden_size,
         "usual_epochs": usual.epochs,

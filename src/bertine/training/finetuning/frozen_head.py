@@ -4,8 +4,9 @@ For very few labels this is the strong choice: a linear model fitted to converge
 chosen by cross-validation, can hardly overfit. What is saved is an ordinary model directory: the
 head of the published architecture computes exactly that linear model. A classifier reads
 ``tanh(pooler)``; the pooler becomes so small a multiple of the scaled states that tanh is linear
-within the rounding of fp32, and the classifier takes the factor back. Pairs of texts have a head of
-ours, on the vectors of both (:class:`bertine.models.heads.PairHead`).
+within the rounding of fp32, and the classifier takes the factor back. Where a head has a ReLU in
+place of tanh, the states are moved to where it is linear, and the classifier moves them back. Pairs
+of texts have a head of ours, on the vectors of both (:class:`bertine.models.heads.PairHead`).
 
 Shape legend: N inputs, H hidden size, K outputs.
 """
@@ -21,6 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from threadpoolctl import threadpool_limits
 from torch import nn
 
@@ -38,6 +40,7 @@ from bertine.inference.baselines.linear import (
     fit_linear,
 )
 from bertine.inference.compute.running import run_features
+from bertine.models.encoder import Encoder
 from bertine.models.heads import texts_apart
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
@@ -46,12 +49,12 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.encoding import PAIR_CLASSIFIER
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel, SetFeatures
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.texts.whole_text import PAIR_CLASSIFIER
 from bertine.terminal.console import human_time, say
 from bertine.training.finetuning.setup import Prepared
 
@@ -60,17 +63,30 @@ STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 #: Factor of the scaled states before tanh: tanh(x) = x within 2e-7 of itself for |x| below 1e-3,
 #: and a scaled state is rarely above 8.
 _SMALL = 2.0**-13
+#: What is added to the scaled states before a ReLU, of which they then are never on the other side.
+_LARGE = 32.0
 #: More words than that are not looked at: a tagger's states take 4 H bytes each.
 _MOST_WORDS = 200_000
 
 
-def check_frozen(task: Task[Any], options: FinetuneOptions) -> None:
+def fits_alone(model: Model) -> bool:
+    """Return whether the head of `model` can be fitted alone: its layers are BERT's."""
+    return isinstance(model.backbone, Encoder)
+
+
+def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
     """Refuse what does not go with fitting the head alone.
 
     Raises:
-        BertineError: the task's head finds nothing in states that were not trained for it; an
-            option of training is given; several processes were started.
+        BertineError: the task's head finds nothing in states that were not trained for it; the
+            layers of `model` are not BERT's; an option of training is given; several processes
+            were started.
     """
+    if not fits_alone(model):
+        raise BertineError(
+            f"frozen is for models with layers and heads like BERT's, and those of "
+            f"{model.config.title} are others; leave it out"
+        )
     if task.reads_questions:
         raise BertineError(
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
@@ -228,9 +244,9 @@ def _(task: TextClassification, features: Sequence[Features]) -> Targets:
 
 
 @_targets.register
-def _(task: MultiLabel, features: Sequence[SetFeatures]) -> Targets:
+def _(task: MultiLabel, features: Sequence[Features]) -> Targets:
     weights = None if task.positive_weights is None else np.array(task.positive_weights)
-    chosen = np.stack([feature.chosen for feature in features if feature.chosen is not None])
+    chosen = np.stack([feature.label for feature in features])
     return LabelTargets(chosen.astype(np.float64), weights)
 
 
@@ -268,12 +284,15 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
         out.bias.copy_(torch.from_numpy(bias).float().to(where))
         return
-    # A dense layer with tanh stands before `out`: in the head, or the pooler.
-    pooler = getattr(model.heads[task.head], "dense", model.backbone.pooler)
-    assert isinstance(pooler, nn.Linear)
-    pooler.weight.copy_(torch.diag(torch.from_numpy(_SMALL / scaling.deviation)).float().to(where))
-    pooler.bias.copy_(
-        torch.from_numpy(-_SMALL * scaling.mean / scaling.deviation).float().to(where)
-    )
-    out.weight.copy_(torch.from_numpy(fitted.weights.T / _SMALL).float().to(where))
-    out.bias.copy_(torch.from_numpy(fitted.bias).float().to(where))
+    # A dense layer and its activation stand before `out`: in the head, or the pooler.
+    head = model.heads[task.head]
+    dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
+    assert isinstance(dense, nn.Linear)
+    assert act in (torch.tanh, F.relu), f"no way to make {act} linear"
+    factor, added = (1.0, _LARGE) if act is F.relu else (_SMALL, 0.0)
+    scale, shift = factor / scaling.deviation, added - factor * scaling.mean / scaling.deviation
+    dense.weight.copy_(torch.diag(torch.from_numpy(scale)).float().to(where))
+    dense.bias.copy_(torch.from_numpy(shift).float().to(where))
+    weights = fitted.weights / factor
+    out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
+    out.bias.copy_(torch.from_numpy(fitted.bias - added * weights.sum(0)).float().to(where))

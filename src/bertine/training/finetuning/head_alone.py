@@ -17,10 +17,10 @@ import torch
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.reports.scores import score_text
-from bertine.tasks.base import Report
 from bertine.tasks.metrics import official_score
+from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import say, warn
-from bertine.training.finetuning.frozen_head import FittedHead, fit_head
+from bertine.training.finetuning.frozen_head import FittedHead, fit_head, fits_alone
 from bertine.training.finetuning.setup import Prepared, frozen_beside
 from bertine.training.loop.best import beyond_error
 
@@ -33,13 +33,13 @@ _FEW_PAIRS = 10_000
 
 def head_alone_instead(
     prepared: Prepared,
-    trained: Report,
+    trained: EvaluationReport,
     baselines: Sequence[Mapping[str, Any]],
-    judge: Callable[[Prepared], Report],
+    judge: Callable[[Prepared], EvaluationReport],
     *,
     dtype: torch.dtype,
     seed: int,
-) -> tuple[Prepared, Report, FittedHead] | None:
+) -> tuple[Prepared, EvaluationReport, FittedHead] | None:
     """Fit the head alone where it may be better than the trained model.
 
     Args:
@@ -52,11 +52,12 @@ def head_alone_instead(
 
     Returns:
         The run with the head alone, its evaluation, and how it was fitted, where it is better; else
-        None, and so where the user has said which of the two is wanted.
+        None, and so where the user has said which of the two is wanted, or it cannot be fitted.
     """
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper
     chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
+    chosen |= not fits_alone(prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
     scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]

@@ -17,11 +17,11 @@ from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
 from bertine.names import Precision
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder
 from bertine.tables.given import TableLike
-from bertine.tasks.base import Report
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
 from bertine.tasks.metrics import official_score
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.worst import WorstExample, WorstExamples
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
@@ -75,7 +75,7 @@ class Learner(Shown):
 
     model: Path
     scores: list[dict[str, Any]]
-    report: Report | None
+    report: EvaluationReport | None
     elapsed: float
     metric_names: tuple[str, ...] = ()
     runs: Mapping[str, Learner] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Learner(Shown):
         folder = self.model.parent
         if self.runs or not (folder / "run.json").is_file():
             return []
-        files = RunFiles.read(folder)
+        files = RunFolder.read(folder)
         return diagnose(files.log, files.facts())
 
     @cached_property
@@ -158,7 +158,9 @@ class Learner(Shown):
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
-    def validate(self, data: Path | str | TableLike | None = None, **options: Any) -> Report:
+    def validate(
+        self, data: Path | str | TableLike | None = None, **options: Any
+    ) -> EvaluationReport:
         """Return the report of the model on labelled examples.
 
         Args:
@@ -242,7 +244,7 @@ class Learner(Shown):
         return labelled
 
     @cached_property
-    def _validation_report(self) -> Report:
+    def _validation_report(self) -> EvaluationReport:
         if self.report is not None:
             return self.report
         if not len(self._labelled.validation):

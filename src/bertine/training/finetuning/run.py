@@ -13,9 +13,7 @@ from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.log import read_log
-from bertine.tasks.base import Report
-from bertine.tasks.majority import MAJORITY, majority_of
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
@@ -38,7 +36,7 @@ class Outcome:
     """What a run ended with; see :class:`~bertine.training.finetuning.learner.Learner`."""
 
     scores: list[dict[str, Any]]
-    report: Report | None
+    report: EvaluationReport | None
     elapsed: float
     final: dict[str, float]
     saved: str
@@ -103,12 +101,12 @@ def train(
     beside: list[dict[str, Any]] = []
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    majority = majority_of(task, prepared.train.examples)
-    reports: list[Report] = []
+    majority = task.majority(prepared.train.examples)
+    reports: list[EvaluationReport] = []
     heads: list[FittedHead] = []
 
-    def score(judged: Prepared) -> Report:
-        def score_on(part: FeaturedExamples) -> Report:
+    def score(judged: Prepared) -> EvaluationReport:
+        def score_on(part: FeaturedExamples) -> EvaluationReport:
             report = evaluate_examples(
                 judged.loaded.model,
                 judged.task,
@@ -126,7 +124,7 @@ def train(
             add_metrics(report, word, score_on(part))
         return report
 
-    def score_once() -> Report:
+    def score_once() -> EvaluationReport:
         reports.append(score(prepared))
         return reports[-1]
 

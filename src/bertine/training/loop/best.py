@@ -63,15 +63,15 @@ class Choice:
     highest: bool
 
     def better(self, best: Best | None, step: int, scores: Mapping[str, float]) -> Best | None:
-        """The better one of `best` and the evaluation `scores` after `step`."""
+        """Return the better one of `best` and the evaluation `scores` after `step`."""
         value = scores.get(self.metric)
         if value is None or math.isnan(value):
             return best
-        found = Best(step, self.metric, float(value))
+        latest = Best(step, self.metric, float(value))
         if best is None or best.metric != self.metric:
-            return found
+            return latest
         wins = value > best.value if self.highest else value < best.value
-        return found if wins else best
+        return latest if wins else best
 
 
 def beyond_error(metric: str, better: float, than: float, count: int) -> bool:
@@ -103,19 +103,20 @@ def clearly_better(metric: str, best: float, last: float, count: int) -> bool:
 
 
 def restored(state: Mapping[str, Any]) -> Best | None:
-    """The best evaluation that the state of a checkpoint tells of."""
+    """Return the best evaluation that the state of a checkpoint tells of."""
     best = state.get("best")
     return None if best is None else Best(**best)
 
 
 def recorded_best(folder: Path) -> Best | None:
-    """The best evaluation of the run whose checkpoints are in `folder`; None where there was none.
+    """Return the best evaluation of the run whose checkpoints are in `folder`; None where there was
+    none.
 
     Raises:
         BertineError: the newest checkpoint cannot be read.
     """
-    found = checkpoints(folder)
-    return restored(read_state(found[-1])) if found else None
+    kept = checkpoints(folder)
+    return restored(read_state(kept[-1])) if kept else None
 
 
 def load_best(folder: Path, model: nn.Module) -> Best | None:

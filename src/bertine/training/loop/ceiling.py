@@ -3,8 +3,9 @@ machine does the model's own matrix products, with nothing around them.
 
 Useful are the multiplications and additions of the matrix products that a step cannot do
 without, for real tokens: each product forward, and two of its size backward; attention over each
-sequence's own length; the MLM head at the masked positions. Padding, dropout, norms, activations,
-lookups and the update are not counted, so that 100% is out of reach.
+sequence's own length; heads that read single tokens, such as the MLM head, at those tokens.
+Padding, dropout, norms, activations, lookups and the update are not counted, so that 100% is out of
+reach.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,25 +65,36 @@ class Product:
         )
 
 
-def step_products(model: Model, sequences: int, length: int, num_targets: int = 0) -> list[Product]:
-    """List the matrix products of a training step over `sequences` of `length` real tokens each,
-    of which `num_targets` in all go through the heads that read tokens one by one.
+def step_products(
+    model: Model, sequences: int, length: int, targets: Mapping[str, int] | None = None
+) -> list[Product]:
+    """List the matrix products of a training step.
 
     Takes less than a tenth of a second. A pooler's are among them, those of heads that read it not;
     both are less than a thousandth.
+
+    Args:
+        sequences: how many, of `length` real tokens each.
+        targets: head → how many tokens it reads; heads that do not read single tokens are left out.
     """
-    found = _forward(model.backbone, torch.zeros(sequences, length, dtype=torch.int64))
-    return found + (_head_products(model, num_targets) if num_targets else [])
+    backbone = _forward(model.backbone, torch.zeros(sequences, length, dtype=torch.int64))
+    return backbone + _head_products(model, targets or {})
 
 
-def _head_products(model: Model, num_targets: int) -> list[Product]:
-    """List the products of the heads that read the states of tokens, at so many tokens."""
-    found, states = [], torch.zeros(num_targets, model.config.hidden_size)
-    for name, head in model.heads.items():
-        kind = model.config.heads[name]
-        if kind.reads == "rows":
-            found += _forward(head, states, *([model.backbone.word_weights] if kind.tied else []))
-    return found
+def _head_products(model: Model, targets: Mapping[str, int]) -> list[Product]:
+    """List the products of the heads that read single tokens."""
+    products = []
+    for name, count in targets.items():
+        if name in _token_heads(model) and count:
+            states = torch.zeros(count, model.config.hidden_size)
+            tied = [model.backbone.word_weights] if model.config.heads[name].tied else []
+            products += _forward(model.heads[name], states, *tied)
+    return products
+
+
+def _token_heads(model: Model) -> list[str]:
+    """Name the heads that read the states of chosen tokens."""
+    return [name for name in model.heads if model.config.heads[name].reads == "rows"]
 
 
 @torch.no_grad()
@@ -91,7 +103,7 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
     factors. PyTorch counts them while it runs the module on tensors without values."""
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     empty = {name: torch.empty_like(value, device="meta") for name, value in named.items()}
-    found: Counter[Product] = Counter()
+    counts: Counter[Product] = Counter()
 
     def note(*shapes: torch.Size, **_: Any) -> int:
         left, right = shapes[-2:]  # of a sum, what is added goes before them
@@ -99,7 +111,7 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
         # Weights lie transposed, and so do keys, but not what the square of probabilities weighs.
         (m, k), n, batch = left[-2:], right[-1], left[0] if len(left) == 3 else 1
         product = Product(m, k, n, 1, batch, "nn" if square else "nt")
-        found[product] += 1
+        counts[product] += 1
         return product.operations
 
     formulas = dict.fromkeys((aten.mm, aten.bmm, aten.addmm, aten.baddbmm), note)
@@ -109,9 +121,9 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
     ):
         functional_call(module, empty, tuple(torch.empty_like(i, device="meta") for i in inputs))
     return [
-        dataclasses.replace(each, times=times)
-        for product, times in found.items()
-        for each in (product, *product.gradients())
+        dataclasses.replace(one, times=times)
+        for product, times in counts.items()
+        for one in (product, *product.gradients())
     ]
 
 
@@ -122,17 +134,19 @@ class Cost:
     Attributes:
         token: for each real token.
         pair: for each pair of tokens of a sequence: what attention costs.
-        target: for each token that a head reads.
+        targets: head → for each token that it reads.
     """
 
     token: float
     pair: float
-    target: float
+    targets: Mapping[str, float]
 
-    def of(self, lengths: Tensor, num_targets: int) -> float:
-        """Return those of a step over sequences of `lengths` real tokens (int64 [B])."""
+    def of(self, lengths: Tensor, targets: Mapping[str, int]) -> float:
+        """Return those of a step over sequences of `lengths` real tokens (int64 [B]), of which the
+        heads read `targets`, as for :func:`step_products`."""
         tokens, pairs = int(lengths.sum()), int((lengths * lengths).sum())
-        return self.token * tokens + self.pair * pairs + self.target * num_targets
+        read = sum(cost * targets.get(name, 0) for name, cost in self.targets.items())
+        return self.token * tokens + self.pair * pairs + read
 
 
 def step_cost(model: Model, length: int) -> Cost:
@@ -140,10 +154,10 @@ def step_cost(model: Model, length: int) -> Cost:
     runs of that length and of half of it say."""
     longer = max(length, 2)
     shorter = longer // 2
-    each = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
-    pair = (each[0] - each[1]) / (longer - shorter)
-    target = operations(_head_products(model, 1))
-    return Cost(each[0] - pair * longer, pair, target)
+    per_token = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
+    pair = (per_token[0] - per_token[1]) / (longer - shorter)
+    targets = {name: operations(_head_products(model, {name: 1})) for name in _token_heads(model)}
+    return Cost(per_token[0] - pair * longer, pair, targets)
 
 
 def operations(products: Sequence[Product]) -> int:
@@ -158,8 +172,8 @@ def time_products(
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
 ) -> list[float]:
-    """Seconds a step that each of the products takes in `dtype` with nothing around it: the best
-    of `repeats`, after one that does not count, into memory that is there already."""
+    """Measure the seconds a step that each of the products takes in `dtype` with nothing around it:
+    the best of `repeats`, after one that does not count, into memory that is there already."""
     where = torch.device(device)
     draw = torch.Generator(where).manual_seed(0)
 
@@ -186,7 +200,8 @@ def time_products(
 
 
 def _seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Of one call; on a GPU of the mean of ten, so that starting them does not count."""
+    """Return the seconds of one call; on a GPU the mean of ten, so that starting them does not
+    count."""
     if device.type != "cuda":
         began = time.perf_counter()
         work()
@@ -201,7 +216,7 @@ def _seconds(work: Callable[[], None], device: torch.device) -> float:
 
 
 #: Measured in this process, by what they depend on.
-_rates: dict[tuple[Config, int, int, int, torch.dtype, str], float] = {}
+_rates: dict[tuple[Config, int, int, tuple[tuple[str, int], ...], torch.dtype, str], float] = {}
 
 
 def matrix_rate(
@@ -209,28 +224,34 @@ def matrix_rate(
     *,
     sequences: int,
     length: int,
-    num_targets: int,
+    targets: Mapping[str, int],
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> float:
-    """Operations a second that this machine does on the matrix products of a step, at the shapes
-    of a micro-batch of `sequences` times `length` tokens, `num_targets` of them for the heads.
+    """Measure the operations a second that this machine does on the matrix products of a step, at
+    the shapes of a micro-batch of `sequences` times `length` tokens, of which the heads read
+    `targets`.
 
     Takes about a second, the first time; on a slow machine fewer sequences are measured than
     asked for. Draws from no generator that training uses.
     """
-    shape = (model.config, sequences, length, num_targets, dtype, str(device))
+    shape = (model.config, sequences, length, tuple(targets.items()), dtype, str(device))
     if shape not in _rates:
         probe = Product(512, model.config.hidden_size, 512)
         rate = probe.operations / time_products([probe], dtype=dtype, device=device)[0]
-        products = step_products(model, sequences, length, num_targets)
+        products = step_products(model, sequences, length, targets)
         work = sum(p.operations // p.times for p in products)
         fits = max(1, min(sequences, int(sequences * rate * _PASS / work)))
         if fits < sequences:
-            products = step_products(model, fits, length, -(-num_targets * fits // sequences))
+            products = step_products(model, fits, length, share_of(targets, fits, sequences))
         took = sum(time_products(products, dtype=dtype, device=device))
         _rates[shape] = operations(products) / took
     return _rates[shape]
+
+
+def share_of(targets: Mapping[str, int], part: int, whole: int) -> dict[str, int]:
+    """Return the targets of `part` of `whole` sequences, rounded up."""
+    return {name: -(-count * part // whole) for name, count in targets.items()}
 
 
 class Gauge:
@@ -241,6 +262,7 @@ class Gauge:
 
     Args:
         model: whose products count; of shards, the whole one.
+        counts: the targets of a batch by head (:meth:`bertine.objectives.base.Loss.counts`).
         dtype: that they are computed in.
         max_tokens: of a micro-batch, padding counted.
         processes: that compute each step together, each on a device or on cores of its own.
@@ -250,6 +272,7 @@ class Gauge:
     def __init__(
         self,
         model: Model,
+        counts: Callable[[Batch], Mapping[str, int]],
         *,
         dtype: torch.dtype,
         max_tokens: int,
@@ -258,18 +281,19 @@ class Gauge:
     ) -> None:
         self._model, self._dtype, self._max_tokens = model, dtype, max_tokens
         self._processes, self._device = processes, device
-        self._has_mlm = "mlm" in model.heads
+        self._counts = counts
         # By the number of bits of the length: a second phase has other shapes, and the lengths of
         # fine-tuning's batches differ, but not each of them is worth a measurement.
         self._measured: dict[int, tuple[Cost, float]] = {}
         self._lengths: list[Tensor] = []
-        self._targets, self._seconds = 0, 0.0
+        self._targets: Counter[str] = Counter()
+        self._seconds = 0.0
         self._batch: Batch | None = None
 
     def add(self, batch: Batch, seconds: float) -> None:
         """Note that a step over `batch`, which is on the host, took `seconds`."""
         self._lengths.append(batch.attention_mask.sum(1))
-        self._targets += self._targets_of(batch)
+        self._targets.update(self._counts(batch))
         self._seconds += seconds
         self._batch = batch
 
@@ -277,7 +301,7 @@ class Gauge:
         """Return what a line of the log says: ``share_of_ceiling``, of the steps since the last
         line; nothing for a run that is not worth the measurement."""
         lengths, targets, seconds = self._lengths, self._targets, self._seconds
-        self._lengths, self._targets, self._seconds = [], 0, 0.0
+        self._lengths, self._targets, self._seconds = [], Counter(), 0.0
         if self._batch is None or seconds <= 0.0:
             return {}
         bits = self._batch.input_ids.shape[1].bit_length()
@@ -302,11 +326,8 @@ class Gauge:
             self._model,
             sequences=part,
             length=length,
-            num_targets=-(-self._targets_of(batch) * part // sequences),
+            targets=share_of(self._counts(batch), part, sequences),
             dtype=self._dtype,
             device=self._device,
         )
         return step_cost(self._model, length), rate
-
-    def _targets_of(self, batch: Batch) -> int:
-        return batch.targets["mlm_labels"].numel() if self._has_mlm else 0

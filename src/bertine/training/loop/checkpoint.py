@@ -92,10 +92,10 @@ def _write(
         (temporary / "state.json").write_text(
             json.dumps(described, indent=2) + "\n", encoding="utf-8"
         )
-    found = checkpoints(folder)
-    wanted = {_best(kept) for kept in found[-keep:]}
-    for old in found[:-keep] if keep > 0 else []:
-        if old in wanted:
+    whole = checkpoints(folder)
+    best = {_best(kept) for kept in whole[-keep:]}
+    for old in whole[:-keep] if keep > 0 else []:
+        if old in best:
             continue
         # Out of sight first, so that a removal cut short leaves no half checkpoint.
         hidden = old.with_name(f".{old.name}.tmp-old")
@@ -104,13 +104,13 @@ def _write(
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint of `step` is, or would be."""
+    """Return where the checkpoint of `step` is, or would be."""
     return folder / f"step-{step:08d}"
 
 
 def _best(path: Path) -> Path | None:
-    """The checkpoint of the best evaluation that the one at `path` knows of; None, too, where it
-    is damaged."""
+    """Return the checkpoint of the best evaluation that the one at `path` knows of; None, too,
+    where it is damaged."""
     try:
         best = read_state(path)["best"]
     except BertineError:
@@ -123,12 +123,13 @@ def _is_whole(path: Path) -> bool:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """What is in `folder` under the name of a checkpoint: not copies under names of their own."""
+    """Return what is in `folder` under the name of a checkpoint: not copies under names of their
+    own."""
     return sorted(path for path in folder.glob("step-*") if path.name[5:].isdecimal())
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The whole checkpoints in `folder`, oldest first."""
+    """Return the whole checkpoints in `folder`, oldest first."""
     return [path for path in _candidates(folder) if _is_whole(path)]
 
 
@@ -221,7 +222,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state that :func:`save_checkpoint` was given for the checkpoint `path`.
+    """Return the state that :func:`save_checkpoint` was given for the checkpoint `path`.
 
     Raises:
         BertineError: it is damaged, or of another format.

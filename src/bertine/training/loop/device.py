@@ -21,13 +21,14 @@ from bertine.options.names import option
 
 
 def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
-    """`batch` where `model` is. To a GPU: from page-locked memory, on a stream of its own, so that
-    the copy passes the products that are still queued; with its packing, if flash attention can
-    compute in `dtype` there."""
+    """Send `batch` to where `model` is. To a GPU: from page-locked memory, on a stream of its own,
+    so that the copy passes the products that are still queued; with its packing, if flash attention
+    can compute in `dtype` there and the backbone takes it."""
     device = next(model.parameters()).device
     if device.type != "cuda":
         return batch.to(device)
-    if has_flash_attention(device, dtype, model.config.head_size):
+    flash = has_flash_attention(device, dtype, model.config.head_size)
+    if flash and model.backbone.takes_packing:
         batch = batch.packed()
     side, current = _side_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(side):
@@ -64,7 +65,7 @@ class Norms:
         self._worst: Tensor | None = None
 
     def add(self, norm: float | Tensor, step: int) -> None:
-        """The norm of `step` (from 1 on).
+        """Take the norm of `step` (from 1 on).
 
         Raises:
             BertineError: it is on the host, and not finite.
@@ -77,7 +78,7 @@ class Norms:
             self.look(step)
 
     def look(self, step: int) -> float:
-        """The last norm, after `step` steps.
+        """Return the last norm, after `step` steps.
 
         Raises:
             BertineError: it is not finite, or one since the last look was not.

@@ -58,8 +58,8 @@ class Display:
     def update(
         self, step: int, facts: dict[str, str] | None = None, steps: int | None = None
     ) -> None:
-        """`step` steps are done; `facts` (name → text) replace the ones shown before, and `steps`
-        the number of steps of the whole run."""
+        """Show that `step` steps are done; `facts` (name → text) replace the ones shown before, and
+        `steps` the number of steps of the whole run."""
         now = time.monotonic()
         if steps is not None and steps != self.steps:
             self.steps = steps
@@ -83,7 +83,7 @@ class Display:
         say(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
 
     def _ends(self, now: float, step: int) -> float | None:
-        """When the run will be done, as far as its steps so far tell."""
+        """Return when the run will be done, as far as its steps so far tell."""
         if self._from is None:
             self._from = (now, step)
         began, first = self._from
@@ -124,7 +124,7 @@ class Display:
 
 
 def facts_of(entry: dict[str, float]) -> dict[str, str]:
-    """The part of a log entry that is worth a place in the terminal."""
+    """Return the part of a log entry that is worth a place in the terminal."""
     shown: dict[str, str] = {}
     # Of several terms the first is the one to watch.
     terms = [name for name in entry if name.endswith("_loss")]

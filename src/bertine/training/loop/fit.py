@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertine.cores.neighbours import OtherPrograms
 from bertine.data.batch import Batch
@@ -24,8 +24,8 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
 from bertine.objectives.base import Loss
-from bertine.options.fields import option
-from bertine.options.names import option as named_option
+from bertine.options.fields import declare
+from bertine.options.names import option
 from bertine.options.optimization import Patience, Updates
 from bertine.options.run import RunFiles, Seed
 from bertine.training.distributed.world import World
@@ -60,12 +60,12 @@ class FitConfig(Updates, Patience, Seed, RunFiles):
         BertineError: a value is out of range or not known.
     """
 
-    steps: int = option(MISSING, "updates of the weights", least=1)
-    learning_rate: float = option(MISSING, "its highest value", least=0)
-    warmup_steps: int = option(0, "of the steps, with a rising rate", least=0)
+    steps: int = declare(MISSING, "updates of the weights", least=1)
+    learning_rate: float = declare(MISSING, "its highest value", least=0)
+    warmup_steps: int = declare(0, "of the steps, with a rising rate", least=0)
     precision: Precision = "auto"
-    budget_seconds: float | None = option(None, "of wall time; None: no limit", above=0)
-    workers: int = option(0, "processes that make the coming batches", least=0)
+    budget_seconds: float | None = declare(None, "of wall time; None: no limit", above=0)
+    workers: int = declare(0, "processes that make the coming batches", least=0)
     compile: bool | None = None
 
     def __post_init__(self) -> None:
@@ -76,7 +76,8 @@ class FitConfig(Updates, Patience, Seed, RunFiles):
 
 
 def optimizer_for(model: Model, config: FitConfig) -> AdamW:
-    """The optimizer that `config` describes, of all parameters of `model` that are trained."""
+    """Return the optimizer that `config` describes, of all parameters of `model` that are
+    trained."""
     return AdamW(
         model,
         weight_decay=config.weight_decay,
@@ -145,8 +146,10 @@ def fit(
         shard=shard,
         compile=config.compile,
     )
-    fitting = _Fitting(stepper, config, run, world, facts or {}, open_end=open_end, began=began)
-    fitting.judge(evaluate, evaluate_every, choose)
+    evaluation = _Evaluation(evaluate, evaluate_every, choose)
+    fitting = _Fitting(
+        stepper, config, run, world, facts or {}, evaluation, open_end=open_end, began=began
+    )
     stepper.model.train()
     # Of an open end, how many steps there will be is not known, nor are the phases of `work`.
     steps, work = (sys.maxsize, float) if open_end else (config.steps, work)
@@ -171,6 +174,14 @@ def fit(
     return fitting.scores
 
 
+class _Evaluation(NamedTuple):
+    """How a model is evaluated along the way; see :func:`fit`."""
+
+    evaluate: Callable[[Display, int], dict[str, float]] | None
+    every: int | None
+    choose: Choice | None
+
+
 class _Fitting:
     """A run of :func:`fit`: what it is at, and what is done at each step.
 
@@ -191,6 +202,7 @@ class _Fitting:
         run: Run,
         world: World,
         facts: dict[str, float],
+        evaluation: _Evaluation,
         *,
         open_end: bool,
         began: float | None,
@@ -198,11 +210,13 @@ class _Fitting:
         """Take up a run where its checkpoint is; see :func:`fit`."""
         self.stepper, self.config, self.run, self.world = stepper, config, run, world
         self.model, self.facts, self.open_end = stepper.model, facts, open_end
+        self.evaluation = evaluation
         self.optimizer = optimizer_for(self.model, config)
         self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
         self.norms, self.others = Norms(config.learning_rate), OtherPrograms()
         self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None
-        self.over, self.best, self.meter = False, None, Meter()
+        self.over, self.meter = False, Meter()
+        self.best: Best | None = None
         if run.checkpoint is not None:
             state = load_checkpoint(run.checkpoint, self.model, self.optimizer, world)
             self.done, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
@@ -213,6 +227,7 @@ class _Fitting:
         self.scores: list[dict[str, Any]] = []
         self.gauge = Gauge(
             stepper.plain,
+            stepper.objective.counts,
             dtype=stepper.dtype,
             max_tokens=stepper.max_tokens,
             processes=world.size,
@@ -229,17 +244,6 @@ class _Fitting:
         self.progress = Progress(
             config.steps, budget, most=not open_end, done=self.done, position=position
         )
-
-    best: Best | None
-
-    def judge(
-        self,
-        evaluate: Callable[[Display, int], dict[str, float]] | None,
-        every: int | None,
-        choose: Choice | None,
-    ) -> None:
-        """Set how the model is evaluated; see :func:`fit`."""
-        self.evaluate, self.evaluate_every, self.choose = evaluate, every, choose
 
     def train(
         self, next_batch: Callable[[int], Batch], display: Display, interrupt: Interrupt
@@ -271,7 +275,7 @@ class _Fitting:
                 self._save()
             if stop:
                 if every:
-                    again = named_option("resume", True)
+                    again = option("resume", True)
                     display.note(f"stopped after step {self.done}; go on with {again}")
                 raise KeyboardInterrupt
         timed = config.budget_seconds is not None
@@ -311,36 +315,37 @@ class _Fitting:
         return self.world.from_main(time.monotonic() - self.opened)
 
     def _due(self, after: int) -> bool:
-        """Whether something is written after so many steps."""
+        """Tell whether something is written after so many steps."""
         config = self.config
-        every = (config.log_every, config.checkpoint_every, self.evaluate_every, config.steps)
+        every = (config.log_every, config.checkpoint_every, self.evaluation.every, config.steps)
         return any(number and after % number == 0 for number in every)
 
     def _impatient(self) -> bool:
-        """Whether so many evaluations were not better than the best that the run ends."""
-        patience = self.config.patience
-        if patience is None or self.best is None or not self.evaluate_every:
+        """Tell whether so many evaluations were not better than the best that the run ends."""
+        patience, every = self.config.patience, self.evaluation.every
+        if patience is None or self.best is None or not every:
             return False
-        return self.done - self.best.step >= patience * self.evaluate_every
+        return self.done - self.best.step >= patience * every
 
     def _evaluation_is_due(self) -> bool:
-        if self.evaluate is None:
+        evaluate, every, _ = self.evaluation
+        if evaluate is None:
             return False
-        return self.over or bool(self.evaluate_every and self.progress.passed(self.evaluate_every))
+        return self.over or bool(every and self.progress.passed(every))
 
     def _evaluate(self, display: Display) -> None:
         """Evaluate the model, and remember whether it is the best so far."""
-        evaluate = self.evaluate
+        evaluate, _, choose = self.evaluation
         assert evaluate is not None
         self.stepper.collect()
         before = self._now()
-        found = self.world.alone(lambda: evaluate(display, self.done))
+        scores = self.world.alone(lambda: evaluate(display, self.done))
         self.progress.reserve(self._now() - before)
-        if found:
-            if self.choose is not None:
-                self.best = self.choose.better(self.best, self.done, found)
-            self.scores.append({"step": self.done, **found})
-            self.tracker.log({"step": self.done} | {f"eval_{k}": v for k, v in found.items()})
+        if scores:
+            if choose is not None:
+                self.best = choose.better(self.best, self.done, scores)
+            self.scores.append({"step": self.done, **scores})
+            self.tracker.log({"step": self.done} | {f"eval_{k}": v for k, v in scores.items()})
         self.model.train()
 
     def _stop_early(self, display: Display, learning_rate: float) -> None:

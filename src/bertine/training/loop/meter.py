@@ -39,7 +39,8 @@ class Meter:
                 self.correct[name] = self.correct.get(name, 0) + term.correct
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, as JSON values; a float holds an fp32 number exactly."""
+        """Return the sums for a checkpoint, as JSON values; a float holds an fp32 number
+        exactly."""
         return {
             "totals": {name: float(total) for name, total in self.totals.items()},
             "correct": {name: int(right) for name, right in self.correct.items()},
@@ -50,7 +51,7 @@ class Meter:
 
     @classmethod
     def restore(cls, state: dict[str, Any], device: torch.device) -> Meter:
-        """The meter of :meth:`state`."""
+        """Return the meter of :meth:`state`."""
         return cls(
             {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
             {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
@@ -61,8 +62,8 @@ class Meter:
 
     @classmethod
     def resumed(cls, state: dict[str, Any], world: World, device: torch.device) -> Meter:
-        """This process's part of a checkpoint's sums: its own where the world is the same, so
-        that they go on being added in the same order; else the first process has it all."""
+        """Return this process's part of a checkpoint's sums: its own where the world is the same,
+        so that they go on being added in the same order; else the first process has it all."""
         parts = state.get("meters", [state["meter"]])
         if len(parts) == world.size:
             return cls.restore(parts[world.rank], device)
@@ -75,16 +76,16 @@ class Meter:
 
     @classmethod
     def joined(cls, states: list[dict[str, Any]], device: torch.device) -> Meter:
-        """Of all processes, from the :meth:`state` of each. Tokens and seconds are those of the
-        whole step in every one."""
+        """Add up the meters of all processes, from the :meth:`state` of each. Tokens and seconds
+        are those of the whole step in every one."""
         first = dict(states[0])
         for name in ("totals", "correct", "counts"):
             first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
         return cls.restore(first, device)
 
     def means(self, weights: dict[str, float]) -> dict[str, float]:
-        """For a line of the log: the loss, by the `weights` of the terms; loss and accuracy of
-        each term; tokens a second."""
+        """Compute the numbers of a line of the log: the loss, by the `weights` of the terms; loss
+        and accuracy of each term; tokens a second."""
         losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
         entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
         alone = len(losses) == 1

@@ -48,11 +48,11 @@ def _groups_by_depth(
     groups: list[dict[str, object]] = []
     for at in range(top + 1):
         for matrices in (True, False):
-            found = [p for name, p in named if depth(name) == at and (p.ndim > 1) == matrices]
-            if found:
+            members = [p for name, p in named if depth(name) == at and (p.ndim > 1) == matrices]
+            if members:
                 decay = weight_decay if matrices else 0.0
                 rate = layer_decay ** (top - at)
-                groups.append({"params": found, "weight_decay": decay, "rate": rate})
+                groups.append({"params": members, "weight_decay": decay, "rate": rate})
     return groups
 
 
@@ -78,8 +78,9 @@ def row_gradients(model: nn.Module) -> Iterator[None]:
 
 
 def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tensor]:
-    """How PyTorch's fused kernel is told to clip without a look at `norm` (fp32 scalar): what it
-    divides the gradients by (None: nothing), and 1.0 where it must leave the weights alone."""
+    """Return how PyTorch's fused kernel is told to clip without a look at `norm` (fp32 scalar):
+    what it divides the gradients by (None: nothing), and 1.0 where it must leave the weights
+    alone."""
     scale = (norm / max_grad_norm).clamp(min=1.0).float() if max_grad_norm > 0 else None
     return scale, (~norm.isfinite()).float()
 
@@ -126,12 +127,12 @@ class AdamW(torch.optim.AdamW):
                 }
 
     def set_beta1(self, beta1: float) -> None:
-        """The momentum of the next steps."""
+        """Set the momentum of the next steps."""
         for group in self.param_groups:
             group["betas"] = (beta1, group["betas"][1])
 
     def grad_norm(self) -> Tensor:
-        """The Euclidean norm of all gradients together, fp32 scalar."""
+        """Return the Euclidean norm of all gradients together, fp32 scalar."""
         grads = []
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -149,16 +150,16 @@ class AdamW(torch.optim.AdamW):
         On a GPU nothing is waited for: the norm is a tensor there, and where it is not finite
         the weights stay as they are.
         """
-        found = self.grad_norm()
+        norm = self.grad_norm()
         for group in self.param_groups:
             group["lr"] = learning_rate * group.get("rate", 1.0)
-        if found.device.type != "cpu":
-            self.grad_scale, self.found_inf = device_clip(found, max_grad_norm)
+        if norm.device.type != "cpu":
+            self.grad_scale, self.found_inf = device_clip(norm, max_grad_norm)
             self.step()
-            return found
-        value = float(found)
+            return norm
+        value = float(norm)
         clipped = max_grad_norm > 0 and value > max_grad_norm
-        self.grad_scale = (found / max_grad_norm).float() if clipped else None
+        self.grad_scale = (norm / max_grad_norm).float() if clipped else None
         self.found_inf = None
         with self._densified():
             self.step()

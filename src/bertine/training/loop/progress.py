@@ -59,8 +59,8 @@ class Progress:
         self._ended: float | None = None
 
     def begin(self, now: float) -> float:
-        """A step begins at `now`, in seconds from the beginning of the run; where in the schedule
-        its rate stands, as a step."""
+        """Begin a step at `now`, in seconds from the beginning of the run; return where in the
+        schedule its rate stands, as a step."""
         self._began = now
         if self._ended is not None:
             self._pauses += now - self._ended
@@ -76,7 +76,7 @@ class Progress:
         return self.steps if left == 0.0 else (self._before + self.position - 1) / 2
 
     def end(self, now: float) -> None:
-        """The step that was begun is done at `now`."""
+        """Note that the step that was begun is done at `now`."""
         self._recent.append(now - self._began)
         self._ended = now
         self.done += 1
@@ -87,25 +87,27 @@ class Progress:
         self._reserved = seconds
 
     def passed(self, every: int) -> bool:
-        """Whether the last step has passed, or come to, a multiple of `every` steps of the
+        """Tell whether the last step has passed, or come to, a multiple of `every` steps of the
         schedule."""
         return int(self.position / every) > int(self._before / every)
 
     def _steps_left(self, now: float) -> float:
-        """How many steps there is time for; 0: not even for one that brings the rate down."""
+        """Return how many steps there is time for; 0: not even for one that brings the rate
+        down."""
         assert self._seconds is not None
         rest = self.steps - self.position
         if now > (1 + _GRACE) * self._seconds:
             return 0.0
         left = max(self._seconds - now - self._reserved, _GRACE * self._seconds * rest / self.steps)
-        each = self._each()
+        step = self._step_seconds()
         # Until it is known as planned; but a plan of very few steps may have been a mistake.
         planned = rest if self._most else max(rest, _UNKNOWN)
-        count = planned if each is None else left / each
+        count = planned if step is None else left / step
         return min(count, self.steps - self.done) if self._most else count
 
-    def _each(self) -> float | None:
-        """Seconds from the beginning of a step to that of the next; None: not known yet."""
+    def _step_seconds(self) -> float | None:
+        """Return the seconds from the beginning of a step to that of the next; None: not known
+        yet."""
         if len(self._recent) < 2:
             return None
         usual = min(self._recent) if len(self._recent) < _FEW else statistics.median(self._recent)
@@ -113,7 +115,7 @@ class Progress:
 
 
 def time_line(done: int, planned: int) -> str:
-    """What a person should know of a run that ended with its time."""
+    """Return what a person should know of a run that ended with its time."""
     if done < planned:
         return f"the time was over after {done:,} of {planned:,} steps"
     return f"the time was enough for {done:,} steps, {done - planned:,} more than expected"

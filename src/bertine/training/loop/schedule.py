@@ -21,8 +21,8 @@ _SWING = 0.05
 
 
 def warmup(steps: int, warmup_steps: int | None, ratio: float) -> int:
-    """How many of `steps` have a rising rate: `warmup_steps`, where that is given, else the share
-    `ratio`.
+    """Return how many of `steps` have a rising rate: `warmup_steps`, where that is given, else the
+    share `ratio`.
 
     Raises:
         BertineError: the share is not from 0 to 1.
@@ -62,9 +62,10 @@ def cosine(step: float, steps: int, warmup_steps: int) -> float:
 
 
 def one_cycle(step: float, steps: int, warmup_steps: int) -> float:
-    """From a 25th up to 1 over `warmup_steps`, then down to almost nothing at `steps`, both by half
-    a cosine (Smith 2018, "A disciplined approach to neural network hyper-parameters"; the curve
-    is that of PyTorch's ``OneCycleLR``). The momentum goes the other way: :func:`momentum`."""
+    """Rise from a 25th up to 1 over `warmup_steps`, then down to almost nothing at `steps`, both by
+    half a cosine (Smith 2018, "A disciplined approach to neural network hyper-parameters"; the
+    curve is that of PyTorch's ``OneCycleLR``). The momentum goes the other way:
+    :func:`momentum`."""
     at = step + 0.5
     if at < warmup_steps:
         return _eased(_CYCLE_START, 1.0, at / warmup_steps)
@@ -96,7 +97,7 @@ WARMUP_RATIO = {"linear": 0.1, "constant": 0.1, "cosine": 0.1, "one-cycle": 0.3}
 
 
 def schedule(name: str) -> Curve:
-    """The schedule called `name`.
+    """Return the schedule called `name`.
 
     Raises:
         BertineError: no such schedule.
@@ -107,5 +108,5 @@ def schedule(name: str) -> Curve:
 
 
 def momentum(name: str) -> Curve | None:
-    """What the schedule called `name` adds to Adam's first beta; None where that stays."""
+    """Return what the schedule called `name` adds to Adam's first beta; None where that stays."""
     return _one_cycle_momentum if name == "one-cycle" else None

@@ -44,7 +44,7 @@ def accumulate(
         for name, count in objective.counts(part).items():
             whole[name] = whole.get(name, 0) + count
     device = next(model.parameters()).device
-    found = []
+    computed = []
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
         with autocast(dtype, device):
@@ -52,8 +52,8 @@ def accumulate(
         loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
         assert isinstance(loss, Tensor)
         loss.backward()
-        found.append(terms)
-    return found
+        computed.append(terms)
+    return computed
 
 
 class Stepper:
@@ -72,6 +72,7 @@ class Stepper:
         model: what is trained, and what an optimizer is made of: the model itself, or with `shard`
             a sharded copy of it.
         plain: the model as it was given; with `shard` it may be without weights.
+        objective: what is minimized.
         max_tokens: of a micro-batch.
         config: of the model.
         dtype: computed in.
@@ -90,7 +91,7 @@ class Stepper:
         compile: bool | None = None,
     ) -> None:
         device = next(model.parameters()).device
-        self.model, self.plain, self._objective = model, model, objective
+        self.model, self.plain, self.objective = model, model, objective
         self.config, self.dtype = model.config, dtype
         self.max_tokens = max_tokens or (
             CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
@@ -114,7 +115,7 @@ class Stepper:
             compile_parts(self.model)
 
     def training(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which steps are computed."""
+        """Return the context in which steps are computed."""
         return row_gradients(self.plain) if self._team is None else contextlib.nullcontext()
 
     def accumulate(self, batch: Batch, seeds: list[int]) -> list[dict[str, Term]]:
@@ -129,7 +130,7 @@ class Stepper:
         if self._team is not None:
             return self._team.accumulate(batch, seeds)
         parts = split(batch, self.max_tokens)
-        return accumulate(self.plain, self._objective, parts, dtype=self.dtype, seeds=seeds)
+        return accumulate(self.plain, self.objective, parts, dtype=self.dtype, seeds=seeds)
 
     def collect(self) -> None:
         """Bring the weights of a sharded model into the plain one of the first process; all

@@ -19,7 +19,7 @@ _LARGE_WEIGHTS = 0.05
 
 
 def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
-    """After how many tokens a new model of this size began to use context: from, to.
+    """Return after how many tokens a new model of this size began to use context: from, to.
 
     Args:
         config: of the model.
@@ -37,7 +37,8 @@ def tokens_until_context(config: Config, initialization: str) -> tuple[float, fl
 def too_short(
     config: Config, initialization: str, tokens: float, *, timed: bool = False
 ) -> str | None:
-    """What a person should know of a run that sees so few `tokens`; None where they are enough.
+    """Return what a person should know of a run that sees so few `tokens`; None where they are
+    enough.
 
     Args:
         config: of a model with new weights.

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import torch
 
+from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
 
 @torch.no_grad()
 def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
-    """`model`, which was made for `old`, for the vocabulary of `new`, which extends it
+    """Give `model`, which was made for `old`, the vocabulary of `new`, which extends it
     (:meth:`bertine.Tokenizer.extends`).
 
     The word embedding of a new piece is the mean of those of
@@ -39,13 +40,9 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
             unknown += not pieces
             rows[index] = (known[pieces] if pieces else known).mean(0)
         state[name] = rows
-    kinds = {name: type(head) for name, head in model.heads.items()}
     with torch.device("meta"):
-        made = Model(
-            config,
-            {name: kind(config) for name, kind in kinds.items()},
-            add_pooler=model.backbone.pooler is not None,
-        )
-    made.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
-    made.requires_grad_(True)
-    return made.train(model.training), unknown
+        heads = {name: new_head(config, name)[name] for name in model.heads}
+        extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
+    extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
+    extended.requires_grad_(True)
+    return extended.train(model.training), unknown

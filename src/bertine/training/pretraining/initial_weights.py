@@ -28,8 +28,14 @@ from bertine.training.pretraining.extend import extend_vocabulary
 INITIALIZATIONS = ("normal", "mimetic")
 
 
-def _architecture(model: Path | str) -> Config:
-    """A preset's, or that of a configuration file."""
+def architecture_of(model: Path | str) -> Config:
+    """Return the config of a preset, a configuration file or a model directory.
+
+    Raises:
+        BertineError: there is none of this name, or it is damaged.
+    """
+    if has_weights(model):
+        return load_config(model)
     if str(model) in PRESETS:
         return preset(str(model))
     if Path(model).is_file():
@@ -42,7 +48,8 @@ def _architecture(model: Path | str) -> Config:
 
 
 def has_weights(model: Path | str) -> bool:
-    """Whether `model` is or names a model directory, and not a preset or a configuration file."""
+    """Tell whether `model` is or names a model directory, and not a preset or a configuration
+    file."""
     return str(model) not in PRESETS and locate(model).is_dir()
 
 
@@ -107,7 +114,7 @@ def starting_model(
                 "'bertine vocab --extend' makes of it"
             )
     else:
-        config = _architecture(model)
+        config = architecture_of(model)
         check_family(objective, config)
         config = config.replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id

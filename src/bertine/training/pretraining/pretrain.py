@@ -18,7 +18,7 @@ from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
-from bertine.objectives import objective as named_objective
+from bertine.objectives import choose
 from bertine.objectives.base import Objective
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
@@ -35,7 +35,11 @@ from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
-from bertine.training.pretraining.initial_weights import has_weights, starting_model
+from bertine.training.pretraining.initial_weights import (
+    architecture_of,
+    has_weights,
+    starting_model,
+)
 from bertine.training.pretraining.result import PretrainResult, last_line, result_of
 from bertine.training.pretraining.samples import MaskSamples, write_samples
 from bertine.training.pretraining.speed import latest_beginning, steps_for_hours
@@ -87,8 +91,9 @@ def pretrain(
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
-    chosen = named_objective(options.objective, input_format=options.input_format)
-    main, open_end = main_term(chosen.name), steps is None and tokens is None
+    architecture = architecture_of(model)
+    objective, input_format = choose(architecture, options.objective, options.input_format)
+    main, open_end = main_term(objective.name), steps is None and tokens is None
     if (open_end and hours is None) or (steps is not None and tokens is not None):
         raise BertineError(
             f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
@@ -100,8 +105,8 @@ def pretrain(
             f"{option('long_seq_length')} "
             "gives its length"
         )
-    for name, asked in (("save_best", options.save_best), ("patience", patience is not None)):
-        if asked and held_out is None:
+    for name, wanted in (("save_best", options.save_best), ("patience", patience is not None)):
+        if wanted and held_out is None:
             raise BertineError(
                 f"{name} needs text to tell what is best; give it with {option('held_out')}"
             )
@@ -110,20 +115,20 @@ def pretrain(
     lengths, shares = [options.max_seq_length], [1.0]
     if long_seq_length is not None:
         lengths, shares = [*lengths, long_seq_length], [1.0 - long_share, long_share]
-    settings_of_instances = InstanceSettings.of(options)
+    instances = InstanceSettings.of(options, input_format=input_format)
     phases = [
         PretrainingData(
             opened,
             tokenizer,
-            at_length(settings_of_instances, length),
-            corruption=chosen.corruption,
+            at_length(instances, length),
+            corruption=objective.corruption,
         )
         for length in lengths
     ]
     held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
     built = starting_model(
         model,
-        chosen,
+        objective,
         opened,
         tokenizer,
         options.dropout,
@@ -146,7 +151,7 @@ def pretrain(
         steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
             hours,
             built,
-            chosen,
+            objective,
             [phase.batch for phase in phases],
             shares,
             began=began,
@@ -162,9 +167,10 @@ def pretrain(
     for warning in data.warnings():
         warn(warning)
     if not has_weights(model) and not resume:
-        seen = steps * tokens_per_step(phases, shares)
-        if told := too_short(built.config, options.initialization, seen, timed=hours is not None):
-            warn(told)
+        to_see = steps * tokens_per_step(phases, shares)
+        short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
+        if short is not None:
+            warn(short)
     config = FitConfig.of(
         options,
         steps=steps,
@@ -186,7 +192,7 @@ def pretrain(
     if opened.duplicate_share is not None:
         described["duplicate_share"] = opened.duplicate_share
     settings = {
-        "objective": chosen.name,
+        "objective": objective.name,
         **described,
         **dataclasses.asdict(config),
         "model_path": str(model),
@@ -207,17 +213,19 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
-            return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
+            return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
         fit(
             built,
-            chosen,
+            objective,
             data.batch,
             config,
             run,
             title="pretrain",
-            work=_work(built, data),
+            work=_work(built, objective, data),
             facts={"unigram_entropy": opened.unigram_entropy},
-            evaluate=_evaluation(run, built, tokenizer, chosen, phases[0], held, config.precision),
+            evaluate=_evaluation(
+                run, built, tokenizer, objective, phases[0], held, config.precision
+            ),
             evaluate_every=every,
             choose=None if held is None else Choice(f"{main}_loss", highest=False),
             world=world,
@@ -229,7 +237,7 @@ def pretrain(
         def save() -> None:
             if options.save_best:
                 load_best(run.checkpoints, built)
-            final = last_line(run, chosen.name)
+            final = last_line(run, objective.name)
             if len(phases) > 1 and final["step"] < steps:
                 done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
                 reason = "the time was enough for" if hours is not None else "the run came to"
@@ -242,29 +250,26 @@ def pretrain(
             save_model(run.model, built, tokenizer, task=task)
 
         world.alone(save)
-        return result_of(run, opened, options.mask_split[2], world, objective=chosen.name)
+        return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
 
 
-def _work(model: Model, data: PhasedData) -> Callable[[int], float]:
-    """The arithmetic of the first so many steps: those of a phase of long sequences have more."""
+def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
+    """Return the arithmetic of the first so many steps: those of a phase of long sequences have
+    more."""
     if len(data.phases) == 1:
         return float
-    costs = [
-        phase.batch_size
-        * operations(
-            step_products(
-                model, 1, phase.max_seq_length, phase.settings.max_predictions_per_seq or 0
-            )
-        )
-        for phase in data.phases
-    ]
+    costs = []
+    for phase in data.phases:
+        targets = objective.counts(phase.batch(0))
+        products = step_products(model, phase.batch_size, phase.max_seq_length, targets)
+        costs.append(operations(products))
     return lambda done: float(
         sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
     )
 
 
 def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
-    """The store `path`, which can be made into sequences like those of `data`."""
+    """Return the store `path`, which can be made into sequences like those of `data`."""
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
     make_instances(
@@ -287,14 +292,16 @@ def _evaluation(
     held: TokenStore | None,
     precision: str,
 ) -> Callable[[Display, int], dict[str, float]]:
-    """What `fit` calls along the way: the same hidden words guessed, held-out text scored."""
+    """Return what `fit` calls along the way: the same hidden words guessed, held-out text
+    scored."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
-    try:
-        source = data.store if held is None else held
-        samples = MaskSamples(tokenizer, source, data.settings.seed, max_length=data.max_seq_length)
-    except BertineError as error:
-        warn(f"{error}; none are shown")
+    if "mlm" in model.heads:
+        source, seed = (data.store if held is None else held), data.settings.seed
+        try:
+            samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
+        except BertineError as error:
+            warn(f"{error}; none are shown")
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         if samples is not None:

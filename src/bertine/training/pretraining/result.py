@@ -74,7 +74,7 @@ class PretrainResult(Shown):
         )
 
     def lines(self) -> list[str]:
-        """What the command prints at the end."""
+        """Return what the command prints at the end."""
         end, main, title = self.final, self.main, TERMS[self.main].title
         verdict = f" ({self._verdict()})" if TERMS[main].words else ""
         lines = [
@@ -84,10 +84,10 @@ class PretrainResult(Shown):
         ]
         if self.held_out:
             held = self.held_out
-            told = [f"{title} loss {held[f'{main}_loss']:.3f}"]
+            facts = [f"{title} loss {held[f'{main}_loss']:.3f}"]
             if f"{main}_perplexity" in held:
-                told.append(f"perplexity {held[f'{main}_perplexity']:.1f}")
-            lines.append(f"held-out text: {', '.join(told + _accuracies(held))}")
+                facts.append(f"perplexity {held[f'{main}_perplexity']:.1f}")
+            lines.append(f"held-out text: {', '.join(facts + _accuracies(held))}")
         if self.best is not None:
             lines.append(
                 f"best on held-out text: after step {self.best.step}, {title} loss "
@@ -130,13 +130,13 @@ def last_line(run: Run, objective: str) -> dict[str, Any]:
     """
     main = main_term(objective)
     needed = ("tokens", "elapsed", f"{main}_loss")
-    found = [line for line in _lines(run, main) if all(_is_number(line.get(k)) for k in needed)]
-    if not found:
+    complete = [line for line in _lines(run, main) if all(_is_number(line.get(k)) for k in needed)]
+    if not complete:
         raise BertineError(
             f"{run.folder / 'log.jsonl'}: has no line about training; put it back, or delete the "
             f"newest folder in {run.checkpoints} and go on from the one before"
         )
-    return found[-1]
+    return complete[-1]
 
 
 def result_of(
@@ -147,11 +147,17 @@ def result_of(
 
     def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any] | None]:
         log = _lines(run, main)
-        found = [line for line in log if f"eval_{main}_loss" in line]
+        evaluations = [line for line in log if f"eval_{main}_loss" in line]
         training = TaskInfo.read(run.model / TASK).training
         best = recorded_best(run.checkpoints)
-        told = None if best is None else best.to_dict()
-        return len(log), last_line(run, objective), found[-1] if found else {}, training, told
+        fields = None if best is None else best.to_dict()
+        return (
+            len(log),
+            last_line(run, objective),
+            evaluations[-1] if evaluations else {},
+            training,
+            fields,
+        )
 
     lines, final, held, training, best = world.alone(look)
     page = report(run.folder) if lines >= _PAGE_FROM and world.main else None

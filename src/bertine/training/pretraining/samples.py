@@ -97,8 +97,8 @@ class MaskSamples:
             name = "the sentences"
             ids = [np.asarray(one, np.int64) for one in tokenizer.encode_plain(source)]
             flat = np.ones(tokenizer.vocab_size, np.int64)
-            found = (self._hide(one, flat, seed, index) for index, one in enumerate(ids))
-            chosen = [sample for sample in found if sample is not None][:count]
+            hidden = (self._hide(one, flat, seed, index) for index, one in enumerate(ids))
+            chosen = [sample for sample in hidden if sample is not None][:count]
         if not chosen:
             raise BertineError(
                 f"{name}: no sentence for mask samples; one must have {_SHORTEST} to "
@@ -110,7 +110,7 @@ class MaskSamples:
         return len(self._samples)
 
     def _from_store(self, store: TokenStore, seed: int, count: int) -> list[_Sample]:
-        """Sentences that random tokens of the store are in, each once."""
+        """Draw sentences that random tokens of the store are in, each once."""
         chosen: list[_Sample] = []
         taken: set[tuple[int, int]] = set()
         for number in range(count):
@@ -134,7 +134,7 @@ class MaskSamples:
     def _hide(
         self, ids: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], seed: int, *where: int
     ) -> _Sample | None:
-        """`ids` with a piece hidden, or None where the sentence is not suitable."""
+        """Return `ids` with a piece hidden, or None where the sentence is not suitable."""
         tokenizer = self.tokenizer
         if not _SHORTEST <= len(ids) <= self._longest or tokenizer.unk_token_id in ids:
             return None
@@ -155,7 +155,7 @@ class MaskSamples:
     def fill(
         self, model: Model, *, top_k: int = 5, dtype: torch.dtype = torch.float32
     ) -> list[dict[str, Any]]:
-        """What `model` puts for each hidden word.
+        """Return what `model` puts for each hidden word.
 
         Args:
             model: with a masked-LM head, on any device; put into evaluation mode and back into

@@ -103,7 +103,7 @@ def steps_for_hours(
     world: World,
     **options: Any,
 ) -> int:
-    """Steps that this machine does in the time, if it stays as fast as it is now.
+    """Return the steps that this machine does in the time, if it stays as fast as it is now.
 
     Args:
         hours: of the whole run, the measurement counted.
@@ -115,7 +115,7 @@ def steps_for_hours(
     """
     dtype = resolve_precision(precision, next(model.parameters()).device)
     measuring = min(_MEASURING, _MEASURING_SHARE * 3600 * hours) / len(batches)
-    each = sum(
+    step_seconds = sum(
         share
         * seconds_per_step(
             model, objective, batch, dtype=dtype, seconds=measuring, world=world, **options
@@ -124,12 +124,12 @@ def steps_for_hours(
     )
     spent = time.monotonic() - latest_beginning(began, hours)
     left = world.from_main(3600 * hours - spent)
-    steps = max(1, int(left / each))
-    say(f"a step takes {1000 * each:.0f} ms at present: about {steps:,} steps in the time")
+    steps = max(1, int(left / step_seconds))
+    say(f"a step takes {1000 * step_seconds:.0f} ms at present: about {steps:,} steps in the time")
     return steps
 
 
 def latest_beginning(began: float, hours: float) -> float:
-    """When the time of a run began: at `began`, but where getting ready took longer than half of
-    the time, that half is left for training."""
+    """Return when the time of a run began: at `began`, but where getting ready took longer than
+    half of the time, that half is left for training."""
     return max(began, time.monotonic() - 1800 * hours)

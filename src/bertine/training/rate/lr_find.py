@@ -1,4 +1,4 @@
-"""``lr_find``: which learning rate to train with, from a hundred steps (Smith 2015; the practice of
+"""Find the learning rate to train with in a hundred steps: ``lr_find`` (Smith 2015; the practice of
 fast.ai and ktrain).
 
 The rate rises exponentially from step to step, the loss is watched, and the weights are thrown
@@ -31,7 +31,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.options.search import RateTest
 from bertine.options.verbs import takes_options
-from bertine.reports.rate_page import rate_text
+from bertine.reports.scores import rate_text
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.distributed.world import World
@@ -43,6 +43,7 @@ from bertine.training.loop.freezing import frozen
 from bertine.training.loop.meter import Meter
 from bertine.training.loop.step import Stepper
 from bertine.training.rate.curve import RateCurve, bracket_of
+from bertine.training.rate.page import write_files
 from bertine.training.rate.report import LrFindReport, next_command
 
 #: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
@@ -138,16 +139,16 @@ def lr_find(
         "batch_size": plan.batch_size,
         "learning_rate": usual if bracket is None else bracket.advice(usual),
     }
-    report = LrFindReport.of(
+    report = LrFindReport(
         curve,
-        out=folder,
-        advice=advice,
-        command=next_command(given, defaults, advice),
-        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
+        advice,
+        next_command(given, defaults, advice),
+        folder,
         num_examples=len(prepared.train.examples),
+        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
     )
-    report.write({**given, "data": prepared.data_path})
+    write_files(report, {**given, "data": prepared.data_path})
     return report
 
 
@@ -158,8 +159,8 @@ def _climb(
     rates: Sequence[float],
     curve: RateCurve,
 ) -> tuple[RateCurve, float]:
-    """A step at each of `rates`, until the loss diverges; the curve, and the seconds it took. The
-    loss of a step is that before its update."""
+    """Take a step at each of `rates` until the loss diverges; return the curve and the seconds it
+    took. The loss of a step is that before its update."""
     model = prepared.loaded.model
     stepper = Stepper(
         model,

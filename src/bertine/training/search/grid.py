@@ -1,4 +1,4 @@
-"""What a search tries: every combination of batch size, learning rate and epochs, with each seed.
+"""List what a search tries: each batch size with each learning rate, epochs and seed.
 
 The paper tries batches of 16 and 32, rates of 5e-5, 4e-5, 3e-5 and 2e-5, and 2, 3 and 4 epochs
 (section A.3; the rate of 4e-5 is in section 4.1), and takes what is best on the dev set. Where
@@ -29,8 +29,8 @@ RESTARTS = 3
 
 
 def grid_around(plan: TrainingPlan) -> dict[str, tuple[Any, ...]]:
-    """The plan's batch size and epochs, and three rates about its own, by the names of the
-    arguments."""
+    """Take the batch size and the epochs of `plan`, and three rates about its own, by the names of
+    the arguments."""
     rates = tuple(float(f"{plan.learning_rate * factor:.0e}") for factor in (0.5, 1, 2))
     return {
         "batch_sizes": (plan.batch_size,),
@@ -64,6 +64,9 @@ class Trial:
     setting: Setting
     seed: int
 
+    def __str__(self) -> str:
+        return f"{self.setting}, seed {self.seed}"
+
     @property
     def name(self) -> str:
         """The name of its folder."""
@@ -71,8 +74,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """What is to be tried; see :func:`bertine.search`."""
+class SearchGrid:
+    """The values that a search combines; see :func:`bertine.search`."""
 
     batch_sizes: tuple[int, ...]
     learning_rates: tuple[float, ...]
@@ -80,7 +83,7 @@ class Grid:
     seeds: tuple[int, ...]
 
     @classmethod
-    def given(
+    def of(
         cls,
         batch_sizes: Sequence[int] | int | None,
         learning_rates: Sequence[float] | float | None,
@@ -88,9 +91,9 @@ class Grid:
         seeds: Sequence[int] | int | None,
         restarts: int | None,
         otherwise: Mapping[str, tuple[Any, ...]],
-    ) -> Grid:
-        """The grid that these arguments of the search mean; `otherwise` has the values of the
-        lists that are None.
+    ) -> SearchGrid:
+        """Make the grid of these arguments of the search; `otherwise` has the values of the lists
+        that are None.
 
         Raises:
             BertineError: a list is empty, or has a value twice or one that cannot be; seeds and
@@ -150,7 +153,7 @@ def _values(
     allowed: Callable[[Any], bool],
     kind: str,
 ) -> tuple[Any, ...]:
-    """The values of a list of the grid; one alone is a list of one."""
+    """Check the values of a list of the grid; one alone is a list of one."""
     if given is None:
         return otherwise[name]
     if isinstance(given, str):
@@ -158,10 +161,10 @@ def _values(
     values = tuple(given) if isinstance(given, Sequence) else (given,)
     if not values:
         raise BertineError(f"{name} is an empty list; give at least one value")
-    for at, value in enumerate(values):
+    for index, value in enumerate(values):
         if not allowed(value):
             raise BertineError(f"{name}: {value!r} cannot be; give {kind}")
-        if value in values[:at]:
+        if value in values[:index]:
             raise BertineError(f"{name}: {value} is given twice")
     return values
 

@@ -1,0 +1,52 @@
+"""A backbone for answers whose layers cannot be packed: it computes as it is."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.backbone import Backbone
+from bertine.models.encoded import BackboneOutput
+
+
+class PlainBackbone(nn.Module):
+    """`backbone` in evaluation mode, called like a
+    :class:`bertine.models.fast.backbone.PackedBackbone`.
+
+    Args:
+        backbone: on the CPU. Its weights are shared, its mode is not.
+        dtype: to compute in: torch.float32, or torch.bfloat16 by autocast.
+    """
+
+    def __init__(self, backbone: Backbone, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.config, self.dtype = backbone.config, dtype
+        self.batch_tokens: int | None = None
+        shared = {id(parameter): parameter for parameter in backbone.parameters()}
+        self._backbone = copy.deepcopy(backbone, shared).eval()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        """Encode a batch; see :class:`bertine.models.backbone.Backbone`. States are fp32."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            found: BackboneOutput = self._backbone(
+                input_ids, attention_mask, token_type_ids, output_hidden_states
+            )
+        pooled, states = found.pooler_output, found.hidden_states
+        return BackboneOutput(
+            found.last_hidden_state.float(),
+            None if pooled is None else pooled.float(),
+            None if states is None else tuple(state.float() for state in states),
+        )
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, [V, H]."""
+        return self._backbone.word_weights

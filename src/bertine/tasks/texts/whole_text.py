@@ -1,0 +1,170 @@
+"""What the tasks over whole texts, or pairs of texts, have in common: classification with one label
+or many, and regression.
+
+Shape legend: B sequences in a batch, K outputs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from bertine.data.batch import Batch
+from bertine.errors import BertineError
+from bertine.models.config import Config
+from bertine.models.encoded import Encoded
+from bertine.models.heads import texts_apart
+from bertine.models.model import Model
+from bertine.models.pooling import Pooling
+from bertine.records.examples import Examples
+from bertine.tasks.base import Features, Task
+from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
+from bertine.tasks.long_text import check_long_text, parts_of
+from bertine.tasks.losses import NONE, of_examples
+from bertine.terminal.console import counted
+from bertine.text.tokenizer import Tokenizer
+
+#: The heads, by name, of texts and pairs that are one input, and of pairs that are encoded apart.
+CLASSIFIER, PAIR_CLASSIFIER = "classifier", "pair_classifier"
+#: Texts given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+Prediction = TypeVar("Prediction")
+
+
+class WholeTextTask(Task[Prediction]):
+    """Base of the tasks whose head reads one vector of a text or of a pair of texts.
+
+    Attributes:
+        kind: the task, as messages call it.
+        fp32_head: whether the head computes in fp32 whatever the model computes in.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
+        pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
+            name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
+
+    Raises:
+        BertineError: not one or two text columns, a maximum length without room for text, a way
+            with long texts that is not known or not for pairs, or a pooling of single texts.
+    """
+
+    kind: ClassVar[str]
+    fp32_head: ClassVar[bool] = False
+
+    long_text: str
+    pair_pooling: str
+
+    def __post_init__(self) -> None:
+        width = len(self.text_columns)
+        if width not in (1, 2):
+            raise BertineError(f"{self.kind} takes one or two text columns, not {width}")
+        if self.max_length < LEAST_LENGTH[width]:
+            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+        check_long_text(self.long_text, width)
+        if self.pair_pooling and width != 2:
+            raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
+
+    @property
+    def takes_pairs(self) -> bool:
+        return len(self.text_columns) == 2
+
+    @property
+    def reads_apart(self) -> bool:
+        return bool(self.pair_pooling)
+
+    @property
+    def head(self) -> str:
+        return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER
+
+    def head_options(self, config: Config) -> dict[str, Any]:
+        """Return the pooling of pairs whose texts are encoded apart.
+
+        Raises:
+            BertineError: the model has one token type for two texts; there is no such pooling.
+        """
+        if self.takes_pairs and config.num_segments < 2:
+            raise BertineError(
+                "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
+                "them in one column, or use another model"
+            )
+        return {"pooling": Pooling.named(self.pair_pooling)} if self.pair_pooling else {}
+
+    @abstractmethod
+    def target(self, label: str | None, source: str, line: int) -> Any:
+        """Make the target of an example's features of its label; None of None.
+
+        Raises:
+            BertineError: there is no such label; names `source` and `line`.
+        """
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first, a
+        single text as `long_text` says.
+
+        Raises:
+            BertineError: an example has another number of texts than there are columns; what
+                :meth:`target` raises.
+        """
+        width, frame = len(self.text_columns), tokenizer.template.one
+        check_room(self.max_length, width, tokenizer)
+        cut_at_end = self.long_text == "head"
+        features: list[Features] = []
+        for start in range(0, len(examples), _TOKENIZE):
+            part = examples.items[start : start + _TOKENIZE]
+            for example in part:
+                if len(example.texts) != width:
+                    raise BertineError(
+                        f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                        f"but the model takes {width} ({', '.join(self.text_columns)})"
+                    )
+            encodings = tokenizer.encode_arrays(
+                [example.texts[0] for example in part],
+                [example.texts[1] for example in part] if width == 2 else None,
+                max_length=self.max_length if cut_at_end else None,
+            )
+            rows = zip(part, encodings, strict=True)
+            for row, (example, (ids, types, cut)) in enumerate(rows, start):
+                label = self.target(example.label, examples.source, example.line)
+                inputs = [ids]
+                if not cut_at_end:
+                    inputs = parts_of(ids, self.max_length, self.long_text, frame)
+                if len(inputs) == 1:
+                    cut += len(ids) - len(inputs[0])
+                features.extend(
+                    Features(kept, types[: len(kept)], row, label=label, num_truncated=cut)
+                    for kept in inputs
+                )
+        return features
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Encode the inputs, or both texts of each pair by themselves."""
+        return model.encode(texts_apart(batch) if self.pair_pooling else batch)
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute the head's outputs [B, K]."""
+        mask = texts_apart(batch).attention_mask if self.pair_pooling else None
+        return model.read(self.head, encoded, mask=mask, fp32=self.fp32_head)
+
+    @abstractmethod
+    def loss_of(self, output: np.ndarray, label: Any) -> float:
+        """Compute the loss of one output against its target."""
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Compute the loss of each example, the mean over its windows; nan without a label."""
+        losses = [
+            NONE if feature.label is None else self.loss_of(output, feature.label)
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(losses, features)
+
+
+def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """Make a column with the probability of each label."""
+
+    def column(label: str) -> Callable[[Any], Any]:
+        return lambda answer: round(answer.probabilities[label], 6)
+
+    return {f"probability_{label}": column(label) for label in labels}

@@ -1,0 +1,72 @@
+"""An objective that hides nothing, from a store to a log: neither the loop nor the ceiling knows
+what a corruption does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toys
+from bertine.data.batch import Batch
+from bertine.data.corruption.base import Draws
+from bertine.data.corruption.padded import Padder
+from bertine.data.instances.instance import Instance
+from bertine.inference.heldout import score_batches
+from bertine.models.encoded import Encoded
+from bertine.models.losses import sum_cross_entropy
+from bertine.models.model import Model
+from bertine.objectives.base import LossDefaults, Term
+from bertine.options.instances import InstanceSettings
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.loop import ceiling
+from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.run import Run
+
+
+class NextTokens:
+    """Ask of each token which one follows."""
+
+    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
+        self.padder = Padder(tokenizer, settings.input_format)
+
+    def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
+        padded = self.padder.pad(instances)
+        places = np.flatnonzero(np.pad(padded.real[:, 1:], ((0, 0), (0, 1))))
+        labels = padded.input_ids.reshape(-1)[places + 1]
+        return padded.batch(padded.input_ids, lm_positions=places, lm_labels=labels)
+
+
+class NextToken(LossDefaults):
+    """The mean cross-entropy of the next tokens, by the head of masked tokens."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"mlm": batch.targets["lm_labels"].numel()}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        labels = batch.targets["lm_labels"]
+        logits = model.read("mlm", encoded, places=batch.targets["lm_positions"])
+        total, correct = sum_cross_entropy(logits, labels)
+        return {"mlm": Term(total, labels.numel(), correct)}
+
+
+def test_a_run_learns_and_logs_its_share_of_the_ceiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceiling, "_WORTH", 0.0)
+    store = toys.write_store(tmp_path / "store")
+    data = toys.pretraining_data(store, input_format="full-sentences", corruption=NextTokens)
+    model, loss = toys.pretraining_model(), NextToken()
+    before = score_batches(model, loss, data.batch, tokens=500)
+    config = FitConfig(steps=40, learning_rate=5e-3, log_every=20)
+    fit(model, loss, data.batch, config, Run.open(tmp_path / "run", {}, resume=False))
+    after = score_batches(model, loss, data.batch, tokens=500)
+    assert after["mlm_loss"] < before["mlm_loss"] - 0.3
+    assert after["mlm_count"] > 400, "every token but the last is asked about"
+    lines = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    shares = [json.loads(line)["share_of_ceiling"] for line in lines]
+    assert len(shares) == 2
+    assert all(0 < share < 1 for share in shares)
