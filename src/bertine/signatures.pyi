@@ -1228,5 +1228,6 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """

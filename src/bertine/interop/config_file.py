@@ -100,9 +100,9 @@ class ConfigKeys:
                 wrong type; a value that asks for something that our model does not compute.
         """
         fields = {
-            each.name: str(each.type)
-            for each in dataclasses.fields(kind)
-            if each.name not in self.absent
+            one.name: str(one.type)
+            for one in dataclasses.fields(kind)
+            if one.name not in self.absent
         }
         known = {self.key(name): name for name in fields}
         for key, (allowed, meaning) in self.only.items():
