@@ -95,7 +95,7 @@ def _bertine_step(model: Any, objective: Any, batches: list[Any], units: int) ->
     import torch
 
     from bertine.data.split import split
-    from bertine.models.memory import keep_freed_memory
+    from bertine.system.memory import keep_freed_memory
     from bertine.training.loop.optim import AdamW, row_gradients
     from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
 

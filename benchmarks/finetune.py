@@ -39,10 +39,10 @@ from common import (
     save_json,
 )
 
-from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
 from bertine.records.examples import Examples, find_splits, read_examples
 from bertine.runs.log import read_log
+from bertine.system.memory import keep_freed_memory
 from bertine.terminal.console import console
 
 

@@ -40,10 +40,10 @@ from shapes import SEED, Shape, make_batch, make_model
 
 from bertine.data.checks import check_batch
 from bertine.data.split import split
-from bertine.models.memory import keep_freed_memory
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS
+from bertine.system.memory import keep_freed_memory
 from bertine.training.loop.ceiling import step_products, time_products
 from bertine.training.loop.optim import AdamW, row_gradients
 from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate

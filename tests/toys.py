@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.preparation.writer import StoreWriter
+from bertine.data.preparation.writer import StoreWriter, write_manifest
 from bertine.data.store import TokenStore
 from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
@@ -62,6 +63,20 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+class DocumentWriter(StoreWriter):
+    """Writes a store by hand, document by document."""
+
+    def add_document(self, sentences: Sequence[Sequence[int]]) -> None:
+        """Append one whole document, given as the ids of its sentences."""
+        lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+        ids = np.array([token for sentence in sentences for token in sentence], np.int64)
+        self.append(ids, lengths, np.array([len(lengths)]))
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Write what is left, and the manifest with these facts."""
+        write_manifest(self.folder, facts, self.close())
+
+
 def tokenizer() -> Tokenizer:
     """One piece for every word of the toy language."""
     return Tokenizer.from_vocab([*SPECIAL_TOKENS, *WORDS])
@@ -100,7 +115,7 @@ def write_store(folder: Path, documents: int = 40) -> Path:
     """A token store of :func:`corpus_text`, its tokenizer inside."""
     words = tokenizer()
     folder.mkdir(parents=True)
-    with StoreWriter(folder, vocab_size=words.vocab_size) as writer:
+    with DocumentWriter(folder, vocab_size=words.vocab_size) as writer:
         for document in corpus_text(documents).split("\n\n"):
             writer.add_document(words.encode_plain(document.splitlines()))
         tokenizer_folder(folder / "tokenizer")

@@ -53,7 +53,7 @@ def os_errors(path: str | Path, doing: str) -> Iterator[None]:
 
 
 def _real(path: str | Path) -> Path:
-    """`path` with symbolic links followed, so that what a link names is replaced and not the
+    """Return `path` with symbolic links followed, so that what a link names is replaced and not the
     link, on the disk where it is; ``.`` gets its name."""
     return Path(os.path.realpath(path))
 
@@ -138,7 +138,7 @@ def _lock(handle: int) -> bool | None:
 
 
 def _is_same(handle: int, path: Path) -> bool:
-    """Whether the open file `handle` is what `path` names."""
+    """Tell whether the open file `handle` is what `path` names."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except OSError:
@@ -146,7 +146,7 @@ def _is_same(handle: int, path: Path) -> bool:
 
 
 def _umask() -> int:
-    """The process's mask of permissions, which can only be read by setting it."""
+    """Return the process's mask of permissions, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -374,7 +374,7 @@ def check_regular(path: str | Path, *, pipes: bool = False) -> None:
 
 
 def _special_kind(path: str | Path) -> str | None:
-    """What `path` is that is neither a file nor a folder; None for these and for nothing."""
+    """Return what `path` is that is neither a file nor a folder; None for these and for nothing."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -383,7 +383,7 @@ def _special_kind(path: str | Path) -> str | None:
 
 
 def sha256_file(path: str | Path) -> str:
-    """The SHA-256 of a file's bytes, as 64 hex digits, read in blocks."""
+    """Return the SHA-256 of a file's bytes, as 64 hex digits, read in blocks."""
     digest = hashlib.sha256()
     check_regular(path)
     with os_errors(path, "reading it"), open(path, "rb") as handle:

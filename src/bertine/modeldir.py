@@ -63,7 +63,7 @@ class LoadedModel(Shown):
     report: LoadReport
 
     def lines(self) -> list[str]:
-        """What was loaded."""
+        """Return what was loaded."""
         config = self.config
         return [
             f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
@@ -108,13 +108,14 @@ def save_model(
 
 
 def _problem_type(task: TaskInfo | None) -> str:
-    """What transformers calls the task of a classifier."""
+    """Return what transformers calls the task of a classifier."""
     kinds = {"regression": "regression", "multi-label": _MULTI_LABEL}
     return kinds.get("" if task is None else task.name, "single_label_classification")
 
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
-    """The names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1, ..."""
+    """Return the names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1,
+    ..."""
     named = next((head for head in model.heads if model.config.heads[head].named), None)
     if named is None:
         return ()
@@ -132,12 +133,12 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
 
 
 def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
-    """The architecture of a model directory, from its ``config.json`` alone.
+    """Return the architecture of a model directory, from its ``config.json`` alone.
 
     `dropout` takes the place of its rates on hidden states and attention, unless None.
 
     Raises:
-        BertineError: no such folder or file, or one that is not a BERT we compute.
+        BertineError: no such folder or file, or one of a model that Bertine does not have.
     """
     return _with_dropout(read_config(model_folder(path) / CONFIG), dropout).config
 
@@ -182,17 +183,17 @@ def load_model(
     config, family = settings.config, family_of(settings.config.model_type)
     names = family.names
     try:
-        found = names.canonical_names(tensors, family.head_of(settings.architecture))
+        canonical = names.canonical_names(tensors, family.head_of(settings.architecture))
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    check_against_weights(source, found, config, family)
+    check_against_weights(source, canonical, config, family)
     check_fits(folder / CONFIG, config)
-    parts = {names.part_of(name) for name in found}
+    parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts}
     task = _task(folder, settings, present)
     if heads is None:
-        heads = _heads_of_file(source, found, settings, family, present, task)
+        heads = _heads_of_file(source, canonical, settings, family, present, task)
         fresh = ()
     unknown = set(fresh) - set(heads)
     if unknown:
@@ -203,16 +204,17 @@ def load_model(
         pooler = True
     with torch.device("meta"):
         model = Model(config, heads, add_pooler=pooler)
-    keep, report = sort_tensors(source, found, model, names, set(fresh))
+    keep, report = sort_tensors(source, canonical, model, names, set(fresh))
     fill(model, keep, names, seed)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
-#: The files of a model directory that are needed.
-_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json vocab.txt"
+#: The files of a model directory that are needed, besides those of the vocabulary.
+_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
 #: Organizations of the Hugging Face hub, by the beginnings of the names of their models.
 _ORGANIZATIONS = {
     "bert-": "google-bert",
+    "roberta-": "FacebookAI",
     "all-": "sentence-transformers",
     "paraphrase-": "sentence-transformers",
     "multi-qa-": "sentence-transformers",
@@ -220,11 +222,12 @@ _ORGANIZATIONS = {
 
 
 def how_to_get(name: str) -> str | None:
-    """How to get a model that is named in place of a folder, as one line; None where `name` does
-    not look like the name of a published model."""
+    """Return how to get a model that is named in place of a folder, as one line; None where `name`
+    does not look like the name of a published model."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
         return None
-    if name in PRESETS:
+    # RoBERTa's sizes have the names of the published models.
+    if name in PRESETS and not name.startswith("roberta-"):
         return (
             f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
             "give the folder of a trained model"
@@ -235,14 +238,16 @@ def how_to_get(name: str) -> str | None:
         organization = _ORGANIZATIONS.get(next(starts, ""), "")
     if not organization or Path(organization).exists():
         return None
+    vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
     return (
         f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
-        f"download {organization}/{model} {_NEEDED} --local-dir {model}' and give {model}"
+        f"download {organization}/{model} {_NEEDED} {vocabulary} --local-dir {model}' and give "
+        f"{model}"
     )
 
 
 def model_folder(path: str | Path) -> Path:
-    """The model directory that `path` is or names, or that the run's folder `path` holds.
+    """Return the model directory that `path` is or names, or that the run's folder `path` holds.
 
     Raises:
         BertineError: neither, or the run has not finished.
@@ -295,8 +300,8 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
 
 
 def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | None:
-    """The task of ``bertine.json``; else what config.json says of a classifier, or that there is a
-    head for spans."""
+    """Return the task of ``bertine.json``; else what config.json says of a classifier, or that
+    there is a head for spans."""
     classifier = "classifier" in present
     kinds = settings.config.heads
     named = any(kinds[head].named for head in present)
@@ -329,7 +334,7 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
 
 def _heads_of_file(
     source: Path,
-    found: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     settings: ConfigFile,
     family: Family,
     present: Collection[str],
@@ -342,7 +347,7 @@ def _heads_of_file(
     named = next((head for head in present if config.heads[head].named), None)
     if named is not None:
         name = f"{family.names.heads[named].output()}.bias"
-        bias = found.get(name)
+        bias = tensors.get(name)
         outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
         if bias is not None and bias.shape != (outputs,):
             raise BertineError(

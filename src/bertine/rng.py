@@ -14,14 +14,14 @@ import numpy as np
 
 
 def key(seed: int, *where: int | str) -> int:
-    """A 128-bit key for the position `where` under `seed`: the same for the same arguments,
+    """Return a 128-bit key for the position `where` under `seed`: the same for the same arguments,
     on every machine; independent for different ones (BLAKE2b of their text)."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *where))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def generator(seed: int, *where: int | str) -> np.random.Generator:
-    """A NumPy generator (Philox 4x64) keyed by `seed` and the position `where`."""
+    """Return a NumPy generator (Philox 4x64) keyed by `seed` and the position `where`."""
     return np.random.Generator(np.random.Philox(key=key(seed, *where)))
 
 

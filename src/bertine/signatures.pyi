@@ -1129,7 +1129,8 @@ def similar(
     precision: AnswerPrecision = "auto",
     device: str | None = None,
 ) -> Neighbours:
-    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory.
 
     Args:
         query: a text.
@@ -1227,5 +1228,6 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertine.data.preparation.writer import StoreWriter
+import toys
 from bertine.data.store import TokenStore
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -36,7 +36,7 @@ def make_store(tmp_path: Path) -> MakeStore:
         folder.mkdir()
         num_tokens = sum(map(sum, documents))
         tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, *(f"t{i}" for i in range(num_tokens))])
-        with StoreWriter(
+        with toys.DocumentWriter(
             folder,
             vocab_size=tokenizer.vocab_size,
             record_batch_tokens=record_batch_tokens,

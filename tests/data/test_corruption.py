@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,8 +67,8 @@ class Shuffled:
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         words = draws.of_instances("shuffled", self.longest)
         moved = [
-            dataclasses.replace(
-                each, segments=tuple(text[row[: len(text)].argsort()] for text in each.segments)
+            each._replace(
+                segments=tuple(text[row[: len(text)].argsort()] for text in each.segments)
             )
             for each, row in zip(instances, words, strict=True)
         ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import toys
 from bertine import prepare
 from bertine.data.preparation import duplicates
-from bertine.data.preparation.duplicates import Seen, fingerprint
+from bertine.data.preparation.duplicates import SeenFingerprints, fingerprint
 from bertine.data.store import TokenStore
 from bertine.text.sentences import iter_sentences
 
@@ -22,7 +22,7 @@ from bertine.text.sentences import iter_sentences
 def test_seen_is_a_set(numbers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_RECENT", 4)
-        seen, expected = Seen(), set()
+        seen, expected = SeenFingerprints(), set()
         for number in numbers:
             assert seen.add(number) == (number not in expected)
             expected.add(number)
@@ -30,7 +30,7 @@ def test_seen_is_a_set(numbers: list[int]) -> None:
 
 
 def test_a_million_numbers_are_in_few_parts() -> None:
-    seen = Seen()
+    seen = SeenFingerprints()
     numbers = np.random.default_rng(0).integers(1 << 63, size=300_000)
     assert all(seen.add(int(number)) for number in numbers)
     assert not any(seen.add(int(number)) for number in numbers[::997])

@@ -99,7 +99,7 @@ def test_leaving_early_ends_the_workers(store: Path) -> None:
     before = children(os.getpid())
 
     def interrupted() -> None:
-        with batches_ahead(data.batch, 0, 100, workers=2) as get:
+        with batches_ahead(data.batch, 0, 100_000, workers=2) as get:
             get(0)
             assert len(children(os.getpid()) - before) == 2
             raise KeyboardInterrupt

@@ -19,7 +19,7 @@ import toys
 from bertine import prepare
 from bertine.data.preparation import part_runners
 from bertine.data.preparation import prepare as preparation
-from bertine.data.preparation.duplicates import Seen
+from bertine.data.preparation.duplicates import SeenFingerprints
 from bertine.data.preparation.parts import CorpusPart, PartSettings, make_part, plan_parts
 from bertine.data.preparation.report import PrepareReport
 from bertine.data.store import TokenStore
@@ -388,7 +388,7 @@ def test_wrong_options(folder: Path) -> None:
 
 def test_seen_takes_many_as_it_takes_one() -> None:
     draw = generator(0, "numbers")
-    one, many = Seen(), Seen()
+    one, many = SeenFingerprints(), SeenFingerprints()
     for _ in range(20):
         numbers = draw.integers(0, 500, size=60).astype(np.uint64)
         expected = [one.add(int(number)) for number in numbers]
@@ -419,8 +419,13 @@ def test_ray_makes_the_same_store(folder: Path) -> None:
 
 
 def test_no_ray_cluster_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray = pytest.importorskip("ray")
+
+    def init(**given: Any) -> None:
+        """As where there is none; here one may be that another test has started."""
+        raise ConnectionError("Could not find any running Ray instance.\nPlease specify the one")
+
+    monkeypatch.setattr(ray, "init", init)
     with pytest.raises(BertineError, match="no Ray cluster there") as error:
         made(folder, "store", ray="auto")
     assert "\n" not in str(error.value)

@@ -9,7 +9,7 @@ import torch
 
 import toys
 from bertine.data.batch import Batch
-from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.masked import TokenMasking
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -106,7 +106,7 @@ def test_special_tokens_are_never_chosen_and_never_put_in(make_store: MakeStore)
         for number, pair in enumerate(pairs):
             a = pair.segments[0].copy()
             a[::3] = number % len(SPECIAL_TOKENS)
-            object.__setattr__(pair, "segments", (a, pair.segments[1]))
+            pairs[number] = pair._replace(segments=(a, pair.segments[1]))
         return pairs
 
     data.segments.instances = with_specials  # type: ignore[method-assign]
@@ -210,7 +210,7 @@ def test_options_that_do_nothing_are_warned_of(data):
 def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
     words = data(whole_word_mask=True, max_seq_length=64)
     assert words.warnings() == []
-    assert isinstance(words.corruption, Masked)
+    assert isinstance(words.corruption, TokenMasking)
     words.corruption._is_continuation[:] = (
         True  # each segment is one word; few have 10 pieces or less
     )

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
+import toys
+from bertine.data.preparation.writer import MAX_SENTENCE
 from bertine.data.store import MANIFEST, TokenStore, token_dtype
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
@@ -26,7 +27,7 @@ def written(
     folder: Path, vocab_size: int, documents: list[list[list[int]]], **options
 ) -> TokenStore:
     folder.mkdir()
-    with StoreWriter(folder, vocab_size=vocab_size, **options) as writer:
+    with toys.DocumentWriter(folder, vocab_size=vocab_size, **options) as writer:
         for document in documents:
             writer.add_document(document)
         writer.finish({"tokenizer_fingerprint": "x", "language": "en"})
@@ -66,7 +67,7 @@ def test_documents_may_arrive_in_any_pieces(tmp_path: Path):
     documents = [[[1, 2], [3]], [[4]], [[5, 6, 7], [8], [9, 10]]]
     whole = written(tmp_path / "whole", 20, documents)
     (tmp_path / "pieces").mkdir()
-    with StoreWriter(tmp_path / "pieces", vocab_size=20, record_batch_tokens=4) as writer:
+    with toys.DocumentWriter(tmp_path / "pieces", vocab_size=20, record_batch_tokens=4) as writer:
         writer.append(np.array([1, 2]), np.array([2]), np.array([], int))
         writer.append(np.array([3, 4, 5, 6, 7]), np.array([1, 1, 3]), np.array([1, 2]))
         writer.append(np.array([8, 9, 10]), np.array([1, 2]), np.array([], int))
@@ -94,7 +95,7 @@ def test_what_has_no_token_is_dropped_and_counted(tmp_path: Path):
 def test_a_sentence_too_long_for_two_bytes_is_cut_and_counted(tmp_path: Path):
     (tmp_path / "s").mkdir()
     sizes = np.array([5, 2 * MAX_SENTENCE + 1, MAX_SENTENCE, 7])
-    with StoreWriter(tmp_path / "s", vocab_size=10) as writer:
+    with toys.DocumentWriter(tmp_path / "s", vocab_size=10) as writer:
         writer.append(np.arange(sizes.sum()) % 10, sizes, np.array([1, 3, 4]))
         writer.finish({"tokenizer_fingerprint": "x"})
     store = TokenStore.open(tmp_path / "s")
@@ -159,7 +160,7 @@ def test_memory_of_writing_does_not_grow_with_the_store(tmp_path: Path):
         ids, sizes = np.arange(5000) % 1000, np.full(250, 20)
         tracemalloc.start()
         arrow = pa.total_allocated_bytes()
-        with StoreWriter(
+        with toys.DocumentWriter(
             folder, vocab_size=1000, record_batch_tokens=100_000, shard_tokens=1_000_000
         ) as writer:
             for _ in range(num_documents):
@@ -181,12 +182,15 @@ def test_a_store_can_be_pickled(make_store: MakeStore):
 
 
 def test_ids_outside_the_vocabulary_are_not_written(tmp_path: Path):
-    with StoreWriter(tmp_path, vocab_size=10) as writer, pytest.raises(ValueError, match="of 10"):
+    with (
+        toys.DocumentWriter(tmp_path, vocab_size=10) as writer,
+        pytest.raises(ValueError, match="of 10"),
+    ):
         writer.add_document([[3, 10]])
 
 
 def test_no_document_at_all_is_an_error(tmp_path: Path):
-    with StoreWriter(tmp_path, vocab_size=10) as writer:
+    with toys.DocumentWriter(tmp_path, vocab_size=10) as writer:
         writer.add_document([[], []])
         with pytest.raises(BertineError, match="no document with text"):
             writer.finish({"tokenizer_fingerprint": "x"})

@@ -19,7 +19,7 @@ from bertine.inference.compute.running import run_batch, run_features
 from bertine.inference.predictor import Predictor
 from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
-from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
 from bertine.tasks.base import Features, pad_features
 
@@ -162,8 +162,8 @@ def test_full_batches_are_padded_and_others_not(
     features = features_of([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18)
     found = run_features(engine, Ends(), features, pad_id=0, on_batch=sizes.append)
     assert sizes == [11, 7]
-    assert isinstance(met[0], Padded)
-    assert isinstance(met[1], Bare)
+    assert isinstance(met[0], PaddedRows)
+    assert isinstance(met[1], UnpaddedRows)
     with torch.no_grad():
         expected = model.backbone(torch.arange(1, 10)[None])
     for first, pooled in found:

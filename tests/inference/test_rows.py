@@ -14,17 +14,17 @@ import pytest
 from bertine.errors import BertineError
 from bertine.inference.files import rows as rows_module
 from bertine.inference.files.rows import chunks, count_texts, joined, text_progress, unused
-from bertine.tables.layout import Layout
-from bertine.tables.table import Row
+from bertine.tables.layout import TableLayout
+from bertine.tables.table import TableRow
 
 
-def size(row: Row) -> int:
+def size(row: TableRow) -> int:
     return len(row.values["text"])
 
 
 @pytest.mark.parametrize(("most", "most_rows"), [(10, None), (10, 3), (1, None), (1000, 4)])
 def test_chunks_are_bounded_and_lose_no_row(most: int, most_rows: int | None) -> None:
-    rows = [Row(line, {"text": "x" * (line * 7 % 6)}) for line in range(1, 40)]
+    rows = [TableRow(line, {"text": "x" * (line * 7 % 6)}) for line in range(1, 40)]
     found = list(chunks(iter(rows), size, most, most_rows))
     assert list(itertools.chain.from_iterable(found)) == rows
     for chunk in found:
@@ -41,7 +41,7 @@ def test_no_rows_make_no_chunk() -> None:
 def test_what_is_added_takes_no_name_that_is_there() -> None:
     assert unused("label", ["text"], "new_") == "label"
     assert unused("label", ["label", "new_label"], "new_") == "new_new_label"
-    row = Row(7, {"text": "a"})
+    row = TableRow(7, {"text": "a"})
     assert joined("in.csv", row, {"label": 1}) == {"text": "a", "label": 1}
     assert row.values == {"text": "a"}
     with pytest.raises(BertineError, match=r"in\.csv:7: has a key 'text', but the first row has"):
@@ -53,8 +53,8 @@ def test_how_many_texts_are_to_come_is_known_where_it_can_be(tmp_path: Path) -> 
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=1000)
     (tmp_path / "in.csv").write_text("text\n" + "a\n" * 6 + "the last")
     (tmp_path / "in.csv.gz").write_bytes(b"packed\n")
-    csv = Layout("csv", ",", True)
-    assert count_texts(tmp_path / "in.parquet", Layout("jsonl")) == 2500
+    csv = TableLayout("csv", ",", True)
+    assert count_texts(tmp_path / "in.parquet", TableLayout("jsonl")) == 2500
     assert count_texts(tmp_path / "in.csv", csv) == 7  # the header is no text
     assert count_texts(tmp_path / "in.csv") == 8
     assert count_texts(tmp_path / "in.csv.gz", csv) is None
@@ -64,14 +64,16 @@ def test_how_many_texts_are_to_come_is_known_where_it_can_be(tmp_path: Path) -> 
 def test_a_line_break_inside_a_cell_ends_no_row(tmp_path: Path) -> None:
     cell = '"two\nlines of ""one"" cell"\n'
     (tmp_path / "in.csv").write_text("text\n" + cell * 100_000)  # of several blocks
-    assert count_texts(tmp_path / "in.csv", Layout("csv", ",", True)) == 100_000
+    assert count_texts(tmp_path / "in.csv", TableLayout("csv", ",", True)) == 100_000
 
 
 def test_the_bar_counts_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in.csv").write_text("text\n" + "a\n" * 5)
     bar = Mock()
     monkeypatch.setattr(rows_module, "progress", lambda show: nullcontext(bar))
-    with text_progress("predict", tmp_path / "in.csv", Layout("csv", ",", True), show=True) as add:
+    with text_progress(
+        "predict", tmp_path / "in.csv", TableLayout("csv", ",", True), show=True
+    ) as add:
         add(3)
         add(2)
     assert bar.add_task.call_args.kwargs["total"] == 5

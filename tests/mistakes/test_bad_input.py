@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.data.preparation.writer import StoreWriter
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
@@ -147,7 +146,7 @@ def test_an_id_outside_the_vocabulary(made: Path, tmp_path: Path, fails: Fails) 
     store.mkdir()
     words = toys.tokenizer()
     wrong = words.vocab_size + 7
-    with StoreWriter(store, vocab_size=256) as writer:
+    with toys.DocumentWriter(store, vocab_size=256) as writer:
         for _ in range(4):
             writer.append(np.full(12, wrong), np.full(3, 4), np.array([3]))
         writer.finish({"tokenizer_fingerprint": words.fingerprint, "language": "en"})

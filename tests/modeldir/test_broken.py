@@ -246,6 +246,8 @@ def test_labels_that_are_not_as_many_as_outputs_are_refused(
         ("bert-base-uncased", "hf download google-bert/bert-base-uncased config.json"),
         ("google-bert/bert-base-cased", "hf download google-bert/bert-base-cased config.json"),
         ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2 config.json"),
+        ("roberta-base", "hf download FacebookAI/roberta-base config.json"),
+        ("cardiffnlp/twitter-roberta-base", "tokenizer_config.json vocab.json merges.txt"),
         ("bert-mini", "is a size to pre-train"),
     ],
 )

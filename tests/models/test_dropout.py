@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from bertine.models.dropout import Dropout, dropout_add, stream
+from bertine.models.dropout import StreamDropout, dropout_add, stream
 from bertine.models.heads import ClassificationHead
-from bertine.models.layers import EncoderLayer, Layout, SelfAttention
+from bertine.models.layers import EncoderLayer, RowLayout, SelfAttention
 from bertine.models.model import Model
 from family.parity import random_batch
 from family.variants import VARIANTS, scramble
@@ -55,7 +55,7 @@ def test_masks_do_not_depend_on_the_number_of_threads() -> None:
 def test_dropout_keeps_the_mean_and_is_off_in_evaluation() -> None:
     stream.seed(0, 0)
     x, residual = torch.ones(400, 500), torch.full((400, 500), 2.0)
-    layer = Dropout(0.1)
+    layer = StreamDropout(0.1)
     dropped = layer(x)
     torch.testing.assert_close(
         dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / 0.9)
@@ -83,7 +83,7 @@ def test_attention_in_training_has_the_plain_formula_s_output_and_gradients(
     bias = torch.zeros(b, 1, 1, t, dtype=torch.float64)
     if padded:
         bias[1, ..., 4:] = float("-inf")
-    layout = Layout(b, t, bias=bias if padded else None)
+    layout = RowLayout(b, t, bias=bias if padded else None)
 
     stream.seed(2, 0)
     ours = attention(x, layout)
@@ -121,9 +121,9 @@ def test_a_layer_in_training_has_the_plain_formula_s_output_and_gradients(p: flo
     inputs = [x, *layer.parameters()]
 
     stream.seed(5, 0)
-    ours = layer(x, Layout(b, t))
+    ours = layer(x, RowLayout(b, t))
     # Another forward pass in between must not change what the backward pass makes again.
-    layer(x, Layout(b, t))
+    layer(x, RowLayout(b, t))
     ours_grads = torch.autograd.grad((ours * weight).sum(), inputs)
 
     def mask(*shape: int) -> torch.Tensor:

@@ -16,10 +16,10 @@ from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast import recorded
 from bertine.models.fast.backbone import PackedBackbone
-from bertine.models.fast.int8 import Grid, observed
+from bertine.models.fast.int8 import ByteGrid, RangeObserver
 from bertine.models.fast.layers import attend, attend_few
 from bertine.models.fast.recorded import Recorded
-from bertine.models.fast.rows import Bare, Padded
+from bertine.models.fast.rows import PaddedRows, UnpaddedRows
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -53,7 +53,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
 
 
 def pack(backbone: Encoder, dtype: torch.dtype) -> PackedBackbone:
-    with torch.inference_mode(), observed(backbone) as seen:
+    with torch.inference_mode(), RangeObserver(backbone) as seen:
         backbone(*inputs(seed=9))
     return PackedBackbone(backbone, dtype, seen.ranges)
 
@@ -117,7 +117,7 @@ def test_with_padding_and_without(
         for worth, bare in ((0.0, True), (1e9, False)):
             monkeypatch.setattr(packed_backbone, "_WORTH", worth)
             output = packed(ids, mask, segments)
-            assert isinstance(output._rows, Bare) == bare
+            assert isinstance(output._rows, UnpaddedRows) == bare
             states = packed(ids, mask, segments, output_hidden_states=True).hidden_states
             found.append([output.first_token, output.last_hidden_state, *states])
     real = mask[:, : max(lengths)]
@@ -258,7 +258,7 @@ def test_neurons_that_reach_far_cost_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_bytes_on_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = Grid.over(-1.0, 3.0)
+    grid = ByteGrid.over(-1.0, 3.0)
     x = torch.linspace(-2, 4, 1001).view(7, 143)
     found = grid.round(x)
     assert found.dtype == torch.uint8
@@ -280,7 +280,7 @@ def test_attention(length: int) -> None:
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 3, length, 8, generator=draw) for _ in range(3))
     lengths = torch.tensor([length, length - 2])
-    rows = Padded.of(lengths, length)
+    rows = PaddedRows.of(lengths, length)
     scaled = q * 8**-0.5
     found = attend(scaled, k, v, rows.bias)
     mask = torch.arange(length)[None] < lengths[:, None]
@@ -295,7 +295,7 @@ def test_attention(length: int) -> None:
     expected = expected.transpose(1, 2)
     for part, rows_of, right in (
         (qkv, rows, expected),
-        (qkv[:length], Padded(1, length), expected[:1]),
+        (qkv[:length], PaddedRows(1, length), expected[:1]),
     ):
         found = attend_few(part, rows_of, 3, torch.float32)
         assert torch.allclose(found, right, atol=1e-5)
@@ -306,7 +306,7 @@ def test_attention(length: int) -> None:
 @given(st.lists(st.integers(1, 70), min_size=2, max_size=20), st.sampled_from([1, 4, 8]))
 def test_rows_without_padding(lengths: list[int], together: int) -> None:
     """Every token has a row and a place, and finds its sequence there."""
-    rows = Bare.of(torch.tensor(lengths), together)
+    rows = UnpaddedRows.of(torch.tensor(lengths), together)
     total = sum(lengths)
     assert total <= rows.count < total + 32
     names = torch.arange(rows.count)[:, None]  # what stands in a row: its number

@@ -17,7 +17,7 @@ from bertine import objectives
 from bertine.data.batch import Batch
 from bertine.models.gpu import varlen
 from bertine.models.gpu.varlen import reference, varlen_attention
-from bertine.models.layers import EncoderLayer, Layout
+from bertine.models.layers import EncoderLayer, RowLayout
 from bertine.registry import OBJECTIVES
 from bertine.training.loop.step import accumulate
 
@@ -116,7 +116,7 @@ def test_layers_are_compiled_twice_at_most(store: Path) -> None:
         mask = torch.arange(32) < torch.tensor(lengths)[:, None]
         batch = Batch(mask.long(), mask, mask.long()).packed()
         assert batch.packing is not None
-        layout = Layout(
+        layout = RowLayout(
             len(lengths),
             32,
             batch.packing.real,
@@ -145,7 +145,9 @@ def test_the_gpus_branch_is_compiled_whole() -> None:
         mask = torch.arange(32) < torch.tensor(lengths)[:, None]
         packing = Batch(mask.long(), mask, mask.long()).packed().to("meta").packing
         assert packing is not None
-        layout = Layout(len(lengths), 32, packing.real, ends=packing.ends, longest=packing.longest)
+        layout = RowLayout(
+            len(lengths), 32, packing.real, ends=packing.ends, longest=packing.longest
+        )
         x = torch.empty(
             packing.real.numel(), 128, dtype=torch.bfloat16, device="meta", requires_grad=True
         )

@@ -82,7 +82,7 @@ def test_every_option_that_a_message_names_is_one() -> None:
 #: What belongs to the command line alone, and what writes whole commands, for shells.
 _COMMAND_LINE = (
     *("commands/", "cli.py", "config_file.py", "launch.py", "reports/"),
-    *("demo/result.py", "training/rate/report.py", "training/finetuning/next_steps.py"),
+    *("demo/result.py", "training/rate/report.py", "training/finetuning/result.py"),
 )
 
 

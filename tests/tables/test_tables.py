@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from bertine.errors import BertineError
 from bertine.records.examples import read_examples
 from bertine.records.table_writer import open_writer
-from bertine.tables.layout import Layout
-from bertine.tables.table import MissingColumn, Table, require_columns
+from bertine.tables.column_names import MissingColumn, require_columns
+from bertine.tables.layout import TableLayout
+from bertine.tables.table import Table
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -48,7 +49,7 @@ def error_of(path: Path | str, **options: Any) -> str:
 
 
 def round_trip(
-    path: Path, layout: Layout, columns: list[str], rows: list[dict[str, Any]]
+    path: Path, layout: TableLayout, columns: list[str], rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     with open_writer(path, layout, columns) as writer:
         for row in rows:
@@ -66,7 +67,10 @@ def test_csv_round_trip(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round.csv"
     values = [{"text": a, "the label": b} for a, b in rows]
-    assert round_trip(path, Layout("csv", delimiter, True), ["text", "the label"], values) == values
+    assert (
+        round_trip(path, TableLayout("csv", delimiter, True), ["text", "the label"], values)
+        == values
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -76,7 +80,7 @@ def test_csv_of_one_column_round_trip(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "one.csv"
     values = [{"text": text} for text in rows]
-    assert round_trip(path, Layout("csv", ",", True), ["text"], values) == values
+    assert round_trip(path, TableLayout("csv", ",", True), ["text"], values) == values
 
 
 @settings(max_examples=100, deadline=None)
@@ -86,7 +90,7 @@ def test_tsv_round_trip(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round.tsv"
     values = [{"text": a, "label": b} for a, b in rows]
-    assert round_trip(path, Layout("tsv", "\t"), ["text", "label"], values) == values
+    assert round_trip(path, TableLayout("tsv", "\t"), ["text", "label"], values) == values
 
 
 json_values = st.recursive(
@@ -102,7 +106,7 @@ def test_jsonl_round_trip(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round.jsonl"
-    assert round_trip(path, Layout("jsonl"), list(rows[0]), rows) == rows
+    assert round_trip(path, TableLayout("jsonl"), list(rows[0]), rows) == rows
 
 
 @settings(max_examples=100, deadline=None)
@@ -345,14 +349,14 @@ def test_what_tsv_cannot_hold_is_refused_and_nothing_is_left(tmp_path: Path) -> 
     path = tmp_path / "out.tsv"
     rows = [{"text": "fine"}, {"text": "a\tb"}]
     with pytest.raises(BertineError, match="cannot be written without quotes"):
-        round_trip(path, Layout("tsv", "\t"), ["text"], rows)
+        round_trip(path, TableLayout("tsv", "\t"), ["text"], rows)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_plain_text_is_written_so_that_it_can_be_cut_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_writer("-", Layout("text"), ["text", "label", "probability"]) as writer:
+    with open_writer("-", TableLayout("text"), ["text", "label", "probability"]) as writer:
         writer.write({"text": "a\tb", "label": "joy", "probability": 0.5})
     assert capsys.readouterr().out == "joy\t0.5\ta\tb\n"
 
@@ -384,7 +388,7 @@ def test_what_is_no_text_is_refused_by_its_name(tmp_path: Path, name: str) -> No
 
 
 def test_compressed_output_is_refused(tmp_path: Path) -> None:
-    layout = Layout("csv", ",", True)
+    layout = TableLayout("csv", ",", True)
     with (
         pytest.raises(BertineError, match="not compressed"),
         open_writer(tmp_path / "a.csv.gz", layout, ["text"]),
@@ -396,7 +400,7 @@ def test_compressed_output_is_refused(tmp_path: Path) -> None:
 def test_a_folder_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
     with (
         pytest.raises(BertineError, match="is a folder; name a file in it"),
-        open_writer(tmp_path, Layout("csv", ",", True), ["a"]),
+        open_writer(tmp_path, TableLayout("csv", ",", True), ["a"]),
     ):
         raise AssertionError("it was opened")
 

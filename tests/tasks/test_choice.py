@@ -301,7 +301,7 @@ def test_answers_are_joined_by_example() -> None:
     whole = sum(math.exp(x) for x in (0, 1, 2))
     assert answers[0].probability == pytest.approx(math.exp(2) / whole)
     assert answers[1].probabilities == (0.5, 0.5)
-    assert [*task.columns(True)][:3] == ["choice", "probability", "probability_choice0"]
+    assert [*task.output_columns(True)][:3] == ["choice", "probability", "probability_choice0"]
     assert [*task.values_of(answers[1], True).values()] == [0, 0.5, 0.5, 0.5, 0.0]
     labels = [item.label or "" for item in examples.items]
     report = task.report(answers, labels)

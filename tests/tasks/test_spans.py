@@ -328,4 +328,4 @@ def test_the_n_best_are_a_list_in_json_and_text_in_a_cell() -> None:
     assert json.loads(str(values["n_best"])) == json.loads(json.dumps(values["n_best"]))
     assert values["n_best"][0]["text"] == "oil “x”"
     assert np.isclose(sum(entry["probability"] for entry in values["n_best"]), 1)
-    assert [*SpanExtraction().columns(False)] == ["answer", "start", "end", "probability"]
+    assert [*SpanExtraction().output_columns(False)] == ["answer", "start", "end", "probability"]

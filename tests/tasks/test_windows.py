@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.tasks.windows import Window, cover
+from bertine.tasks.tagging.word_windows import Window, cover
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import toys
 from bertine.cli import main
 from bertine.datasets.labelled import Reading, read_labelled
 from bertine.errors import BertineError
-from bertine.training.finetuning.result import FinetuneResult
+from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 
 QUICK: dict[str, Any] = {
@@ -40,13 +40,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def everything(
     data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, FinetuneResult]:
+) -> tuple[Path, Learner]:
     """The folder of a run over all of GLUE, and its result."""
     out = tmp_path_factory.mktemp("all") / "runs"
     return out, bertine.finetune("glue", glue_task="all", model=model, data=data, out=out, **QUICK)
 
 
-def test_all_of_glue_is_one_table(everything: tuple[Path, FinetuneResult], model: Path) -> None:
+def test_all_of_glue_is_one_table(everything: tuple[Path, Learner], model: Path) -> None:
     out, result = everything
     scores = {name: run.score for name, run in result.runs.items()}
     assert len(scores) == 9
@@ -69,7 +69,7 @@ def test_all_of_glue_is_one_table(everything: tuple[Path, FinetuneResult], model
 
 
 def test_finished_tasks_are_not_run_again(
-    everything: tuple[Path, FinetuneResult], data: Path, model: Path
+    everything: tuple[Path, Learner], data: Path, model: Path
 ) -> None:
     out, result = everything
     before = (out / "RTE" / "log.jsonl").read_bytes()
@@ -108,7 +108,7 @@ def test_a_collapse_is_named_in_the_table(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_over_all_goes_on_where_it_stopped(
-    everything: tuple[Path, FinetuneResult], data: Path, model: Path, tmp_path: Path
+    everything: tuple[Path, Learner], data: Path, model: Path, tmp_path: Path
 ) -> None:
     out, result = everything
     stopped = tmp_path / "runs"
@@ -126,7 +126,7 @@ def test_a_run_over_all_goes_on_where_it_stopped(
 
 
 def test_a_model_for_glue_takes_other_tables_too(
-    everything: tuple[Path, FinetuneResult], tmp_path: Path
+    everything: tuple[Path, Learner], tmp_path: Path
 ) -> None:
     path = tmp_path / "own.csv"
     path.write_text("sentence1,sentence2,label\na cat,a dog,entailment\n", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_a_model_for_glue_takes_other_tables_too(
 
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "MNLI"])
 def test_evaluate_reads_the_official_files_too(
-    name: str, everything: tuple[Path, FinetuneResult], data: Path
+    name: str, everything: tuple[Path, Learner], data: Path
 ) -> None:
     out, result = everything
     report = bertine.evaluate(out / name, data, precision="fp32", show_progress=False)
@@ -152,7 +152,7 @@ def test_evaluate_reads_the_official_files_too(
 
 
 def test_the_leaderboards_files(
-    everything: tuple[Path, FinetuneResult], data: Path, tmp_path: Path
+    everything: tuple[Path, Learner], data: Path, tmp_path: Path
 ) -> None:
     out, _ = everything
     path = tmp_path / "submission.zip"
@@ -187,7 +187,7 @@ def test_the_leaderboards_files(
 
 
 def test_a_part_of_the_leaderboard_names_the_rest(
-    everything: tuple[Path, FinetuneResult], data: Path, tmp_path: Path
+    everything: tuple[Path, Learner], data: Path, tmp_path: Path
 ) -> None:
     out, _ = everything
     path = tmp_path / "part.zip"
@@ -199,7 +199,7 @@ def test_a_part_of_the_leaderboard_names_the_rest(
 
 
 def test_what_cannot_be_handed_in_is_said(
-    everything: tuple[Path, FinetuneResult], data: Path, model: Path, tmp_path: Path
+    everything: tuple[Path, Learner], data: Path, model: Path, tmp_path: Path
 ) -> None:
     out, _ = everything
     path = tmp_path / "none.zip"
@@ -335,7 +335,6 @@ def test_a_regression_can_be_gone_on_with(model: Path, tmp_path: Path) -> None:
         (["glue", "--all", "--data", "DATA/CoLA"], "has no folder of a GLUE task"),
         (["glue", "--task", "RTE", "--label-column", "x", "--data", "DATA"], "are known"),
         (["glue", "--task", "AX", "--data", "DATA"], "fine-tune MNLI"),
-        (["regression", "--data", "DATA/SST-2/test.tsv"], "which column holds the label"),
     ],
 )
 def test_mistakes_end_in_one_line(

@@ -19,7 +19,7 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.tasks.spans.task import SpanExtraction
-from bertine.training.finetuning.result import FinetuneResult
+from bertine.training.finetuning.learner import Learner
 from squad_files import toy_squad, write_squad
 from squad_scorers import scorer
 
@@ -34,7 +34,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def train(model: Path, data: Path, out: Path, epochs: int, **more: Any) -> FinetuneResult:
+def train(model: Path, data: Path, out: Path, epochs: int, **more: Any) -> Learner:
     return bertine.finetune(
         "squad", model=model, data=data, out=out, epochs=epochs, **RECIPE, **more
     )
@@ -43,14 +43,14 @@ def train(model: Path, data: Path, out: Path, epochs: int, **more: Any) -> Finet
 @pytest.fixture(scope="module", params=["1.1", "2.0"])
 def run(
     request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path, Path, FinetuneResult]:
+) -> tuple[str, Path, Path, Learner]:
     """Version, training file, run's folder, result."""
     home = tmp_path_factory.mktemp("squad")
     data = write_squad(home / "data", v2=request.param == "2.0", articles=60)
     return request.param, data, home / "run", train(model, data, home / "run", 8)
 
 
-def test_it_learns_to_answer(run: tuple[str, Path, Path, FinetuneResult]) -> None:
+def test_it_learns_to_answer(run: tuple[str, Path, Path, Learner]) -> None:
     version, _, out, result = run
     assert [score["f1"] for score in result.scores][-1] == pytest.approx(result.metrics["f1"])
     assert result.metrics["f1"] > 0.6  # one of three places by chance
@@ -70,7 +70,7 @@ def test_it_learns_to_answer(run: tuple[str, Path, Path, FinetuneResult]) -> Non
 
 
 def test_evaluate_gives_the_score_that_training_ended_with(
-    run: tuple[str, Path, Path, FinetuneResult], capsys: pytest.CaptureFixture[str]
+    run: tuple[str, Path, Path, Learner], capsys: pytest.CaptureFixture[str]
 ) -> None:
     version, data, out, result = run
     report = bertine.evaluate(out, data.parent, precision="fp32", show_progress=False)
@@ -82,7 +82,7 @@ def test_evaluate_gives_the_score_that_training_ended_with(
 
 
 def test_predictions_are_the_official_file_and_score_the_same(
-    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+    run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
     version, data, out, result = run
     official = scorer(version)
@@ -120,7 +120,7 @@ def test_predictions_are_the_official_file_and_score_the_same(
 
 
 def test_transformers_opens_it_and_gives_the_same_scores(
-    run: tuple[str, Path, Path, FinetuneResult],
+    run: tuple[str, Path, Path, Learner],
 ) -> None:
     _, _, out, _ = run
     other, info = transformers.AutoModelForQuestionAnswering.from_pretrained(
@@ -153,7 +153,7 @@ def test_transformers_opens_it_and_gives_the_same_scores(
 
 
 def test_a_table_is_answered_in_its_own_format(
-    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+    run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
     version, _, out, _ = run
     context = toys.sentence("cat", "old") + " " + toys.sentence("dog", "small")
@@ -248,7 +248,7 @@ def test_mistakes_are_one_line(
 
 
 def test_the_answers_are_json_and_the_n_best_need_a_file(
-    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+    run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
     _, data, out, _ = run
     with pytest.raises(BertineError, match=r"a\.parquet: answers to a file in SQuAD's format ar"):
@@ -258,7 +258,7 @@ def test_the_answers_are_json_and_the_n_best_need_a_file(
 
 
 def test_nothing_is_written_beside_a_pipe(
-    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+    run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
     version, data, out, _ = run
     dev, pipe = data.with_name(f"dev-v{version}.json"), tmp_path / "pipe"
@@ -275,7 +275,7 @@ def test_nothing_is_written_beside_a_pipe(
 
 
 def test_columns_are_not_named_for_squads_files(
-    run: tuple[str, Path, Path, FinetuneResult], tmp_path: Path
+    run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
     version, data, out, _ = run
     dev = data.with_name(f"dev-v{version}.json")
@@ -284,7 +284,7 @@ def test_columns_are_not_named_for_squads_files(
 
 
 def test_answers_to_stdout_are_the_json_alone(
-    run: tuple[str, Path, Path, FinetuneResult], capsys: pytest.CaptureFixture[str]
+    run: tuple[str, Path, Path, Learner], capsys: pytest.CaptureFixture[str]
 ) -> None:
     version, data, out, _ = run
     capsys.readouterr()

@@ -22,7 +22,7 @@ from bertine.errors import BertineError
 from bertine.inference.files import tag_file
 from bertine.modeldir import load_model
 from bertine.tasks.tagging.tagged_text import Mention
-from bertine.training.finetuning.result import FinetuneResult
+from bertine.training.finetuning.learner import Learner
 
 QUICK: dict[str, Any] = {
     "epochs": 6,
@@ -44,23 +44,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
+def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Learner:
     out = tmp_path_factory.mktemp("tagging") / "run"
     return bertine.finetune("tagging", model=model, data=data, out=out, **QUICK)
 
 
 @pytest.fixture(scope="module")
-def tagger(trained: FinetuneResult) -> bertine.Predictor:
+def tagger(trained: Learner) -> bertine.Predictor:
     return bertine.Predictor.load(trained.model, precision="fp32")
 
 
-def test_a_toy_language_is_learned(trained: FinetuneResult) -> None:
+def test_a_toy_language_is_learned(trained: Learner) -> None:
     assert trained.metrics["f1"] > 0.9
     assert trained.score == trained.metrics["f1"]
     assert "24 sentences, 192 words" in trained.lines()[0]
 
 
-def test_what_was_saved_scores_as_in_training(trained: FinetuneResult, data: Path) -> None:
+def test_what_was_saved_scores_as_in_training(trained: Learner, data: Path) -> None:
     for path in (data, data / "dev.conll"):
         report = bertine.evaluate(trained.model, path, precision="fp32", show_progress=False)
         assert report.metrics == trained.metrics
@@ -72,7 +72,7 @@ def test_what_was_saved_scores_as_in_training(trained: FinetuneResult, data: Pat
 
 
 def test_json_lines_are_the_same_data(
-    trained: FinetuneResult, data: Path, model: Path, tmp_path: Path
+    trained: Learner, data: Path, model: Path, tmp_path: Path
 ) -> None:
     tagged.write_json(tmp_path / "train.jsonl")
     tagged.write_json(tmp_path / "dev.jsonl", 24, seed=1)
@@ -87,7 +87,7 @@ def test_json_lines_are_the_same_data(
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_transformers_says_the_same(trained: FinetuneResult, tagger: bertine.Predictor) -> None:
+def test_transformers_says_the_same(trained: Learner, tagger: bertine.Predictor) -> None:
     other, info = transformers.AutoModelForTokenClassification.from_pretrained(
         trained.model, output_loading_info=True
     )
@@ -130,7 +130,7 @@ def test_their_token_classifier_answers_with_us(tmp_path: Path, model: Path) -> 
 
 
 def test_a_tagger_goes_on_from_a_tagger_and_not_from_a_classifier(
-    trained: FinetuneResult, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Learner, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = {**QUICK, "epochs": 1}
     bertine.finetune("tagging", model=trained.model, data=data, out=tmp_path / "again", **short)
@@ -171,7 +171,7 @@ def predict(model: Path, source: Path, target: Path, *options: str) -> list[str]
     return target.read_text(encoding="utf-8").split("\n")
 
 
-def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> None:
+def test_column_files_get_a_column(trained: Learner, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text(
         "-DOCSTART-\t-X-\n\t\nthe\tDT\nold\tJJ\ncat\tNN\nsleeps\tVB\n\n# from here on\n"
@@ -191,9 +191,7 @@ def test_column_files_get_a_column(trained: FinetuneResult, tmp_path: Path) -> N
             assert line.startswith(f"{before}\t")
 
 
-def test_lines_of_conllu_that_are_no_words_get_no_tag(
-    trained: FinetuneResult, tmp_path: Path
-) -> None:
+def test_lines_of_conllu_that_are_no_words_get_no_tag(trained: Learner, tmp_path: Path) -> None:
     words = [("1-2", "theold"), (1, "the"), (2, "old"), (3, "cat"), (4, "sleeps")]
     rows = ["\t".join([str(number), word, *["_"] * 8]) for number, word in words]
     (tmp_path / "in.conllu").write_text("\n".join(rows) + "\n")
@@ -206,7 +204,7 @@ def test_lines_of_conllu_that_are_no_words_get_no_tag(
 
 
 def test_the_added_column_scores_as_evaluate_does(
-    trained: FinetuneResult, data: Path, tmp_path: Path
+    trained: Learner, data: Path, tmp_path: Path
 ) -> None:
     predict(trained.model, data / "dev.conll", tmp_path / "out.conll", "--all-probabilities")
     for line in (tmp_path / "out.conll").read_text().splitlines():
@@ -221,9 +219,7 @@ def test_the_added_column_scores_as_evaluate_does(
     assert sum(right) / len(right) == pytest.approx(trained.metrics["accuracy"])
 
 
-def test_plain_text_becomes_json_lines_with_entities(
-    trained: FinetuneResult, tmp_path: Path
-) -> None:
+def test_plain_text_becomes_json_lines_with_entities(trained: Learner, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("the old cat sleeps in the sofa .\n\nNothing here.\n", encoding="utf-8")
     rows = [json.loads(line) for line in predict(trained.model, source, tmp_path / "out")[:-1]]
@@ -240,7 +236,7 @@ def test_plain_text_becomes_json_lines_with_entities(
     assert chance == min(row["probabilities"][2:4])  # of the least certain tag
 
 
-def test_json_lines_get_tags_and_keep_their_keys(trained: FinetuneResult, tmp_path: Path) -> None:
+def test_json_lines_get_tags_and_keep_their_keys(trained: Learner, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     words = ["the", "warm", "soup", "boils"]
     rows = [{"id": 7, "words": words, "tags": ["?"]}, {"id": 8, "words": [], "tags": []}]
@@ -256,7 +252,7 @@ def test_json_lines_get_tags_and_keep_their_keys(trained: FinetuneResult, tmp_pa
 
 
 def test_what_is_done_is_said(
-    trained: FinetuneResult, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Learner, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predict(trained.model, data / "dev.conll", tmp_path / "out.conll")
     said = capsys.readouterr().err
@@ -300,16 +296,10 @@ def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--tag-column", "9"], "train.conll: has 3 columns, so the tag cannot be in column 9"),
-        (["--tag-column", "1"], "column 1 would be the word and its tag"),
         (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
         (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is none of IOB2"),
         (["--document-context"], "train.conll: tells no documents"),
-        (
-            ["--format", "csv"],
-            "read from column files or JSON lines (columns or jsonl), not as csv",
-        ),
         (["--quotes"], "files of tagged words have no quotes"),
-        (["--text-columns", "a", "b"], "tagging takes one column of words, not 2"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -339,14 +329,14 @@ def test_options_of_tagging_are_for_tagging(model: Path, labelled: Path, tmp_pat
         bertine.predict(classifier, labelled / "dev.csv", tmp_path / "out", word_column=2)
 
 
-def test_an_unknown_tag_at_evaluation_is_named(trained: FinetuneResult, tmp_path: Path) -> None:
+def test_an_unknown_tag_at_evaluation_is_named(trained: Learner, tmp_path: Path) -> None:
     path = tmp_path / "dev.conll"
     path.write_text("the x O\nold x B-animal\n\nrice x B-plant\n")
     with pytest.raises(BertineError, match=r"dev\.conll:4: unknown tag 'B-plant' of 'rice'"):
         bertine.evaluate(trained.model, path, show_progress=False)
 
 
-def test_a_file_of_answers_is_whole_or_not_there(trained: FinetuneResult, tmp_path: Path) -> None:
+def test_a_file_of_answers_is_whole_or_not_there(trained: Learner, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text("the\tDT\nold\tJJ\n\ncat\n")
     target = tmp_path / "out.conll"
@@ -356,7 +346,7 @@ def test_a_file_of_answers_is_whole_or_not_there(trained: FinetuneResult, tmp_pa
     assert not target.exists()
 
 
-def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
+def test_the_page_of_a_run_has_the_types(trained: Learner) -> None:
     run = trained.model.parent
     bertine.report(run)
     page = next(run.glob("*.html")).read_text(encoding="utf-8")
@@ -366,7 +356,7 @@ def test_the_page_of_a_run_has_the_types(trained: FinetuneResult) -> None:
 
 
 def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
-    trained: FinetuneResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Learner, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "in.txt"
     text.write_text("the old cat sleeps .\n" * 20 + "a warm soup boils .\n" * 20, encoding="utf-8")

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 
 from bertine.errors import BertineError
-from bertine.models.memory import keep_freed_memory
 from bertine.names import ScheduleName
+from bertine.system.memory import keep_freed_memory
 from bertine.training.loop.fit import FitConfig
 from bertine.training.loop.schedule import (
     SCHEDULES,

@@ -22,30 +22,31 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_AD
 
 
 def launched() -> bool:
-    """Whether this is one of several processes of one command."""
-    given = all(os.environ.get(name) for name in _VARIABLES)
-    return given and int(os.environ["WORLD_SIZE"]) > 1
+    """Tell whether this is one of several processes of one command."""
+    complete = all(os.environ.get(name) for name in _VARIABLES)
+    return complete and int(os.environ["WORLD_SIZE"]) > 1
 
 
 def is_main() -> bool:
-    """Whether this process is the one that prints and writes: the first, or the only one."""
+    """Tell whether this process is the one that prints and writes: the first, or the only one."""
     return not launched() or int(os.environ["RANK"]) == 0
 
 
 def beside() -> int:
-    """How many processes of this command are on this machine, this one counted."""
+    """Return how many processes of this command are on this machine, this one counted."""
     return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else 1
 
 
 def cores() -> int:
-    """The cores that this process may use: those it may run on, and no more than a container's
-    quota (:mod:`bertine.cores.cpu_quota`) has the time of. A part of a core counts as one."""
+    """Return the cores that this process may use: those it may run on, and no more than a
+    container's quota (:mod:`bertine.cores.cpu_quota`) has the time of. A part of a core counts as
+    one."""
     quota = cpu_quota()
     return allowed_cores() if quota is None else min(allowed_cores(), max(1, math.ceil(quota)))
 
 
 def quota_line() -> str | None:
-    """What a user should know of the quota; None: there is none that matters."""
+    """Return what a user should know of the quota; None: there is none that matters."""
     quota, there = cpu_quota(), allowed_cores()
     if quota is None or quota >= there:
         return None
@@ -54,7 +55,7 @@ def quota_line() -> str | None:
 
 @functools.cache
 def store(timeout: float = 300.0) -> Store:
-    """The small key-value store of all processes of this command.
+    """Return the small key-value store of all processes of this command.
 
     Args:
         timeout: seconds to wait for it, and for a key in it.
@@ -69,17 +70,17 @@ def store(timeout: float = 300.0) -> Store:
 
 
 def tells() -> bool:
-    """Whether this process is the one to say how the command ended: the first that asks.
+    """Tell whether this process is the one to say how the command ended: the first that asks.
 
-    A mistake is usually everybody's, and is to be told once; one that a single process meets (a
-    file that only its machine lacks) is to be told by that one.
+    A mistake is usually everybody's, and is to be printed once; one that a single process meets (a
+    file that only its machine lacks) is to be printed by that one.
     """
     if not launched():
         return True
     try:
-        found = store() if store.cache_info().currsize else store(10.0)
-        return found.add("bertine/told", 1) == 1
+        shared = store() if store.cache_info().currsize else store(10.0)
+        return shared.add("bertine/told", 1) == 1
     except RuntimeError:
         # The store went with a process that had something to say, or with the launcher: better
-        # told twice than never.
+        # printed twice than never.
         return True

@@ -37,8 +37,8 @@ class OtherPrograms:
         self._used: float | None = None
 
     def cores_used(self) -> float | None:
-        """How many cores other programs have used since the last look, if they take some from this
-        process; None: they do not, or it is not known."""
+        """Return how many cores other programs have used since the last look, if they take some
+        from this process; None: they do not, or it is not known."""
         now = time.monotonic()
         if now - self._at < self._least:
             return self._used
@@ -56,13 +56,13 @@ class OtherPrograms:
         return self._used
 
     def line(self) -> str | None:
-        """:meth:`cores_used` for a person, such as "1.0 of 2 cores"."""
+        """Return :meth:`cores_used` for a person, such as "1.0 of 2 cores"."""
         used = self.cores_used()
         return None if used is None else f"{used:.1f} of {cores()} cores"
 
 
 def busy_seconds() -> float | None:
-    """How long the cores that this process may use have worked, all programs together."""
+    """Return how long the cores that this process may use have worked, all programs together."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}

@@ -49,12 +49,12 @@ def wait_shortly() -> None:
 
 
 def wait_is_given() -> bool:
-    """Whether the user has said how the threads are to wait."""
+    """Tell whether the user has said how the threads are to wait."""
     return any(name in os.environ for name in _WAITING)
 
 
 def settings() -> dict[str, str]:
-    """What is added to the environment while PyTorch is imported."""
+    """Return what is added to the environment while PyTorch is imported."""
     added = {} if wait_is_given() else dict(SHORT_WAIT)
     if launch.cores() < allowed_cores() and "OMP_NUM_THREADS" not in os.environ:
         added["OMP_NUM_THREADS"] = str(launch.cores())

@@ -93,7 +93,8 @@ class ShortWaits:
 
 
 def _idle_team(computing: int) -> IdleTeam | None:
-    """A team that brings the library's threads to more than there are cores; None: of no use."""
+    """Return a team that brings the library's threads to more than there are cores; None: of no
+    use."""
     library = _libgomp()
     # The first thread of a second team is not counted.
     threads = max(2, allowed_cores() - computing + 2)
@@ -106,14 +107,15 @@ def _idle_team(computing: int) -> IdleTeam | None:
 
 @functools.cache
 def _libgomp() -> ctypes.CDLL | None:
-    """GCC's OpenMP library, through PyTorch's own that is linked with it; None: it is another."""
+    """Return GCC's OpenMP library, through PyTorch's own that is linked with it; None: it is
+    another."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     except OSError:
         return None
     # LLVM's has the entry points of GCC's beside its own.
-    found = hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call")
-    return library if found else None
+    is_gcc = hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call")
+    return library if is_gcc else None
 
 
 @functools.cache
@@ -122,5 +124,5 @@ def _of_this_process() -> ShortWaits:
 
 
 def adapt_waiting() -> None:
-    """:meth:`ShortWaits.adapt` for this process; called before each step or batch."""
+    """Call :meth:`ShortWaits.adapt` for this process; called before each step or batch."""
     _of_this_process().adapt()

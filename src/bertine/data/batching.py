@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices in batches of like length, longest first, each of at most `max_tokens` tokens
+    """Put indices into batches of like length, longest first, each of at most `max_tokens` tokens
     with its padding (sequences x longest).
 
     A sequence longer than the budget is a batch of its own. Longest first shows at once whether
@@ -53,7 +53,7 @@ def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[i
 def restore_order(
     batches: Sequence[Sequence[int]], results: Iterable[Sequence[Value]]
 ) -> list[Value]:
-    """Results by batch → results in the order of the inputs that the batches index."""
+    """Put the results of batches into the order of the inputs that the batches index."""
     placed: dict[int, Value] = {}
     for batch, values in zip(batches, results, strict=True):
         placed.update(zip(batch, values, strict=True))
@@ -63,7 +63,7 @@ def restore_order(
 def grouped_by_length(
     lengths: Sequence[int], batch_size: int, seed: int, epoch: int, window: int = WINDOW
 ) -> list[list[int]]:
-    """The batches of one epoch of training: every index once, like lengths together.
+    """Return the batches of one epoch of training: every index once, like lengths together.
 
     The examples are shuffled, sorted by length within windows of `window` batches, cut into
     batches of `batch_size` (one is smaller when it does not divide), and the batches shuffled.
@@ -85,7 +85,7 @@ def grouped_by_length(
 
 
 def batches_per_epoch(num_examples: int, batch_size: int) -> int:
-    """Steps that see every example once; the last one may be smaller."""
+    """Count the steps that see every example once; the last one may be smaller."""
     return -(-num_examples // batch_size)
 
 
@@ -129,16 +129,16 @@ class FeatureBatches(Generic[Value]):
         return batches_per_epoch(len(self._units), self.batch_size)
 
     def batch(self, step: int) -> Batch:
-        """The batch of `step`, counted from 0 over all epochs."""
+        """Return the batch of `step`, counted from 0 over all epochs."""
         epoch, index = epoch_and_batch(step, len(self._units), self.batch_size)
         if epoch != self._epoch:
             self._order = grouped_by_length(self._lengths, self.batch_size, self.seed, epoch)
             self._epoch = epoch
-        return self._collate([value for at in self._order[index] for value in self._units[at]])
+        return self._collate([value for unit in self._order[index] for value in self._units[unit]])
 
 
 def _units(features: Sequence[Value]) -> list[list[Value]]:
-    """The features that come together: neighbours of one group, or a single one."""
+    """Return the features that come together: neighbours of one group, or a single one."""
     units: list[list[Value]] = []
     last: Any = None
     for feature in features:

@@ -40,9 +40,9 @@ _Arrays = dict[str, Any]
 
 
 def default_workers(device: torch.device | str, processes: int = 1) -> int:
-    """How many workers pay where nobody says: none on a CPU, where training uses all cores and a
-    worker would take from it what it gives; on a GPU, whose host has little else to do, one at
-    least, and up to four where the cores are there.
+    """Return how many workers pay where nobody says: none on a CPU, where training uses all cores
+    and a worker would take from it what it gives; on a GPU, whose host has little else to do, one
+    at least, and up to four where the cores are there.
 
     Args:
         device: where the model computes.
@@ -90,17 +90,17 @@ def batches_ahead(
             if step != upcoming or step >= steps:
                 raise ValueError(f"step {step} is not the next one")
             try:
-                made = readers[(step - start) % workers].recv()
+                received = readers[(step - start) % workers].recv()
             except (EOFError, OSError) as error:
                 raise BertineError(
                     f"step {step + 1}: a process that makes batches was killed, perhaps for want "
                     f"of memory; go on with {option('resume', True)}, and {option('workers', 0)} "
                     f"or a smaller batch"
                 ) from error
-            if isinstance(made, Exception):
-                raise made
+            if isinstance(received, Exception):
+                raise received
             upcoming += 1
-            return _unpacked(made)
+            return _unpacked(received)
 
         yield get
 
@@ -120,7 +120,7 @@ def _processes(
     # parent, which a fork does not carry over, do not matter.
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     readers: list[Connection] = []
-    made = []
+    processes = []
     try:
         for number in range(workers):
             reader, writer = context.Pipe(duplex=False)
@@ -128,19 +128,19 @@ def _processes(
             if sys.platform == "linux":
                 with contextlib.suppress(OSError):  # a user may have so many bytes in all
                     fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, _WAITING)
-            given = (batch, steps[number::workers], writer, readers)
-            process = context.Process(target=_work, args=given, daemon=True)
+            arguments = (batch, steps[number::workers], writer, readers)
+            process = context.Process(target=_work, args=arguments, daemon=True)
             with warnings.catch_warnings():
                 # Python 3.12 and later warn of every fork in a process that has threads.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
-            made.append(process)
+            processes.append(process)
             writer.close()
         yield readers
     finally:
-        for process in made:
+        for process in processes:
             process.kill()
-        for process in made:
+        for process in processes:
             process.join()
         for reader in readers:
             reader.close()
@@ -164,10 +164,10 @@ def _work(
     with contextlib.suppress(BrokenPipeError):
         for step in steps:
             try:
-                made: _Arrays | Exception = _packed(batch(step))
+                message: _Arrays | Exception = _packed(batch(step))
             except Exception as error:
-                made = error
-            writer.send(made)
+                message = error
+            writer.send(message)
 
 
 def _packed(batch: Batch) -> _Arrays:

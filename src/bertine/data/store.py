@@ -50,7 +50,7 @@ SENTENCES_PER_MARK = 32
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest unsigned integer type that holds the ids of `vocab_size` tokens."""
+    """Return the smallest unsigned integer type that holds the ids of `vocab_size` tokens."""
     return np.min_scalar_type(max(vocab_size - 1, 0))
 
 
@@ -68,7 +68,7 @@ class StoredDocument:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether `folder` holds a token store, whole or damaged."""
+    """Tell whether `folder` holds a token store, whole or damaged."""
     try:
         manifest = read_json(folder / MANIFEST)
     except BertineError:
@@ -97,13 +97,14 @@ class Chunk:
         self.mark_offsets: memoryview = memoryview(marks.offsets.to_numpy())
 
     def row_at(self, position: int, padding: int = 0) -> int:
-        """The row that holds `position` when every row is lengthened by `padding` tokens."""
+        """Return the row that holds `position` when every row is lengthened by `padding` tokens."""
         offsets = self.token_offsets
         rows = range(1, self.num_documents)
         return bisect_right(rows, position, key=lambda row: offsets[row] + row * padding)
 
     def sentence_start(self, row: int, sentence: int) -> int:
-        """Where in the document of `row` its sentence number `sentence` starts, in tokens."""
+        """Return where in the document of `row` its sentence number `sentence` starts, in
+        tokens."""
         mark = sentence // SENTENCES_PER_MARK
         start = self.marks[self.mark_offsets[row] + mark - 1] if mark else 0
         first = self.sentence_offsets[row]
@@ -111,7 +112,8 @@ class Chunk:
         return start + sum(passed)
 
     def sentence_at(self, row: int, offset: int) -> tuple[int, int]:
-        """The sentence of `row` that holds its token `offset`: (its number, where it starts)."""
+        """Return the sentence of `row` that holds its token `offset`: (its number, where it
+        starts)."""
         low, high = self.mark_offsets[row], self.mark_offsets[row + 1]
         mark = bisect_right(self.marks, offset, low, high)
         start = self.marks[mark - 1] if mark > low else 0
@@ -232,8 +234,8 @@ class TokenStore:
         kept = [facts for facts in (copies, near) if facts is not None and not facts["dropped"]]
         if copies is None or not kept:
             return None
-        found = sum(facts["copies" if facts is copies else "documents"] for facts in kept)
-        return float(found / max(1, copies["documents"]))
+        copied = sum(facts["copies" if facts is copies else "documents"] for facts in kept)
+        return float(copied / max(1, copies["documents"]))
 
     def chunk(self, index: int) -> Chunk:
         """Record batch number `index`; its shard is mapped on first use."""
@@ -246,8 +248,9 @@ class TokenStore:
         return chunk
 
     def _mapped(self, shard: int) -> list[Chunk]:
-        """The record batches of a shard. Its file is closed again, since a store may have more
-        shards than a process may have open files; what is mapped stays as long as it is used."""
+        """Return the record batches of a shard. Its file is closed again, since a store may have
+        more shards than a process may have open files; what is mapped stays as long as it is
+        used."""
         facts, first = self._shards[shard], self._first_chunks[shard]
         file = self.path / facts["file"]
         try:
@@ -270,7 +273,7 @@ class TokenStore:
             ) from error
 
     def chunks(self) -> Iterator[Chunk]:
-        """All record batches in order; a shard mapped for this alone is let go again."""
+        """Yield all record batches in order; a shard mapped for this alone is let go again."""
         for shard, first in enumerate(self._first_chunks):
             if self._chunks[first] is None:
                 yield from self._mapped(shard)
@@ -279,14 +282,14 @@ class TokenStore:
                     yield self.chunk(index)
 
     def row(self, document: int) -> tuple[Chunk, int]:
-        """The record batch of a document, and its row there."""
+        """Return the record batch of a document, and its row there."""
         if not 0 <= document < self.num_documents:
             raise IndexError(f"document {document} of {self.num_documents}")
         index = bisect_right(self.first_documents, document) - 1
         return self.chunk(index), document - self.first_documents[index]
 
     def document(self, index: int) -> StoredDocument:
-        """Document number `index`, as views."""
+        """Return document number `index`, as views."""
         chunk, row = self.row(index)
         first, last = chunk.sentence_offsets[row], chunk.sentence_offsets[row + 1]
         return StoredDocument(
@@ -295,7 +298,7 @@ class TokenStore:
         )
 
     def locate(self, token_index: int) -> tuple[int, int]:
-        """Where token number `token_index` of the store is: (document, offset in it).
+        """Return where token number `token_index` of the store is: (document, offset in it).
 
         Two binary searches: over the record batches, then over the documents of one.
         """
@@ -341,12 +344,12 @@ class TokenStore:
                 )
             documents += chunk.num_documents
             sentences += len(chunk.sentence_lengths)
-        found = {
+        totals = {
             "num_documents": documents,
             "num_sentences": sentences,
             "num_tokens": int(counts.sum()),
         }
-        for name, value in found.items():
+        for name, value in totals.items():
             if value != self.manifest[name]:
                 raise BertineError(
                     f"{self.path}: {name} is {value}, but the manifest says "
@@ -358,7 +361,7 @@ class TokenStore:
 
 
 def _starts(sizes: Iterator[int]) -> list[int]:
-    """Where each of consecutive pieces of these sizes starts."""
+    """Return where each of consecutive pieces of these sizes starts."""
     return list(itertools.accumulate(sizes, initial=0))[:-1]
 
 

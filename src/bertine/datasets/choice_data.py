@@ -23,8 +23,9 @@ from bertine.records.examples import (
     resolve_label_column,
     resolve_text_columns,
 )
+from bertine.tables.column_names import listed, require_columns, untold
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, listed, require_columns
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
 SWAG = "swag"
@@ -42,14 +43,15 @@ def choice_columns_of(
     text_columns: Sequence[str] | str | None,
     choice_columns: Sequence[str] | str | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of what is given, and those of the choices: those named, or the usual ones.
+    """Choose the columns of what is given, and those of the choices: those named, or the usual
+    ones.
 
     Args:
         name: of the table, for messages.
         columns: that it has.
 
     Raises:
-        BertineError: they are neither named nor to be told.
+        BertineError: they are neither named nor recognized.
     """
     prompts, choices = as_columns(text_columns), as_columns(choice_columns)
     if not choices:
@@ -63,10 +65,7 @@ def choice_columns_of(
     if not prompts:
         known = [names for names in _PROMPTS if set(names) <= set(columns)]
         if not known:
-            raise BertineError(
-                f"{name}: cannot tell which column holds the text before the choices; name it "
-                f"with {text_option()}; the columns are {listed(columns)}"
-            )
+            raise untold(name, columns, "text before the choices", text_option())
         prompts = known[0]
     return prompts, choices
 
@@ -80,14 +79,15 @@ def read_choices(
     swag: bool = False,
     **reading: Any,
 ) -> tuple[Examples, tuple[str, ...]]:
-    """The examples of a table, and which of their columns hold the choices.
+    """Read the examples of a table, and which of their columns hold the choices.
 
     Args:
         swag: the columns are SWAG's.
         reading: `format`, `quotes` and `strict` of :func:`~bertine.records.examples.read_examples`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; a row of JSON lines has a choice that
+        BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
+        that
             the first has not, where nobody names them; there are choices that SWAG has not; what
             reading the table raises.
     """
@@ -120,10 +120,11 @@ def read_choices(
 
 
 def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
-    """Every column of a table, of JSON lines every key of any row, and the line that has it first.
+    """Find every column of a table, of JSON lines every key of any row, and the line that has it
+    first.
 
     Args:
-        wanted: columns by which a header is told from text.
+        wanted: columns that show a header to be one, and no text.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
@@ -168,7 +169,7 @@ def refuse_added(
 def open_choices(
     path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
 ) -> Table:
-    """A table for a trained model, of which :func:`choices_of` says what is read.
+    """Open a table for a trained model, of which :func:`choices_of` says what is read.
 
     Args:
         named: the columns of what is given and of any number of choices, where a user names them.
@@ -186,7 +187,8 @@ def open_choices(
 def choices_of(
     table: Table, task: MultipleChoice, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The columns of an open table that a trained model reads, and what a user should know of them.
+    """Choose the columns of an open table that a trained model reads, and what a user should know
+    of them.
 
     They are those `named`; or those of training, but for the last choices that the table lacks, and
     with those that go on with their usual names (``ending4`` after ``ending3``): each choice is
@@ -195,7 +197,7 @@ def choices_of(
     Raises:
         BertineError: a column is not there; a choice does not come just after another.
     """
-    given = len(task.prompt_columns)
+    prompts = len(task.prompt_columns)
     if named:
         columns = resolve_text_columns(table, named)
     else:
@@ -203,8 +205,8 @@ def choices_of(
         later = () if task.named_choices else _later(table.name, trained, table.columns)
         choices = (*trained, *later)
         if not table.keys_vary:
-            there = [at for at, name in enumerate(choices) if name in table.columns]
-            choices = choices[: there[-1] + 1]
+            present = [number for number, name in enumerate(choices) if name in table.columns]
+            choices = choices[: present[-1] + 1]
         columns = (*task.prompt_columns, *choices)
         table.allow_empty(task.optional(columns))
         table.require(columns)
@@ -212,16 +214,16 @@ def choices_of(
     if not more:
         return columns, []
     return columns, [
-        f"{table.name}: has {len(columns) - given} columns of choices "
-        f"({', '.join(columns[given:])}), {abs(more)} {'more' if more > 0 else 'fewer'} than in "
-        f"training; all of them are scored, behind {' and '.join(columns[:given])}"
+        f"{table.name}: has {len(columns) - prompts} columns of choices "
+        f"({', '.join(columns[prompts:])}), {abs(more)} {'more' if more > 0 else 'fewer'} than in "
+        f"training; all of them are scored, behind {' and '.join(columns[:prompts])}"
     ]
 
 
 def choice_rows(
     table: Table, task: MultipleChoice, columns: Sequence[str], named: tuple[str, ...]
-) -> Iterator[Row]:
-    """The rows of a table of which `columns` are read, by :func:`choices_of`.
+) -> Iterator[TableRow]:
+    """Yield the rows of a table of which `columns` are read, by :func:`choices_of`.
 
     Raises:
         BertineError: a row of JSON lines has a further choice, which the first has not, where
@@ -244,8 +246,8 @@ def choice_rows(
 
 
 def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of `columns` that go on with the usual names of `choices`, in their order; none where
-    these have other names, or not all of the same kind.
+    """Find those of `columns` that go on with the usual names of `choices`, in their order; none
+    where these have other names, or not all of the same kind.
 
     Raises:
         BertineError: one of them does not come just after another; begins with `where`.
@@ -255,20 +257,20 @@ def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[
     if None in kinds or len(kinds) > 1:
         return ()
     last = max(place[1] for place in places if place)
-    found = [(place[1], name) for name in columns if (place := _place(name)) and place[0] in kinds]
-    found = sorted(each for each in found if each[0] > last)
-    for expected, (number, name) in enumerate(found, last + 1):
+    later = [(place[1], name) for name in columns if (place := _place(name)) and place[0] in kinds]
+    later = sorted(pair for pair in later if pair[0] > last)
+    for expected, (number, name) in enumerate(later, last + 1):
         if number != expected:
             raise BertineError(
                 f"{where}: has the choice {name!r}, but none just before it; name all columns with "
                 f"{option('text_columns')}"
             )
-    return tuple(name for _, name in found)
+    return tuple(name for _, name in later)
 
 
 def _place(name: str) -> tuple[str, int] | None:
-    """The kind of a usual name of a choice ("ending" with a number, "option " with a capital), and
-    its place among those of its kind."""
+    """Return the kind of a usual name of a choice ("ending" with a number, "option " with a
+    capital), and its place among those of its kind."""
     match = _CHOICE.fullmatch(name)
     if match is None or len(match[2]) > _DIGITS:
         return None
@@ -285,7 +287,7 @@ def choice_task(
     swag: bool,
     named: bool = False,
 ) -> MultipleChoice:
-    """The task of training examples whose last columns are `choices`; `named`: by a user.
+    """Make the task of training examples whose last columns are `choices`; `named`: by a user.
 
     Raises:
         BertineError: what :meth:`MultipleChoice.from_examples` raises.
@@ -302,7 +304,8 @@ def read_trained_choices(
     label_column: str | None = None,
     **reading: Any,
 ) -> Examples:
-    """The labelled examples of a table for a trained model; :func:`choices_of` tells the columns.
+    """Read the labelled examples of a table for a trained model; :func:`choices_of` tells the
+    columns.
 
     Raises:
         BertineError: a column is missing; what reading the table raises.

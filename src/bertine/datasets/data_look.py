@@ -33,7 +33,7 @@ _UNEVEN = 10
 
 @dataclass(frozen=True, repr=False)
 class DataLook(Shown):
-    """What was seen.
+    """The result of a look at labelled examples.
 
     Attributes:
         train, validation: ``examples`` (how many), ``labels`` (how many examples have each; of
@@ -51,11 +51,11 @@ class DataLook(Shown):
     findings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``data.json`` in a run's folder holds; only JSON types."""
+        """Return what ``data.json`` in a run's folder holds; only JSON types."""
         return {"train": self.train, "validation": self.validation, "findings": self.findings}
 
     def lines(self) -> list[str]:
-        """How many examples there are, their labels, and the findings."""
+        """Return how many examples there are, their labels, and the findings."""
         counts = f"{self.train.get('examples', 0):,} training examples"
         if self.validation.get("examples"):
             counts += f", {self.validation['examples']:,} validation examples"
@@ -63,7 +63,7 @@ class DataLook(Shown):
         return [counts, *([labels] if labels else []), *self.findings]
 
     def label_line(self) -> str:
-        """ "labels: joy 391, sadness 366, …"; "" where there are none."""
+        """Write "labels: joy 391, sadness 366, …"; "" where there are none."""
         labels: dict[str, int] = self.train.get("labels", {})
         if not labels:
             return ""
@@ -150,7 +150,7 @@ def _facts(kind: str, examples: Examples[Any], features: Sequence[Features]) -> 
 
 
 def _counts(kind: str, items: Sequence[Any]) -> dict[str, int]:
-    """How many there are of each label, the most frequent first."""
+    """Count how many there are of each label, the most frequent first."""
     counts: Counter[str] = Counter()
     for item in items:
         counts.update(_labels(kind, item.label))
@@ -158,7 +158,7 @@ def _counts(kind: str, items: Sequence[Any]) -> dict[str, int]:
 
 
 def _labels(kind: str, label: Any) -> list[str]:
-    """The labels that an example counts for."""
+    """Return the labels that an example counts for."""
     if label is None:
         return []
     if kind == "multi-label":
@@ -176,28 +176,28 @@ def _labels(kind: str, label: Any) -> list[str]:
 def _of_labels(
     kind: str, train: dict[str, int], validation: dict[str, int], *, weighed: bool
 ) -> list[str]:
-    """What is to be said of how often labels occur."""
+    """Say what stands out in how often labels occur."""
     if kind in ("spans", "choice", "regression"):
         return []
     what = "entity type" if kind == "tagging" else "label"
-    found = []
+    findings = []
     single = [name for name, count in train.items() if count == 1]
     few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
     if single:
-        found.append(
+        findings.append(
             f"{counted(len(single), what, 'has', 'have')} one training example each: "
             f"{_some(single)}; that is too few to learn and to be judged: label more, or "
             "leave out or merge"
         )
     if few:
         more = ", …" if len(few) > _SHOWN else ""
-        found.append(
+        findings.append(
             f"{counted(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
             f"{', '.join(few[:_SHOWN])}{more}"
         )
     missing = [name for name in train if name not in validation and train[name] > 1]
     if missing and validation:
-        found.append(
+        findings.append(
             f"{counted(len(missing), what, 'has', 'have')} no validation example, so the score "
             f"says nothing of {'it' if len(missing) == 1 else 'them'}: {_some(missing)}"
         )
@@ -206,39 +206,39 @@ def _of_labels(
     if kind == "text" and train and train[most] >= _UNEVEN * max(least, 1):
         share = train[most] / sum(train.values())
         advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
-        found.append(
+        findings.append(
             f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
             f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
         )
-    return found
+    return findings
 
 
 def _of_texts(kind: str, train: Examples[Any]) -> list[str]:
-    """What is to be said of texts that are there twice."""
-    found = []
+    """Say what stands out in texts that are there twice."""
+    findings = []
     conflicts = _conflicts(train.items)
     if conflicts and kind != "regression":
         rows = [item for group in conflicts for item in group]
-        found.append(
+        findings.append(
             f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
             f"different rows: mend or remove them ({_lines(rows)} of {train.source})"
         )
     repeated = _repeated(train.items)
     if repeated:
-        found.append(
+        findings.append(
             f"{counted(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
             f"before ({_lines(repeated)} of {train.source})"
         )
-    return found
+    return findings
 
 
 def _key(item: Any) -> tuple[str, ...]:
-    """Texts that read the same are the same."""
+    """Return what texts that read the same have in common."""
     return tuple(" ".join(text.split()).casefold() for text in item.texts)
 
 
 def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
-    """The examples of each text that is there with different labels."""
+    """Find the examples of each text that is there with different labels."""
     groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for item in items:
         groups[_key(item)].append(item)
@@ -250,15 +250,15 @@ def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
 
 
 def _repeated(items: Sequence[Any]) -> list[Any]:
-    """The examples whose text came before."""
+    """Find the examples whose text came before."""
     seen: set[tuple[str, ...]] = set()
-    found = []
+    repeated = []
     for item in items:
         key = _key(item)
         if key in seen:
-            found.append(item)
+            repeated.append(item)
         seen.add(key)
-    return found
+    return repeated
 
 
 def _some(names: Sequence[str]) -> str:
@@ -266,7 +266,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _lines(items: Sequence[Any]) -> str:
-    """Where examples stand, for a message."""
+    """Say where examples stand, for a message."""
     numbers = list(dict.fromkeys(item.line for item in items))
     more = ", …" if len(numbers) > _SHOWN else ""
     word = "line" if len(numbers) == 1 else "lines"

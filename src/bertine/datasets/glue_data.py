@@ -1,4 +1,4 @@
-"""Reading GLUE's official files into examples."""
+"""Read GLUE's official files into examples."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from bertine.datasets.glue import GLUE, NO_LABEL, GlueTask
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples, note_empty_texts, row_texts
+from bertine.tables.lines import first_numbers
 from bertine.tables.table import Table
 from bertine.tasks.base import Task
 from bertine.tasks.texts.classification import TextClassification
@@ -18,7 +19,7 @@ from bertine.terminal.console import counted
 
 
 def glue_folder(data: Path | str, task: GlueTask) -> Path:
-    """The folder of `task`: ``DATA/<its name>``, or `data` itself.
+    """Find the folder of `task`: ``DATA/<its name>``, or `data` itself.
 
     Raises:
         BertineError: neither has one of the task's files.
@@ -26,7 +27,8 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
     data = Path(data)
     if not data.exists():
         raise BertineError(f"{data}: no such folder")
-    wanted = _files(task)
+    train = [task.train] if task.train else []
+    wanted = [*train, *task.validation.values(), *task.test.values()]
     for folder in (data / task.folder, data / task.name, data):
         if any((folder / name).is_file() for name in wanted):
             return folder
@@ -36,28 +38,23 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
     )
 
 
-def _files(task: GlueTask) -> list[str]:
-    train = [task.train] if task.train else []
-    return [*train, *task.validation.values(), *task.test.values()]
-
-
 def glue_tasks_in(data: Path | str) -> list[GlueTask]:
-    """The tasks that have a folder with a training file in `data`, in GLUE's order.
+    """Find the tasks that have a folder with a training file in `data`, in GLUE's order.
 
     Raises:
         BertineError: there is none.
     """
-    found = [
+    tasks = [
         task
         for task in GLUE.values()
         if task.train
         and any((Path(data) / folder / task.train).is_file() for folder in (task.folder, task.name))
     ]
-    if not found:
+    if not tasks:
         raise BertineError(
             f"{data}: has no folder of a GLUE task with a train.tsv in it, such as CoLA/train.tsv"
         )
-    return found
+    return tasks
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class GlueData:
 
 
 def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> GlueData:
-    """The training and dev examples of `task`.
+    """Read the training and dev examples of `task`.
 
     Raises:
         BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
@@ -98,7 +95,7 @@ def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> Glue
 def read_glue_validation(
     folder: Path, task: GlueTask, *, strict: bool = False
 ) -> dict[str, Examples]:
-    """The dev sets of `task`, by the word before the names of their metrics; empty where the
+    """Read the dev sets of `task`, by the word before the names of their metrics; empty where the
     folder has none.
 
     Raises:
@@ -136,16 +133,16 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
         skip_damaged=True,
     ) as table:
         for row in table:
-            given = table.label(row, label)
-            if given == NO_LABEL and NO_LABEL not in task.labels:
+            gold = table.label(row, label)
+            if gold == NO_LABEL and NO_LABEL not in task.labels:
                 unlabelled.append(row.line)
                 continue
-            if task.labels and given not in task.labels:
+            if task.labels and gold not in task.labels:
                 raise BertineError(
-                    f"{path}:{row.line}: unknown label {given!r} in the column {label!r}; "
+                    f"{path}:{row.line}: unknown label {gold!r} in the column {label!r}; "
                     f"{task.name} has {', '.join(task.labels)}"
                 )
-            examples.items.append(Example(row_texts(table, row, texts), given, row.line))
+            examples.items.append(Example(row_texts(table, row, texts), gold, row.line))
         if not examples.items:
             raise BertineError(
                 f"{path}: no row has the {len(table.columns)} columns and the label of GLUE's "
@@ -153,17 +150,17 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
             )
         examples.notes = table.stats.notes(table.name)
     if unlabelled:
-        shown = ", ".join(map(str, unlabelled[:10])) + (", …" if len(unlabelled) > 10 else "")
         examples.notes.append(
             f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
-            f"(lines {shown})"
+            f"({first_numbers(unlabelled)})"
         )
     note_empty_texts(examples)
     return examples
 
 
 def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
-    """The indices and the texts of a test file. Every row needs a prediction, so none is left out.
+    """Read the indices and the texts of a test file. Every row needs a prediction, so none is left
+    out.
 
     Raises:
         BertineError: what :class:`~bertine.tables.table.Table` raises; an index is not a whole
@@ -191,9 +188,9 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
 
 
 def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
-    """The labelled files in `data` to score a model for `task` on, and the task they are of: the
-    dev files of a folder, by the word before their metrics; or the one file, by its name. A model
-    for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """Find the labelled files in `data` to score a model for `task` on, and the task they are of:
+    the dev files of a folder, by the word before their metrics; or the one file, by its name. A
+    model for MNLI is scored on AX too. None where `data` is none of GLUE's.
     """
     data = Path(data)
     kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
@@ -203,36 +200,36 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
                 return kind, {"": data}
             continue
         for folder in (data / kind.folder, data / kind.name, data):
-            found = {
+            files = {
                 word: folder / name
                 for word, name in kind.validation.items()
                 if (folder / name).is_file()
             }
-            if found:
-                return kind, found
+            if files:
+                return kind, files
     return None
 
 
 def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
-    """The test files of `task`, by the names that the leaderboard wants for their predictions.
+    """Find the test files of `task`, by the names that the leaderboard wants for their predictions.
 
     Raises:
         BertineError: one is missing, unless not `required`; then what is there is the answer.
     """
     named = [Path(data) / task.folder, Path(data) / task.name]
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for written, name in task.test.items():
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
         places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
         names = (name, *task.alone)
-        there = [place / each for place in places for each in names if (place / each).is_file()]
-        path = there[0] if there else None
+        paths = [place / file for place in places for file in names if (place / file).is_file()]
+        path = paths[0] if paths else None
         if path is not None:
-            found[written] = path
+            files[written] = path
         elif required:
             raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
-    return found
+    return files
 
 
 def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
@@ -246,18 +243,19 @@ def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
     if task.name != "MNLI":
         return
     if path.is_file():
-        found = [path] if path.name in (*ax.test.values(), *ax.alone) else []
+        files = [path] if path.name in (*ax.test.values(), *ax.alone) else []
     else:
-        found = list(find_glue_test(path, ax, required=False).values())
-    if found:
+        files = list(find_glue_test(path, ax, required=False).values())
+    if files:
         raise BertineError(
-            f"{found[0]}: is the test file of AX, which has no labels to compare with; give "
+            f"{files[0]}: is the test file of AX, which has no labels to compare with; give "
             f"{ax.validation['']}, or have it answered by 'bertine glue-submission'"
         )
 
 
 def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
-    """Whether `folder` is called like a task that is not `task` and has a test file `name` too."""
+    """Tell whether `folder` is called like a task that is not `task` and has a test file `name`
+    too."""
     called = folder.resolve().name
     return any(
         called in (other.folder, other.name) and name in other.test.values()
@@ -267,7 +265,8 @@ def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
 
 
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
-    """The task over its training examples: what is trained, and what a model remembers of it."""
+    """Make the task over its training examples: what is trained, and what a model remembers of
+    it."""
     built: TextRegression | TextClassification
     if task.regression:
         built = TextRegression.from_examples(train, max_length=max_length)

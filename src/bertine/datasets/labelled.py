@@ -1,4 +1,5 @@
-"""The labelled examples of a fine-tuning run, or to judge a model on: which reader reads them.
+"""Read the labelled examples of a fine-tuning run, or to judge a model on, by the reader of their
+kind.
 
 A new kind of data is a reader in :mod:`bertine.datasets.readers` and a line here.
 """
@@ -37,7 +38,7 @@ _READERS: dict[str, Reader] = {
 
 
 def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
-    """The examples of `data` for `task`; see :func:`bertine.finetune`. Where
+    """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Where
     there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
 
     Raises:
@@ -70,16 +71,16 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
 
 
 def has_validation(task: str, data: Data, reading: Reading) -> bool:
-    """Whether `data` have a validation file for `task`, so that nothing is held out.
+    """Tell whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
-        BertineError: there is no such file or folder, or which file is meant cannot be told.
+        BertineError: there is no such file or folder, or it is not clear which file is meant.
     """
     return _READERS.get(task, TableReader()).has_validation(data, reading)
 
 
 def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None) -> Sets:
-    """The examples of `data` to judge the trained `task` on, by the word before the names of
+    """Read the examples of `data` to judge the trained `task` on, by the word before the names of
     their metrics; see :func:`bertine.evaluate`. Of a model that was trained
     on a task of GLUE its official files are known.
 

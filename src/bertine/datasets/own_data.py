@@ -1,10 +1,11 @@
-"""One's own tables as the examples of a task, and the task that they describe."""
+"""Read the user's own tables as the examples of a task, and make the task that they describe."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from bertine.datasets.choice_data import (
     all_columns,
@@ -14,7 +15,7 @@ from bertine.datasets.choice_data import (
     refuse_added,
 )
 from bertine.errors import BertineError
-from bertine.records.examples import Examples, Splits, read_examples
+from bertine.records.examples import Examples, Splits, as_columns, read_examples
 from bertine.records.label_sets import labels_in, read_label_sets
 from bertine.tables.given import Source
 from bertine.tables.layout import quotes_for
@@ -41,7 +42,8 @@ def read_own(
     label_column: str | None = None,
     **reading: Any,
 ) -> tuple[Examples, Examples, Build]:
-    """Training and validation examples, and (the longest input) → the task they describe. Where
+    """Read training and validation examples, and what makes the task they describe of the longest
+    input. Where
     there is no validation file, a tenth is held out, stratified by label (unless it is a score).
 
     Args:
@@ -55,100 +57,130 @@ def read_own(
     """
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
+    tables = _KINDS.get(kind, _LabelledTables)(kind, options, swag)
     named: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column, **reading}
     files = [file for file in (splits.train, splits.validation) if file is not None]
     quotes = quotes_for(files, reading.get("format"), reading.get("quotes"))
     named["quotes"] = quotes[0]
-    choices: tuple[str, ...] = ()
-    separator = options.label_separator
-    if kind is MultipleChoice:
-        train, choices = read_choices(
-            splits.train, choice_columns=options.choice_columns, swag=swag, **named
-        )
-    elif kind is MultiLabel:
-        train, separator = read_label_sets(
-            splits.train, label_columns=options.label_columns, separator=separator, **named
-        )
-    else:
-        train = read_examples(splits.train, known=None if _has_names(kind) else (), **named)
-    occurring: set[str] = set()
+    train = tables.training(splits.train, named)
     if splits.validation is None:
-        labels = [item.label for item in train.items]
-        if kind is MultiLabel:
-            # A label that is there but once may be held out with its row, and is one all the same.
-            occurring = {name for label in labels for name in labels_in(label or "")}
-        # Of sets of labels each may be there but once.
-        repeated = kind is not MultiLabel or len(set(labels)) < len(labels)
-        stratify = kind is not TextRegression and repeated
+        stratify = tables.stratified(train)
         train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify)
     else:
         named |= {"text_columns": train.text_columns, "label_column": train.label_column}
         named["quotes"] = quotes[-1]
-        named["known"] = _names_in(train) if _has_names(kind) else ()
-        if kind is MultiLabel:
-            validation, _ = read_label_sets(
-                splits.validation,
-                label_columns=options.label_columns,
-                separator=separator,
-                **named,
-            )
-        else:
-            if kind is MultipleChoice and not options.choice_columns:
-                keys = all_columns(
-                    splits.validation, train.text_columns, **{**reading, "quotes": quotes[-1]}
-                )
-                refuse_added(str(splits.validation), keys, choices, swag=swag)
-            validation = read_examples(splits.validation, optional=choices[2:], **named)
+        validation = tables.validation(splits.validation, named, train)
+    return train, validation, partial(tables.task, train)
 
-    def build(max_length: int) -> Task[Any]:
-        if kind is MultipleChoice:
-            told = bool(options.choice_columns)
-            return choice_task(train, choices, max_length, swag=swag, named=told)
-        if kind is MultiLabel:
-            return _multi_label(train, max_length, options, separator, sorted(occurring))
-        task = kind.from_examples(train, max_length=max_length)
-        if isinstance(task, TextClassification) and options.class_weights:
-            task = dataclasses.replace(task, class_weights=task.balanced(train))
+
+class _LabelledTables:
+    """Tables with one label, or one score, in each row."""
+
+    def __init__(self, kind: type[Task[Any]], options: TableOptions, swag: bool) -> None:
+        self.kind, self.options, self.swag = kind, options, swag
+        self.scores = issubclass(kind, TextRegression)
+
+    def training(self, path: Source, named: dict[str, Any]) -> Examples:
+        """Read the training examples; `named` are columns, format, quotes and strictness."""
+        return read_examples(path, known=() if self.scores else None, **named)
+
+    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
+        """Read the validation examples beside those of training."""
+        return read_examples(path, known=() if self.scores else _labels_of(train), **named)
+
+    def stratified(self, train: Examples) -> bool:
+        """Tell whether a part is held out label by label."""
+        return not self.scores
+
+    def task(self, train: Examples, max_length: int) -> Task[Any]:
+        """Make the task of the training examples."""
+        task = self.kind.from_examples(train, max_length=max_length)
         if isinstance(task, TextClassification):
-            task = dataclasses.replace(task, focal_gamma=options.focal_gamma)
-        if isinstance(task, TextClassification | TextRegression):
-            task = dataclasses.replace(task, long_text=options.long_text)
-        return task
-
-    return train, validation, build
+            weights = task.balanced(train) if self.options.class_weights else None
+            gamma = self.options.focal_gamma
+            task = dataclasses.replace(task, class_weights=weights, focal_gamma=gamma)
+        return dataclasses.replace(cast(Any, task), long_text=self.options.long_text)
 
 
-def _has_names(kind: type[Task[Any]]) -> bool:
-    """Whether the labels of a task are names, and not scores or places."""
-    return not issubclass(kind, TextRegression | MultipleChoice)
+class _LabelSetTables(_LabelledTables):
+    """Tables with any number of labels in each row; the training table decides which there are and
+    what separates them."""
+
+    separator: str | None
+    labels: tuple[str, ...]
+
+    def _read(self, path: Source, named: dict[str, Any]) -> Examples:
+        examples, self.separator = read_label_sets(
+            path, label_columns=self.options.label_columns, separator=self.separator, **named
+        )
+        return examples
+
+    def training(self, path: Source, named: dict[str, Any]) -> Examples:
+        self.separator = self.options.label_separator
+        train = self._read(path, named)
+        # A label that is there but once may be held out with its row, and is one all the same.
+        self.labels = as_columns(self.options.label_columns) or _labels_of(train)
+        return train
+
+    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
+        return self._read(path, {**named, "known": _labels_of(train)})
+
+    def stratified(self, train: Examples) -> bool:
+        # Each set of labels may be there but once.
+        return len({item.label for item in train.items}) < len(train)
+
+    def task(self, train: Examples, max_length: int) -> MultiLabel:
+        options = self.options
+        labels = self.labels if len(self.labels) > 1 or options.label_columns else None
+        task = MultiLabel.from_examples(train, max_length=max_length, labels=labels)
+        return dataclasses.replace(
+            task,
+            threshold=options.threshold,
+            separator=self.separator or "|",
+            one_column_each=bool(as_columns(options.label_columns)),
+            long_text=options.long_text,
+            positive_weights=task.balanced(train) if options.class_weights else None,
+            focal_gamma=options.focal_gamma,
+        )
 
 
-def _names_in(train: Examples) -> list[str]:
-    """The labels that occur, of one and of many labels."""
-    return sorted({name for item in train.items for name in labels_in(item.label or "")})
+class _ChoiceTables(_LabelledTables):
+    """Tables with a column for each choice; the training table decides which columns these are."""
+
+    choices: tuple[str, ...]
+
+    def training(self, path: Source, named: dict[str, Any]) -> Examples:
+        train, self.choices = read_choices(
+            path, choice_columns=self.options.choice_columns, swag=self.swag, **named
+        )
+        return train
+
+    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
+        if not self.options.choice_columns:
+            columns = ("text_columns", "label_column")
+            reading = {name: value for name, value in named.items() if name not in columns}
+            keys = all_columns(path, train.text_columns, **reading)
+            refuse_added(str(path), keys, self.choices, swag=self.swag)
+        return read_examples(path, optional=self.choices[2:], known=(), **named)
+
+    def stratified(self, train: Examples) -> bool:
+        return True
+
+    def task(self, train: Examples, max_length: int) -> MultipleChoice:
+        named = bool(self.options.choice_columns)
+        return choice_task(train, self.choices, max_length, swag=self.swag, named=named)
 
 
-def _multi_label(
-    train: Examples,
-    max_length: int,
-    options: TableOptions,
-    separator: str | None,
-    occurring: Sequence[str],
-) -> MultiLabel:
-    """`occurring` are the labels of the whole file of which a part was held out, if it was."""
-    columns = options.label_columns
-    labels = (columns,) if isinstance(columns, str) else tuple(columns or ())
-    known = labels or (occurring if len(occurring) > 1 else None)
-    task = MultiLabel.from_examples(train, max_length=max_length, labels=known)
-    return dataclasses.replace(
-        task,
-        threshold=options.threshold,
-        separator=separator or "|",
-        one_column_each=bool(labels),
-        long_text=options.long_text,
-        positive_weights=task.balanced(train) if options.class_weights else None,
-        focal_gamma=options.focal_gamma,
-    )
+#: How tables are read, by the tasks whose rows do not have one label, or one score, each.
+_KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
+    MultiLabel: _LabelSetTables,
+    MultipleChoice: _ChoiceTables,
+}
+
+
+def _labels_of(train: Examples) -> tuple[str, ...]:
+    """Sort the labels that occur, of one and of many labels."""
+    return tuple(sorted({name for item in train.items for name in labels_in(item.label or "")}))
 
 
 def read_for(
@@ -159,8 +191,8 @@ def read_for(
     label_column: str | None = None,
     **reading: Any,
 ) -> Examples:
-    """The labelled examples of a table for a trained `task`; columns that are not named are those
-    of its training.
+    """Read the labelled examples of a table for a trained `task`; columns that are not named are
+    those of its training.
 
     Raises:
         BertineError: a column is missing; what reading the table raises.
@@ -174,8 +206,10 @@ def read_for(
         **reading,
     }
     if isinstance(task, MultiLabel):
-        each = task.labels if task.one_column_each and not label_column else None
+        label_columns = task.labels if task.one_column_each and not label_column else None
         named["known"] = task.labels
-        return read_label_sets(path, label_columns=each, separator=task.separator, **named)[0]
+        return read_label_sets(
+            path, label_columns=label_columns, separator=task.separator, **named
+        )[0]
     known = task.labels if isinstance(task, TextClassification) else ()
     return read_examples(path, known=known, **named)

@@ -7,7 +7,6 @@ Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged word
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,10 +23,15 @@ from bertine.datasets.glue_data import (
 from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
-from bertine.records.conll import Columns, find_tagged, named_columns, read_sentences
-from bertine.records.examples import Examples, Splits, columns_of_training, find_splits
+from bertine.records.conll import WordColumns, find_tagged, named_columns, read_sentences
+from bertine.records.examples import (
+    Examples,
+    columns_of_training,
+    find_splits,
+    judged_table,
+)
 from bertine.records.span_data import read_span_evaluation, read_span_splits, span_files
-from bertine.tables.given import Data, GivenParts, GivenTable, Source
+from bertine.tables.given import Data, GivenParts, GivenTable
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.spans.task import MAX_LENGTH, SpanExtraction
@@ -38,10 +42,10 @@ Sets = dict[str, Examples[Any]]
 
 
 class Reader(Protocol):
-    """One kind of data."""
+    """A reader of one kind of data."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
-        """The examples to train `task` on; `seed` decides what is held out where there is no
+        """Read the examples to train `task` on; `seed` decides what is held out where there is no
         validation file.
 
         Raises:
@@ -51,15 +55,15 @@ class Reader(Protocol):
         ...
 
     def has_validation(self, data: Data, reading: Reading) -> bool:
-        """Whether `data` have a validation file, so that nothing is held out.
+        """Tell whether `data` have a validation file, so that nothing is held out.
 
         Raises:
-            BertineError: there is no such file or folder, or which file is meant cannot be told.
+            BertineError: there is no such file or folder, or it is not clear which file is meant.
         """
         ...
 
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
-        """The examples to judge a trained `task` on: of a file, or of the validation (else the
+        """Read the examples to judge a trained `task` on: of a file, or of the validation (else the
         test) file of a folder. Columns that are not named are those of its training.
 
         Raises:
@@ -69,7 +73,7 @@ class Reader(Protocol):
 
 
 class TableReader:
-    """Tables of one's own, a row for each example."""
+    """A reader of the user's own tables, a row for each example."""
 
     swag = False
 
@@ -91,13 +95,13 @@ class TableReader:
         return find_splits(data).validation is not None
 
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
-        path = _labelled_file(data)
+        path = judged_table(data)
         with _columns_of(task, reading):
             return {"": read_for(task, path, **reading.table)}
 
 
 class SwagReader(TableReader):
-    """SWAG's csv, whose columns are known."""
+    """A reader of SWAG's csv, whose columns are known."""
 
     swag = True
 
@@ -111,7 +115,7 @@ class SwagReader(TableReader):
 
 
 class SpanReader:
-    """Questions about contexts: a table's, or SQuAD's in their JSON.
+    """A reader of questions about contexts: a table's, or SQuAD's in their JSON.
 
     Args:
         official: only in SQuAD's format.
@@ -144,7 +148,7 @@ class SpanReader:
 
 
 class TaggedReader:
-    """Words with their tags: column files, JSON lines or Parquet."""
+    """A reader of words with their tags: column files, JSON lines or Parquet."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         columns = self._columns(reading)
@@ -160,7 +164,7 @@ class TaggedReader:
         if splits.validation is None:
             train, validation = train.hold_out(HOLD_OUT, seed)
         else:
-            own = Columns.trained_with(train.text_columns, train.label_column)
+            own = WordColumns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
                 how["scheme"] = "plain"
             # What is said of columns suits the training file; another kind of file has its own.
@@ -184,9 +188,9 @@ class TaggedReader:
             raise BertineError(
                 "the model's tags mark no entities, so they are in no scheme; leave out tag_scheme"
             )
-        trained = Columns.trained_with(task.text_columns, task.label_column)
+        trained = WordColumns.trained_with(task.text_columns, task.label_column)
         sentences = read_sentences(
-            _labelled_file(data, find_tagged),
+            judged_table(data, find_tagged),
             columns.merged(trained),
             scheme=reading.tag_scheme if task.has_entities else "plain",
             format=reading.format,
@@ -195,7 +199,7 @@ class TaggedReader:
         return {"": sentences}
 
     @staticmethod
-    def _columns(reading: Reading) -> Columns:
+    def _columns(reading: Reading) -> WordColumns:
         if reading.quotes is not None:
             raise BertineError("files of tagged words have no quotes; leave quotes out")
         return named_columns(
@@ -204,7 +208,7 @@ class TaggedReader:
 
 
 class GlueReader:
-    """GLUE's official files."""
+    """A reader of GLUE's official files."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         if reading.glue_task is None:
@@ -243,32 +247,19 @@ class GlueReader:
         kind = glue_task_of(task.task_info().dataset)
         if kind is None or reading.named or isinstance(data, GivenTable | GivenParts):
             return TableReader().evaluation(task, data, reading)
-        found = find_glue_labelled(data, kind)
-        if found is None:  # a table of one's own, for a model of GLUE
+        labelled = find_glue_labelled(data, kind)
+        if labelled is None:  # a table of one's own, for a model of GLUE
             refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
-        kind, files = found
+        kind, files = labelled
         return {
             word: read_glue_file(path, kind, strict=reading.strict) for word, path in files.items()
         }
 
 
 def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[None]:
-    """Those of training that stand in for what `reading` does not name."""
+    """Let the columns of training stand in for what `reading` does not name."""
     return columns_of_training(
         () if reading.text_columns else task.text_columns,
         None if reading.label_column else task.label_column,
     )
-
-
-def _labelled_file(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
-    """The file or table itself; of a folder or of several parts the one for validation, else the
-    one for testing."""
-    splits = find(data)
-    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
-    path = (splits.validation or splits.test) if parts else splits.train
-    if path is None:
-        raise BertineError(
-            f"{data}: holds only training data; to evaluate on it, name the file itself"
-        )
-    return path

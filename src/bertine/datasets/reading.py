@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bertine.datasets.choice_data import SWAG
 from bertine.errors import BertineError
 from bertine.options.reading import (
-    Columns,
     DocumentContext,
-    GlueTask,
+    GlueChoice,
     SplitSeed,
+    TableColumns,
     TableReading,
     TaggedColumns,
 )
@@ -25,7 +25,7 @@ from bertine.tasks.tagging.task import Tagging
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a run is trained and judged on.
+    """The examples that a run is trained and judged on.
 
     Attributes:
         build: (the longest input) → the task that the training examples describe.
@@ -46,9 +46,8 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
-    """How data are read; see :func:`bertine.finetune`, whose arguments the
+class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
+    """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""
 
     options: TableOptions = field(default_factory=TableOptions)
@@ -56,7 +55,7 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
 
     @property
     def table(self) -> dict[str, Any]:
-        """What is said of a table: columns, format, quotes, strictness, by name."""
+        """The options of a table: columns, format, quotes, strictness, by name."""
         return {
             "text_columns": self.text_columns,
             "label_column": self.label_column,
@@ -89,35 +88,25 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
             if task != Tagging.name and value is not None and value is not False:
                 raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
 
-    def given(self) -> list[str]:
-        """The names of what is said at all."""
-        names = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "options":
-                names += [o.name for o in fields(value) if getattr(value, o.name) != o.default]
-            elif value != each.default:
-                names.append("doc_stride" if each.name == "limits" else each.name)
-        return names
+    def given(self) -> dict[str, Any]:
+        """Return what is said at all, by name; the limits of spans under that of the first."""
+        said = _said(self, ("options", "limits")) | _said(self.options)
+        return said if self.limits is None else {**said, "doc_stride": self.limits}
 
     def to_facts(self) -> dict[str, Any]:
-        """What is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans are left
-        out, which say nothing of how a file is read."""
-        found: dict[str, Any] = {}
-        for name in self.given():
-            if name != "doc_stride":
-                value = getattr(self, name, None)
-                found[name] = getattr(self.options, name) if value is None else value
-        return found
+        """Return what is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans
+        are left out, which say nothing of how a file is read."""
+        return {name: value for name, value in self.given().items() if name != "doc_stride"}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
-        """From what :meth:`to_facts` gave; unknown names are left out."""
-        names = {each.name for each in fields(TableOptions)}
-        options = {name: value for name, value in facts.items() if name in names}
-        own = {each.name for each in fields(cls)} - {"options", "limits"}
-        told = {name: value for name, value in facts.items() if name in own}
-        return cls(**told, options=TableOptions(**options))
+        """Take back what :meth:`to_facts` returned; unknown names are left out."""
+        own = {field.name for field in fields(cls)} - {"options", "limits"}
+        options = {field.name for field in fields(TableOptions)} & facts.keys()
+        return cls(
+            **{name: facts[name] for name in own & facts.keys()},
+            options=TableOptions(**{name: facts[name] for name in options}),
+        )
 
     def refuse_all(self) -> None:
         """Raise a :class:`BertineError` if anything is given at all: for examples that are read
@@ -127,3 +116,9 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
                 f"{name} is given, but the data are examples that are read already; leave it out, "
                 "or give a file or a folder"
             )
+
+
+def _said(group: Any, but: Container[str] = ()) -> dict[str, Any]:
+    """Return the fields of a dataclass that are not as usual, by name, all but some."""
+    values = {field: getattr(group, field.name) for field in fields(group) if field.name not in but}
+    return {field.name: value for field, value in values.items() if value != field.default}

@@ -37,13 +37,13 @@ from bertine.inference.squad import SquadPredictReport, predict_squad
 from bertine.names import AnswerPrecision, TextFormat
 from bertine.options.names import option, text_option
 from bertine.options.types import check_types
-from bertine.records.conll import Columns, named_columns
+from bertine.records.conll import WordColumns, named_columns
 from bertine.records.examples import Example, Examples, as_columns, columns_of_training, row_texts
 from bertine.records.squad_files import load_squad
 from bertine.records.table_writer import TableWriter, is_stream, open_writer
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
-from bertine.tables.layout import LINE_COLUMN, Layout, written_layout
-from bertine.tables.table import Row, Table
+from bertine.tables.layout import LINE_COLUMN, TableLayout, written_layout
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.terminal.console import counted, quietly, visible_list
@@ -182,7 +182,7 @@ def predict(
         _refuse_resume(resume, "files of words")
         if quotes is not None:
             raise BertineError("files of words have no quotes; leave quotes out")
-        trained = Columns.trained_with(task.text_columns, None)
+        trained = WordColumns.trained_with(task.text_columns, None)
         return tag_file(
             predictor,
             input,
@@ -195,7 +195,7 @@ def predict(
         )
     if word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
-    if all_probabilities and [*task.columns(True)] == [*task.columns(False)]:
+    if all_probabilities and [*task.output_columns(True)] == [*task.output_columns(False)]:
         raise BertineError(
             f"the task {task.name!r} answers without probabilities; leave out "
             f"{option('all_probabilities', True)}"
@@ -240,7 +240,7 @@ def predict(
                     "tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)
-        rows: Iterable[Row] = table
+        rows: Iterable[TableRow] = table
         notes: list[str] = []
         if task.has_choices:
             choosing = cast(MultipleChoice, task)
@@ -279,14 +279,14 @@ class _Job:
         self,
         predictor: Predictor,
         table: Table,
-        rows: Iterable[Row],
+        rows: Iterable[TableRow],
         columns: tuple[str, ...],
         details: bool,
     ) -> None:
         task = predictor.task
         self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
-        added_columns = task.columns(details)
+        added_columns = task.output_columns(details)
         self._values = [*added_columns.values()]
         added = [unused(name, table.columns, "predicted_") for name in added_columns]
         self.report = PredictReport(max_length=task.max_length, columns=added)
@@ -295,7 +295,7 @@ class _Job:
             self.report.cut_texts = "questions"
         self.names = [*table.columns, *added]
 
-    def identity(self, input: Path | str, layout: Layout) -> dict[str, Any]:
+    def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
         """What the answers depend on."""
         model = self.predictor.fingerprint()
         return {
@@ -328,10 +328,10 @@ class _Job:
             self._answer(chunk, writer)
             yield len(chunk)
 
-    def _size(self, row: Row) -> int:
+    def _size(self, row: TableRow) -> int:
         return sum(map(len, row_texts(self.table, row, self.columns)))
 
-    def _answer(self, rows: Sequence[Row], writer: TableWriter | UnfinishedTable) -> None:
+    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | UnfinishedTable) -> None:
         """Predict and write one chunk."""
         name, report = self.table.name, self.report
         items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]

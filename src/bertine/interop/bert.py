@@ -65,15 +65,26 @@ WRITTEN: Mapping[str, Any] = {
     "use_cache": True,
 }
 
-FAMILY = Family(
-    config=BertConfig,
-    class_prefix="Bert",
-    names=WeightNames(
-        prefix="bert.",
+
+def encoder_names(prefix: str, heads: Mapping[str, HeadNames], copies: Pairs) -> WeightNames:
+    """Return the names of an encoder with BERT's layers, and of its heads besides those of
+    :data:`TASK_HEADS`."""
+    return WeightNames(
+        prefix=prefix,
         tables=TABLES,
         modules=MODULES,
         layers=("backbone.layers.{}", "encoder.layer.{}"),
         layer=LAYER,
+        heads={**heads, **TASK_HEADS},
+        copies=copies,
+    )
+
+
+FAMILY = Family(
+    config=BertConfig,
+    class_prefix="Bert",
+    names=encoder_names(
+        "bert.",
         heads={
             "mlm": HeadNames(
                 "cls.predictions",
@@ -82,18 +93,13 @@ FAMILY = Family(
             ),
             "nsp": HeadNames("cls.seq_relationship", (("dense", ""),)),
             "classifier": HeadNames("classifier", (("out", ""),)),
-            **TASK_HEADS,
         },
         copies=(
             ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
             ("cls.predictions.decoder.bias", "cls.predictions.bias"),
         ),
     ),
-    keys=ConfigKeys(
-        required=SIZES,
-        only=PLAIN_ENCODER,
-        written=WRITTEN,
-    ),
+    keys=ConfigKeys(required=SIZES, only=PLAIN_ENCODER, written=WRITTEN),
     tokenizer="wordpiece",
     objectives=("mlm-nsp", "mlm"),
     input_format="segment-pair",

@@ -100,9 +100,9 @@ class ConfigKeys:
                 wrong type; a value that asks for something that our model does not compute.
         """
         fields = {
-            each.name: str(each.type)
-            for each in dataclasses.fields(kind)
-            if each.name not in self.absent
+            one.name: str(one.type)
+            for one in dataclasses.fields(kind)
+            if one.name not in self.absent
         }
         known = {self.key(name): name for name in fields}
         for key, (allowed, meaning) in self.only.items():
@@ -124,18 +124,18 @@ class ConfigKeys:
                 raise BertineError(f"{path}: has no {key}, without which there is no model")
         if values.get("pad_token_id", 0) is None:
             values["pad_token_id"] = kind.pad_token_id
-        given = {
+        values_of_fields = {
             name: _value(path, key, fields[name], values[key])
             for key, name in known.items()
             if key in values
         }
-        if given.get("hidden_act", "gelu") not in ACTIVATIONS:
+        if values_of_fields.get("hidden_act", "gelu") not in ACTIVATIONS:
             raise BertineError(
-                f"{path}: {self.key('hidden_act')} {given['hidden_act']!r} is not supported; "
-                f"only {', '.join(ACTIVATIONS)} are"
+                f"{path}: {self.key('hidden_act')} {values_of_fields['hidden_act']!r} is not "
+                f"supported; only {', '.join(ACTIVATIONS)} are"
             )
         try:
-            return kind(**given)
+            return kind(**values_of_fields)
         except BertineError as error:
             raise BertineError(f"{path}: {self._in_their_words(str(error))}") from error
 
@@ -166,7 +166,7 @@ class ConfigFile:
 
 
 def _value(path: Path, name: str, kind: str, value: Any) -> Any:
-    """`value` of the field `name` as the type that its annotation `kind` says."""
+    """Return `value` of the field `name` as the type that its annotation `kind` says."""
     if value is None and "None" in kind:
         return None
     if kind == "int" and isinstance(value, int) and not isinstance(value, bool):

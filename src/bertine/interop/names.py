@@ -274,7 +274,8 @@ def _without(name: str, whole: str) -> str:
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
-    """Whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the weights."""
+    """Tell whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the
+    weights."""
     if name != "embeddings.position_ids":
         return False
     return torch.equal(tensor.flatten().long(), torch.arange(tensor.numel()))

@@ -42,7 +42,8 @@ class LoadReport(Shown):
     notes: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """The one line that loading prints: what was loaded, and what is new or was dropped."""
+        """Return the one line that loading prints: what was loaded, and what is new or was
+        dropped."""
         parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
         if self.new:
             parts.append(f"new (random): {self._parts(self.new)}")
@@ -66,7 +67,7 @@ class LoadReport(Shown):
 
 def sort_tensors(
     source: Path,
-    found: dict[str, Tensor],
+    tensors: dict[str, Tensor],
     model: Model,
     names: WeightNames,
     renew: set[str],
@@ -75,7 +76,7 @@ def sort_tensors(
 
     Args:
         source: the file, for messages.
-        found: its tensors, by their canonical names.
+        tensors: in it, by their canonical names.
         model: on the meta device; its shapes are what is asked for.
         names: of its family.
         renew: heads not to be loaded.
@@ -96,7 +97,7 @@ def sort_tensors(
         if not kind.named or head not in names.heads:
             continue
         output = f"{names.heads[head].output()}.weight"
-        old, now = found.get(output), expected.get(output)
+        old, now = tensors.get(output), expected.get(output)
         if old is None:
             continue
         report.notes[head] = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
@@ -105,7 +106,7 @@ def sort_tensors(
             renew = renew | ({head} if old.shape != now.shape else set())
 
     keep: dict[str, Tensor] = {}
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         part = part_of(name)
         if part is None or (part in wanted and part not in renew and name not in expected):
             report.unexpected.append(name)

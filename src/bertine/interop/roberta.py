@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from bertine.interop.bert import LAYER, MODULES, PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITTEN
+from bertine.interop.bert import PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
-from bertine.interop.names import HeadNames, WeightNames
+from bertine.interop.names import HeadNames
 from bertine.models.roberta import PRESETS, RobertaConfig
 
 FAMILY = Family(
     config=RobertaConfig,
     class_prefix="Roberta",
-    names=WeightNames(
-        prefix="roberta.",
-        tables=TABLES,
-        modules=MODULES,
-        layers=("backbone.layers.{}", "encoder.layer.{}"),
-        layer=LAYER,
+    names=encoder_names(
+        "roberta.",
         heads={
             "mlm": HeadNames(
                 "lm_head",
@@ -24,7 +20,6 @@ FAMILY = Family(
                 (("bias", "bias"),),
             ),
             "classifier": HeadNames("classifier", (("dense", "dense"), ("out", "out_proj"))),
-            **TASK_HEADS,
         },
         copies=(
             ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),

@@ -1,4 +1,4 @@
-"""What a directory of sentence-transformers says beside its BERT: pooling, normalizing, prompts.
+"""What a directory of sentence-transformers says beside its encoder: pooling, normalizing, prompts.
 
 ``modules.json`` lists the modules that a text passes; each has a folder with its ``config.json``.
 The transformer's own settings are in ``sentence_bert_config.json``, prompts and the number of
@@ -9,7 +9,7 @@ for a vector that is silently another one is worse than none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -46,6 +46,9 @@ _TRANSFORMER_ONLY: dict[str, tuple[Any, ...]] = {
     "tokenizer_args": ({}, None),
     "config_args": ({}, None),
 }
+_NORMALIZE_ONLY = dict.fromkeys(
+    ("module_input_name", "module_output_name"), ("sentence_embedding", None)
+)
 _TEXT_ONLY = ({"method": "forward", "method_output_name": "last_hidden_state"},)
 # Keys that say nothing about a vector.
 _TRANSFORMER_IGNORED = frozenset({"max_seq_length", "do_lower_case", "unpad_inputs"})
@@ -57,7 +60,7 @@ class SentenceModules:
     """What the modules of a directory come to.
 
     Attributes:
-        transformer: the folder of the BERT, mostly the directory itself.
+        transformer: the folder of the encoder, mostly the directory itself.
         modes: the pooling modes, joined in this order; empty where there is no pooling module.
         normalize: whether vectors are brought to length 1.
         dimensions: how many of the first numbers are kept; None: all.
@@ -82,10 +85,10 @@ class SentenceModules:
 
 
 def read_sentence_modules(folder: Path) -> SentenceModules | None:
-    """What `folder` says, or None where it is no directory of sentence-transformers.
+    """Return what `folder` says, or None where it is no directory of sentence-transformers.
 
     A module that is not computed here (``Dense`` for one) does not stop reading, as somebody may
-    want the BERT alone: it is told in ``refused``.
+    want the encoder alone: ``refused`` names it.
 
     Raises:
         BertineError: a file is missing or broken, a key is unknown or asks for what is not
@@ -97,7 +100,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
     listed = read_json(path)
     if not isinstance(listed, list) or not all(_is_module(entry) for entry in listed):
         raise BertineError(f"{path}: must be a list of objects with type and path")
-    found: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
     refused = None
     for number, entry in enumerate(listed):
         kind = entry["type"].rpartition(".")[2]
@@ -110,21 +113,21 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
         if (number == 0) != (kind == "Transformer"):
             refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"
         elif kind == "Transformer":
-            found["transformer"] = where
-            found |= _transformer(where / TRANSFORMER)
+            modules["transformer"] = where
+            modules |= _transformer(where / TRANSFORMER)
         elif kind == "Pooling":
-            if "modes" in found:
+            if "modes" in modules:
                 refused = refused or f"{path}: has two modules of pooling"
-            found |= _pooling(where / "config.json")
-        elif kind == "Normalize" and "modes" in found:
-            _check_normalize(where / "config.json")
-            found["normalize"] = True
+            modules |= _pooling(where / "config.json")
+        elif kind == "Normalize" and "modes" in modules:
+            _checked(where / "config.json", only=_NORMALIZE_ONLY)
+            modules["normalize"] = True
         elif kind != "Dropout":  # which does nothing where nothing is learned
             refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"
     if refused:
         refused += ", which is not computed here; ask for a pooling to have the encoder's alone"
     return SentenceModules(
-        **{"transformer": folder, **found, **_settings(folder / SETTINGS)}, refused=refused
+        **{"transformer": folder, **modules, **_settings(folder / SETTINGS)}, refused=refused
     )
 
 
@@ -133,15 +136,12 @@ def _is_module(entry: Any) -> bool:
 
 
 def _transformer(path: Path) -> dict[str, Any]:
-    """max_length and lowercase of the transformer's settings."""
-    values = _object(path)
-    for key, value in values.items():
-        if key == "modality_config":
-            _check_modalities(path, value)
-        elif key in _TRANSFORMER_ONLY:
-            _only(path, key, value, _TRANSFORMER_ONLY[key])
-        elif key not in _TRANSFORMER_IGNORED:
-            raise _unknown(path, key)
+    """Return max_length and lowercase of the transformer's settings."""
+    values = _checked(path, (*_TRANSFORMER_IGNORED, "modality_config"), _TRANSFORMER_ONLY)
+    modality = values.get("modality_config")
+    text = modality.get("text") if isinstance(modality, dict) else modality
+    if modality is not None and text not in _TEXT_ONLY:  # other kinds of input do not matter
+        raise _not_computed(path, "modality_config", text)
     longest = values.get("max_seq_length")
     if longest is None:
         # Newer versions leave it to the tokenizer, which may say "no limit" by a huge number.
@@ -155,19 +155,9 @@ def _transformer(path: Path) -> dict[str, Any]:
     }
 
 
-def _check_modalities(path: Path, value: Any) -> None:
-    """Of several kinds of input the text's alone matters."""
-    text = value.get("text") if isinstance(value, dict) else value
-    if value is not None:
-        _only(path, "modality_config", text, _TEXT_ONLY)
-
-
 def _pooling(path: Path) -> dict[str, Any]:
-    """modes and include_prompt of a pooling module."""
-    values = _object(path, needed=True)
-    for key in values:
-        if key not in (*_OLD_MODES, *_WIDTHS, "pooling_mode", "include_prompt"):
-            raise _unknown(path, key)
+    """Return modes and include_prompt of a pooling module."""
+    values = _checked(path, (*_OLD_MODES, *_WIDTHS, "pooling_mode", "include_prompt"), needed=True)
     asked = values.get("pooling_mode")
     if asked is None:
         modes = [mode for key, mode in _OLD_MODES.items() if values.get(key)] or ["mean"]
@@ -180,20 +170,9 @@ def _pooling(path: Path) -> dict[str, Any]:
     return {"modes": tuple(modes), "include_prompt": values.get("include_prompt", True) is True}
 
 
-def _check_normalize(path: Path) -> None:
-    values = _object(path)
-    for key, value in values.items():
-        if key not in ("module_input_name", "module_output_name"):
-            raise _unknown(path, key)
-        _only(path, key, value, ("sentence_embedding", None))
-
-
 def _settings(path: Path) -> dict[str, Any]:
-    """prompts, default_prompt and dimensions of the directory's settings."""
-    values = _object(path)
-    for key in values:
-        if key not in (*_SETTINGS_IGNORED, "prompts", "default_prompt_name", "truncate_dim"):
-            raise _unknown(path, key)
+    """Return prompts, default_prompt and dimensions of the directory's settings."""
+    values = _checked(path, (*_SETTINGS_IGNORED, "prompts", "default_prompt_name", "truncate_dim"))
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -216,20 +195,32 @@ def _settings(path: Path) -> dict[str, Any]:
     }
 
 
-def _object(path: Path, *, needed: bool = False) -> dict[str, Any]:
-    """The JSON object of a file; {} where there is no file and none is `needed`."""
-    if not needed and not path.is_file():
-        return {}
-    return read_json_object(path)
+def _checked(
+    path: Path,
+    known: Collection[str] = (),
+    only: Mapping[str, tuple[Any, ...]] | None = None,
+    *,
+    needed: bool = False,
+) -> dict[str, Any]:
+    """Read the JSON object of a file, all of whose keys are `known` or have one of the values in
+    `only`; {} where there is no file and none is `needed`."""
+    values = read_json_object(path) if needed else _object(path)
+    for key, value in values.items():
+        if only and key in only:
+            if value not in only[key]:
+                raise _not_computed(path, key, value)
+        elif key not in known:
+            raise BertineError(
+                f"{path}: the key {briefly(key)} is not known, so its vectors may be other ones; "
+                "remove it if it says nothing about them"
+            )
+    return values
 
 
-def _only(path: Path, key: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise BertineError(f"{path}: {key} is {briefly(value)}, which is not computed here")
+def _object(path: Path) -> dict[str, Any]:
+    """Read the JSON object of a file; {} where there is none."""
+    return read_json_object(path) if path.is_file() else {}
 
 
-def _unknown(path: Path, key: str) -> BertineError:
-    return BertineError(
-        f"{path}: the key {briefly(key)} is not known, so its vectors may be other ones; remove "
-        "it if it says nothing about them"
-    )
+def _not_computed(path: Path, key: str, value: Any) -> BertineError:
+    return BertineError(f"{path}: {key} is {briefly(value)}, which is not computed here")

@@ -45,7 +45,7 @@ class TensorFacts:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of `folder`, safetensors preferred over the old file.
+    """Return the files that hold the weights of `folder`, safetensors preferred over the old file.
 
     Raises:
         BertineError: there are none, or the index of the shards is broken.

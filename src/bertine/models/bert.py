@@ -20,9 +20,9 @@ class BertConfig(Config):
     heads: ClassVar[Mapping[str, HeadKind]] = HEADS
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """All models have one but those whose heads read nothing but tokens or vectors: also a
-        model that is pre-trained without next sentences keeps it, since fine-tuning reads it and
-        every reader of BERT expects it."""
+        """Tell whether a model with these heads gets a pooler: all do but those whose heads read
+        nothing but tokens or vectors. Also a model that is pre-trained without next sentences keeps
+        it, since fine-tuning reads it and every reader of BERT expects it."""
         names = set(heads)
         return not names or not names <= {"token_classifier", "pair_classifier"}
 

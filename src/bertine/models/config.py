@@ -134,7 +134,8 @@ class Config:
         return self.hidden_size // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Whether a new model with these heads gets a pooler; without heads, a bare backbone."""
+        """Tell whether a new model with these heads gets a pooler; without heads, a bare
+        backbone."""
         raise NotImplementedError
 
     def new_backbone(self, pooler: bool) -> Backbone:

@@ -54,14 +54,14 @@ class DropoutStream:
         torch.manual_seed(torch_seed(seed, "torch", *where))
 
     def ticket(self) -> int:
-        """The key of the next mask: with it, :meth:`mask` gives the same mask each time."""
+        """Return the key of the next mask: with it, :meth:`mask` gives the same mask each time."""
         with self._lock:
             key = rng.key(self._seed, "dropout", *self._where, self._count)
             self._count += 1
         return key
 
     def _bits(self, ticket: int, count: int) -> np.ndarray:
-        """`count` uniform int16 values."""
+        """Draw `count` uniform int16 values."""
         key = np.frombuffer(ticket.to_bytes(16, "little"), dtype=np.uint32).tolist()
         words = -(-count // 4)
         blocks = -(-words // _BLOCK)
@@ -82,13 +82,13 @@ class DropoutStream:
     def keep_mask(
         self, shape: torch.Size | tuple[int, ...], p: float, dtype: torch.dtype
     ) -> Tensor:
-        """The next mask: see :meth:`mask`."""
+        """Draw the next mask: see :meth:`mask`."""
         return self.mask(self.ticket(), shape, p, dtype)
 
     def mask(
         self, ticket: int, shape: torch.Size | tuple[int, ...], p: float, dtype: torch.dtype
     ) -> Tensor:
-        """A CPU mask [shape] of `dtype`: 0 with probability `p`, else 1 (unscaled)."""
+        """Draw a CPU mask [shape] of `dtype`: 0 with probability `p`, else 1 (unscaled)."""
         count = math.prod(shape)
         raw = torch.from_numpy(self._bits(ticket, count))
         # Values below `cut` are dropped. Clamping to [cut-1, cut] and shifting gives 0 or 1
@@ -123,7 +123,7 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float, training: bool) -> Tensor:
-    """``residual + dropout(x)``, both [..., H]; one pass over memory besides the mask."""
+    """Compute ``residual + dropout(x)``, both [..., H]; one pass over memory besides the mask."""
     if not training or p == 0.0:
         return residual + x
     if x.device.type != "cpu":
@@ -132,7 +132,7 @@ def dropout_add(x: Tensor, residual: Tensor, p: float, training: bool) -> Tensor
     return summed
 
 
-class Dropout(nn.Module):
+class StreamDropout(nn.Module):
     """Dropout with rate `p` drawn from :data:`stream` on a CPU, from PyTorch's elsewhere."""
 
     def __init__(self, p: float) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.models.config import Config
-from bertine.models.dropout import Dropout
+from bertine.models.dropout import StreamDropout
 from bertine.models.precision import autocast_dtype
 
 
@@ -32,7 +32,7 @@ class Embeddings(nn.Module):
         types = config.type_vocab_size
         self.token_type_embeddings = _table(types, size) if types else None
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = StreamDropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -84,7 +84,7 @@ class Embeddings(nn.Module):
 
 
 def _table(rows: int, size: int) -> nn.Embedding:
-    """A new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without values:
-    PyTorch would draw them with functions whose import takes more than a second."""
+    """Return a new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without
+    values: PyTorch would draw them with functions whose import takes more than a second."""
     meta = torch.empty(0).is_meta
     return nn.Embedding(rows, size, _weight=torch.empty(rows, size) if meta else None)

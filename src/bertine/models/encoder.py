@@ -14,7 +14,7 @@ from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.initial import init_weights
-from bertine.models.layers import EncoderLayer, Layout
+from bertine.models.layers import EncoderLayer, RowLayout
 from bertine.models.precision import autocast_dtype
 
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
@@ -58,7 +58,7 @@ class Encoder(Backbone):
             layout = self._layout(input_ids, attention_mask)
         else:
             b, t = input_ids.shape
-            layout = Layout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+            layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
@@ -88,7 +88,7 @@ class Encoder(Backbone):
         x = parts.layer_norm(x.reshape(b * t, -1))
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
-        layout = Layout(b, t, bias=bias)
+        layout = RowLayout(b, t, bias=bias)
         states = [layout.pad(x)] if output_hidden_states else []
         for layer in self.layers:
             x = layer(x, layout)
@@ -101,35 +101,35 @@ class Encoder(Backbone):
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
 
-    def _output(self, x: Tensor, layout: Layout, states: list[Tensor]) -> BackboneOutput:
+    def _output(self, x: Tensor, layout: RowLayout, states: list[Tensor]) -> BackboneOutput:
         last = layout.pad(x)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
         return BackboneOutput(last, pooled, tuple(states) or None)
 
-    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> Layout:
+    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
         b, t = input_ids.shape
         if attention_mask is None:
-            return Layout(b, t)
+            return RowLayout(b, t)
         mask, device = attention_mask.bool(), input_ids.device.type
         real = None
         # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
         if device == "cpu":
             padding = 1.0 - int(mask.sum()) / mask.numel()
             if padding == 0.0:
-                return Layout(b, t)
+                return RowLayout(b, t)
             if padding >= _UNPAD_FROM:
                 real = _real_rows(mask.reshape(-1))
         dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
         bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
-        return Layout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+        return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:
-    """The indices of the real tokens in mask [B*T], and some of padding to make a number that
-    comes again; None where that would be all."""
+    """Return the indices of the real tokens in mask [B*T], and some of padding to make a number
+    that comes again; None where that would be all."""
     real = mask.nonzero()[:, 0]
-    each = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
-    rows = -(-real.numel() // each) * each
+    multiple = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
+    rows = -(-real.numel() // multiple) * multiple
     if rows >= mask.numel():
         return None
     return torch.cat([real, (~mask).nonzero()[: rows - real.numel(), 0]])

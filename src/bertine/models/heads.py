@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.models.config import Config
-from bertine.models.dropout import Dropout
+from bertine.models.dropout import StreamDropout
 from bertine.models.encoded import Encoded, Inputs, TextInputs, with_types
 from bertine.models.initial import init_weights
 from bertine.models.layers import activation
@@ -82,7 +82,7 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: Config, num_labels: int) -> None:
         super().__init__()
         p = config.classifier_dropout
-        self.dropout = Dropout(config.hidden_dropout_prob if p is None else p)
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
         self.out = nn.Linear(config.hidden_size, num_labels)
         init_weights(self, config.initializer_range)
 

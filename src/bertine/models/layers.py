@@ -1,7 +1,7 @@
 """The parts of a post-layer-norm transformer encoder (Vaswani et al. 2017, as BERT uses it).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N rows that are computed: the B * T positions, or the real tokens alone (see :class:`Layout`).
+N rows that are computed: the B * T positions, or the real tokens alone (see :class:`RowLayout`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The activation called `name` in config.json.
+    """Return the activation called `name` in config.json.
 
     Raises:
         BertineError: no such activation.
@@ -47,38 +47,39 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class _Scatter(torch.autograd.Function):
-    """Rows [N, F] put at the indices `at` of zeros [size, F]. The backward pass is a plain
+    """Rows [N, F] put at the `indices` of zeros [size, F]. The backward pass is a plain
     gather, as no index comes twice."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, at: Tensor, size: int) -> Tensor:
-        ctx.save_for_backward(at)
-        return rows.new_zeros(size, rows.shape[1]).index_copy_(0, at, rows)
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(indices)
+        return rows.new_zeros(size, rows.shape[1]).index_copy_(0, indices, rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (at,) = ctx.saved_tensors
-        return grads[0].index_select(0, at), None, None
+        (indices,) = ctx.saved_tensors
+        return grads[0].index_select(0, indices), None, None
 
 
 class _Gather(torch.autograd.Function):
-    """The rows `at` of [size, F]; the opposite of :class:`_Scatter`, and its backward pass."""
+    """The rows of [size, F] at the `indices`: the opposite of :class:`_Scatter`, and its backward
+    pass."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, at: Tensor) -> Tensor:
-        ctx.save_for_backward(at)
+    def forward(ctx: Any, table: Tensor, indices: Tensor) -> Tensor:
+        ctx.save_for_backward(indices)
         ctx.size = table.shape[0]
-        return table.index_select(0, at)
+        return table.index_select(0, indices)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (at,) = ctx.saved_tensors
+        (indices,) = ctx.saved_tensors
         grad = grads[0]
-        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, at, grad), None
+        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, indices, grad), None
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Where the N rows that the layers compute stand in the batch [B, T].
 
     Everything but attention treats each token by itself, so where there is much padding only
@@ -104,19 +105,19 @@ class Layout:
     longest: int = 0
 
     def pad(self, rows: Tensor) -> Tensor:
-        """[N, F] → [B, T, F], zero where there was nothing to compute."""
+        """Put rows [N, F] into [B, T, F], zero where there was nothing to compute."""
         if self.real is not None:
             rows = _Scatter.apply(rows, self.real, self.sequences * self.length)
         return rows.view(self.sequences, self.length, rows.shape[-1])
 
     def unpad(self, padded: Tensor) -> Tensor:
-        """[B, T, F] → [N, F]."""
+        """Take the rows [N, F] out of [B, T, F]."""
         rows = padded.reshape(self.sequences * self.length, padded.shape[-1])
         return rows if self.real is None else _Gather.apply(rows, self.real)
 
 
 def _odd(scores: Tensor) -> bool:
-    """Whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
+    """Tell whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
     CPUs is vectorized for multiples of 32 only, and the conversion pays from about 16 on."""
     width = scores.shape[-1]
     return scores.dtype != torch.float32 and width >= 16 and width % 32 != 0
@@ -201,7 +202,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
         """x [N, H]. Returns [N, H], before the output's dropout."""
         p = self.dropout if self.training else 0.0
         if layout.ends is not None:
@@ -259,7 +260,7 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(x, layout)
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.

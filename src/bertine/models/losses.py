@@ -79,15 +79,15 @@ _device_cross_entropy = _plain_cross_entropy
 
 
 def compile_cross_entropy() -> None:
-    """From now on in this process, compile the cross-entropy of tensors on a GPU: one pass over
+    """Compile from now on in this process the cross-entropy of tensors on a GPU: one pass over
     the logits in each direction, and no copy of them in fp32."""
     global _device_cross_entropy
     _device_cross_entropy = torch.compile(_plain_cross_entropy, dynamic=True)
 
 
 def focal(losses: Tensor, log_likelihoods: Tensor, gamma: float) -> Tensor:
-    """The focal loss, summed: what is predicted well already counts less (Lin et al. 2017, "Focal
-    Loss for Dense Object Detection", equation 4).
+    """Return the focal loss, summed: what is predicted well already counts less (Lin et al. 2017,
+    "Focal Loss for Dense Object Detection", equation 4).
 
     Args:
         losses: fp32 [...], cross-entropies, weighted or not.

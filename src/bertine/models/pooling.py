@@ -48,7 +48,7 @@ class Pooling:
 
     @classmethod
     def named(cls, name: str) -> Pooling:
-        """That of a :attr:`name`."""
+        """Return the pooling of this :attr:`name`."""
         return cls(tuple(name.split("+")))
 
     @property
@@ -98,14 +98,14 @@ class Pooling:
             )
 
     def width(self, config: Config) -> int:
-        """D, the numbers of a vector."""
+        """Return D, the number of numbers in a vector."""
         return self.dimensions or self._joined(config)
 
     def _joined(self, config: Config) -> int:
         return len(self.modes) * config.hidden_size
 
     def describe(self) -> str:
-        """In words: ``"mean, normalized"``."""
+        """Describe it in words: ``"mean, normalized"``."""
         words = [" + ".join(self.modes)]
         if self.layer is not None:
             words.append(f"layer {self.layer}")

@@ -18,27 +18,28 @@ PRECISIONS = ("auto", "bf16", "fp32")
 
 @functools.cache
 def cpu_has_bf16() -> bool:
-    """Whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on Arm)."""
+    """Tell whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on
+    Arm)."""
     return not _cpu_words().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 @functools.cache
 def cpu_has_int8() -> bool:
-    """Whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512 VNNI,
-    AVX VNNI or AMX), which oneDNN uses."""
+    """Tell whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512
+    VNNI, AVX VNNI or AMX), which oneDNN uses."""
     return not _cpu_words().isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
 def _cpu_words() -> set[str]:
-    """All words of what Linux says of the processors, the names of their instructions among them;
-    elsewhere none."""
+    """Return all words of what Linux says of the processors, the names of their instructions among
+    them; elsewhere none."""
     with contextlib.suppress(OSError):
         return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return set()
 
 
 def resolve_device(name: str | None) -> torch.device:
-    """A device as PyTorch calls it; None: the GPU if there is one, else the CPU.
+    """Return a device as PyTorch calls it; None: the GPU if there is one, else the CPU.
 
     Raises:
         BertineError: no such device, or none on this machine.
@@ -55,12 +56,12 @@ def resolve_device(name: str | None) -> torch.device:
 
 
 def precision_name(name: str, device: torch.device | str = "cpu") -> Precision:
-    """What ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are."""
+    """Return what ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are."""
     return "fp32" if resolve_precision(name, device) == torch.float32 else "bf16"
 
 
 def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """``"auto"``, ``"bf16"`` or ``"fp32"`` → the type to compute in on `device`.
+    """Return the type to compute in on `device` for ``"auto"``, ``"bf16"`` or ``"fp32"``.
 
     Raises:
         BertineError: `name` is none of them.
@@ -75,7 +76,7 @@ def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dt
 
 
 def trained_precision(training: Mapping[str, Any], device: torch.device | str = "cpu") -> Precision:
-    """The precision that a model was trained in, for scoring it on `device`.
+    """Return the precision that a model was trained in, for scoring it on `device`.
 
     Args:
         training: the facts in the model's ``bertine.json``; ``precision`` among them, unless
@@ -90,7 +91,7 @@ def trained_precision(training: Mapping[str, Any], device: torch.device | str = 
 
 
 def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.autocast:
-    """A context in which matrix products run in `dtype`; parameters stay fp32."""
+    """Return a context in which matrix products run in `dtype`; parameters stay fp32."""
     return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.models.config import Config
-from bertine.models.dropout import Dropout
+from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.heads import HEADS, HeadKind, MlmHead
 from bertine.models.initial import init_weights
@@ -24,7 +24,7 @@ class DenseClassificationHead(nn.Module):
     def __init__(self, config: Config, num_labels: int) -> None:
         super().__init__()
         p = config.classifier_dropout
-        self.dropout = Dropout(config.hidden_dropout_prob if p is None else p)
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, num_labels)
         init_weights(self, config.initializer_range)
@@ -65,8 +65,8 @@ class RobertaConfig(Config):
         return 2
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """A bare encoder and multiple choice have one; published models that fill masks, classify
-        or tag have none."""
+        """Return a bare encoder and multiple choice have one; published models that fill masks,
+        classify or tag have none."""
         names = set(heads)
         return not names or any(self.heads[name].reads == "pooled" for name in names)
 

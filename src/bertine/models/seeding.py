@@ -11,15 +11,15 @@ from bertine import rng
 
 
 def torch_seed(seed: int, *where: int | str) -> int:
-    """The seed of PyTorch's generators at the position `where` under `seed`: 63 bits of
+    """Return the seed of PyTorch's generators at the position `where` under `seed`: 63 bits of
     :func:`bertine.rng.key`."""
     return rng.key(seed, *where) & 0x7FFF_FFFF_FFFF_FFFF
 
 
 @contextlib.contextmanager
 def seeded(seed: int, *where: int | str) -> Iterator[None]:
-    """Within it, PyTorch's generator on the CPU draws as at the position `where` under `seed`;
-    afterwards it goes on as if nothing had been drawn."""
+    """Let PyTorch's generator on the CPU draw as at the position `where` under `seed`; afterwards
+    it goes on as if nothing had been drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, *where))
         yield

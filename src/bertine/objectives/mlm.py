@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.masked import TokenMasking
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
@@ -36,9 +36,9 @@ class Mlm(LossDefaults):
     formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
 
     @staticmethod
-    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> Masked:
+    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenMasking:
         """Hide tokens."""
-        return Masked(tokenizer, settings)
+        return TokenMasking(tokenizer, settings)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.tables.table import Row, Table
+from bertine.tables.lines import first_numbers
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import visible_list
 
 #: The number by which the library marks a row without a label.
 UNLABELLED = -1
-#: So many names, or lines, are in a message.
+#: So many names are in a message.
 _SHOWN = 10
 
 
@@ -24,7 +25,7 @@ class ClassLabels:
         table: whose rows they are.
         column: of the labels: a number, or a list of them, in each row.
         known: the labels that a model, or the training file, has. If the names of the file are
-            none of these, its numbers are the labels, as they are where nobody tells names. Empty:
+            none of these, the numbers themselves are the labels, as when there are no names. Empty:
             the numbers are meant (a score, the place of a choice). None: none is known yet.
 
     Attributes:
@@ -33,22 +34,21 @@ class ClassLabels:
 
     def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
         self._name, self._column, self._known = table.name, column, known
-        told = table.class_names(column)
-        self._told = tuple(name.strip() for name in told)  # as labels are read
-        fits = known is None or not set(known).isdisjoint(self._told)
-        self.names = self._told if fits else ()
+        self._of_file = tuple(name.strip() for name in table.class_names(column))  # as labels are
+        fits = known is None or not set(known).isdisjoint(self._of_file)
+        self.names = self._of_file if fits else ()
         self._numbered = False
         self._rows = 0
         self._unlabelled: list[int] = []
 
-    def rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """`rows` with the names in place of the numbers, without those that are marked as
+    def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
+        """Yield `rows` with the names in place of the numbers, without those that are marked as
         unlabelled.
 
         Raises:
             BertineError: a number has no name; all rows are marked as unlabelled.
         """
-        if not self._told:
+        if not self._of_file:
             yield from rows
             return
         minus = self._known is not None and str(UNLABELLED) in self._known
@@ -70,7 +70,7 @@ class ClassLabels:
 
     def _named(self, value: Any, line: int) -> Any:
         if isinstance(value, list):
-            return [self._named(each, line) for each in value]
+            return [self._named(inner, line) for inner in value]
         if type(value) is not int:
             return value
         self._numbered = True
@@ -82,25 +82,24 @@ class ClassLabels:
         return self.names[value]
 
     def notes(self) -> list[str]:
-        """What a person should know, once the rows are read: that names, or in spite of names
+        """Say what a person should know, once the rows are read: that names, or in spite of names
         numbers, were taken, where that is not what is known already; and the rows left out."""
         notes = []
-        shown = visible_list(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)
+        shown = visible_list(self._of_file[:_SHOWN]) + ", …" * (len(self._of_file) > _SHOWN)
         if self._known is None and self._numbered:
             notes.append(
                 f"{self._name}: the numbers in {self._column!r} stand for the names that the file "
                 f"gives with them, which are the labels: {shown}"
             )
-        if self._known and self._told and not self.names:
+        if self._known and self._of_file and not self.names:
             notes.append(
                 f"{self._name}: the names that the file gives for the numbers in "
                 f"{self._column!r} ({shown}) are none of the known labels, so the numbers are "
                 "taken for these"
             )
         if count := len(self._unlabelled):
-            lines = ", ".join(map(str, self._unlabelled[:_SHOWN])) + ", …" * (count > _SHOWN)
             notes.append(
                 f"{self._name}: {count} of {self._rows} rows have no label ({self._column!r} is "
-                f"{UNLABELLED}) and were left out (rows {lines})"
+                f"{UNLABELLED}) and were left out ({first_numbers(self._unlabelled, what='rows')})"
             )
         return notes

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ from typing import Literal
 from bertine.errors import BertineError
 from bertine.records.entities import is_entity_tag
 from bertine.tables.layout import inner_suffix
-from bertine.tables.table import Row
+from bertine.tables.table import TableRow
 from bertine.terminal.console import counted
 
 #: The word of the line that begins a document.
@@ -36,6 +36,7 @@ _COLUMN = re.compile(r"column (\d+)")
 #: How CoNLL-U numbers lines that are no words, and how many columns it has.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 _CONLLU = 10
+_LEFT_OUT = "(numbered 3-4 or 8.1), left out"
 #: Comments and blank lines before the first word, which are held until that is met.
 _LONGEST_HEAD = 100_000
 
@@ -70,15 +71,15 @@ class ColumnLines:
     """
 
     name: str
-    rows: Iterable[Row]
+    rows: Iterable[TableRow]
     tabs: bool = False
     width: int = 0
-    comments: int = field(default=0)
-    ranges: int = field(default=0)
+    comments: int = 0
+    ranges: int = 0
 
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
-        waiting: list[Row] = []
+        waiting: list[TableRow] = []
         # Comments before the first word: only that word tells what they are.
         for row in rows:
             waiting.append(row)
@@ -95,7 +96,7 @@ class ColumnLines:
         for row in chain(waiting, rows):
             yield self._line(row)
 
-    def _line(self, row: Row) -> Line:
+    def _line(self, row: TableRow) -> Line:
         text = _text(row)
         if not text.strip(_SPACE):
             return Line(row.line, text, "blank")
@@ -122,34 +123,35 @@ class ColumnLines:
         return tuple(_SPACES.split(text.strip(_SPACE)))
 
     def notes(self) -> list[str]:
-        notes = []
-        if self.comments:
-            notes.append(
-                f"{self.name}: "
-                + counted(self.comments, "line", "that begins with # was", "that begin with # were")
-                + " taken for comments"
-            )
-        if self.ranges:
-            notes.append(
-                f"{self.name}: "
-                + counted(self.ranges, "line", "of CoNLL-U is no word", "of CoNLL-U are no words")
-                + " (numbered 3-4 or 8.1), left out"
-            )
-        return notes
+        """Say what was taken for something else than words."""
+        met = [
+            (
+                self.comments,
+                "that begins with # was",
+                "that begin with # were",
+                "taken for comments",
+            ),
+            (self.ranges, "of CoNLL-U is no word", "of CoNLL-U are no words", _LEFT_OUT),
+        ]
+        return [
+            f"{self.name}: {counted(count, 'line', one, several)} {what}"
+            for count, one, several, what in met
+            if count
+        ]
 
 
-def _text(row: Row) -> str:
+def _text(row: TableRow) -> str:
     text: str = row.values["text"]
     return text
 
 
 def _outside(text: str) -> bool:
-    """Whether a line is between sentences."""
+    """Tell whether a line is between sentences."""
     return not text.strip(_SPACE) or text.startswith(DOCUMENT)
 
 
 def column_index(lines: ColumnLines, number: int, what: str) -> int:
-    """The index from 0 of column `number`, counted from 1.
+    """Return the index from 0 of column `number`, counted from 1.
 
     Raises:
         BertineError: the file has no such column.
@@ -163,18 +165,18 @@ def column_index(lines: ColumnLines, number: int, what: str) -> int:
 
 
 def column_name(number: int) -> str:
-    """How a column of a column file is called in ``bertine.json``: "column 2"."""
+    """Name a column of a column file as in ``bertine.json``: "column 2"."""
     return f"column {number}"
 
 
 def column_number(name: str | None) -> int | None:
-    """The opposite of :func:`column_name`; None for another name."""
+    """Undo :func:`column_name`; None for another name."""
     match = _COLUMN.fullmatch(name or "")
     return int(match[1]) if match else None
 
 
 def looks_like_columns(head: Iterable[str]) -> bool:
-    """Whether the first lines of a file are those of a column file, and not of a text.
+    """Tell whether the first lines of a file are those of a column file, and not of a text.
 
     They are where the first one begins a document; or where at least two words all have the same
     number of columns, two or more, and tabs separate them or the last column holds only tags of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from bertine.records.columns import (
 from bertine.records.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
 from bertine.records.examples import Splits, as_columns, find_splits
 from bertine.records.sentences import Sentence, Sentences
-from bertine.tables.given import Data, GivenParts, GivenTable, Source
+from bertine.tables.column_names import listed, missing_column
+from bertine.tables.given import Data, GivenTable, Source
 from bertine.tables.layout import inner_suffix
 from bertine.tables.parquet import is_parquet
-from bertine.tables.table import Row, Table, listed, missing_column
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 
 #: Suffixes of column files besides those of tables and texts.
@@ -45,8 +46,8 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
+class WordColumns:
+    """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
     Parquet.
 
     What is None is found: the first column, the last one; the usual keys. `given` are the
@@ -60,8 +61,8 @@ class Columns:
     given: tuple[str, ...] = ()
 
     @classmethod
-    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> Columns:
-        """Where they were in the training file that a task remembers."""
+    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> WordColumns:
+        """Say where they were in the training file that a task remembers."""
         word = text_columns[0] if text_columns else None
         number, tag = column_number(word), column_number(label_column)
         return cls(
@@ -71,15 +72,11 @@ class Columns:
             label_column if tag is None else None,
         )
 
-    def merged(self, other: Columns) -> Columns:
-        """These, and what is None from `other`."""
-        return Columns(
-            other.word_column if self.word_column is None else self.word_column,
-            other.tag_column if self.tag_column is None else self.tag_column,
-            self.word_key or other.word_key,
-            self.tag_key or other.tag_key,
-            self.given,
-        )
+    def merged(self, other: WordColumns) -> WordColumns:
+        """Return these, with what is None from `other`."""
+        names = ("word_column", "tag_column", "word_key", "tag_key")
+        lacking = {name: getattr(other, name) for name in names if getattr(self, name) is None}
+        return replace(self, **lacking)
 
     def require(self, name: str, kind: str) -> None:
         """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
@@ -89,25 +86,25 @@ class Columns:
             BertineError: the user has given such; `name` is the file's.
         """
         numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
-        for given in self.given:
-            if kind == "columns" and given in names:
+        for name_of in self.given:
+            if kind == "columns" and name_of in names:
                 raise BertineError(
                     f"{name}: is a column file, whose columns have no names; give their numbers "
-                    f"by {option('word_column')} and {option('tag_column')}, not {_option(given)}"
+                    f"by {option('word_column')} and {option('tag_column')}, not {_option(name_of)}"
                 )
             if kind == "text":
                 raise BertineError(
-                    f"{name}: is plain text, which has no columns; leave out {_option(given)}"
+                    f"{name}: is plain text, which has no columns; leave out {_option(name_of)}"
                 )
-            if kind != "columns" and given in numbers:
+            if kind != "columns" and name_of in numbers:
                 raise BertineError(
                     f"{name}: is no column file; name its keys by {text_option()} and "
-                    f"{option('label_column')}, not {option(given)}"
+                    f"{option('label_column')}, not {option(name_of)}"
                 )
 
 
 def _option(name: str) -> str:
-    """An option as a message names it; there is one column of words."""
+    """Write an option as a message names it; there is one column of words."""
     return text_option() if name == "text_columns" else option(name)
 
 
@@ -116,8 +113,8 @@ def named_columns(
     label_column: str | None,
     word_column: int | None,
     tag_column: int | None,
-) -> Columns:
-    """The columns that a user has named.
+) -> WordColumns:
+    """Return the columns that a user has named.
 
     Raises:
         BertineError: several text columns, or a number below 1.
@@ -137,12 +134,12 @@ def named_columns(
         "text_columns": word_key,
         "label_column": label_column,
     }
-    given = tuple(name for name, value in named.items() if value is not None)
-    return Columns(word_column, tag_column, word_key, label_column, given)
+    arguments = tuple(name for name, value in named.items() if value is not None)
+    return WordColumns(word_column, tag_column, word_key, label_column, arguments)
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
-    """``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
+    """Return ``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
 
     Raises:
         BertineError: another format is asked for.
@@ -162,7 +159,7 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
 
 def read_sentences(
     path: Source,
-    columns: Columns | None = None,
+    columns: WordColumns | None = None,
     *,
     scheme: str | None = None,
     format: str | None = None,
@@ -176,7 +173,8 @@ def read_sentences(
         columns: where words and tags are.
         scheme: of the tags (:data:`~bertine.records.entities.SCHEMES`); None: detected. Entities
             are turned into IOB2.
-        format: ``"columns"`` or ``"jsonl"``; None: told by the suffix and the first line. Not for
+        format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
+        for
             Parquet.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
@@ -185,7 +183,7 @@ def read_sentences(
             column or key is not there; a sentence has more or fewer tags than words; a tag is
             empty, or none of `scheme`; there is no word.
     """
-    columns = columns or Columns()
+    columns = columns or WordColumns()
     kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
     if not isinstance(path, GivenTable) and not kind:
         with Table(path, format="text", strict=strict) as table:
@@ -215,18 +213,18 @@ def read_sentences(
 
 
 def _unify(examples: Sentences, scheme: str | None) -> None:
-    """Tags of entities → IOB2; says so, and what did not keep the rules."""
-    given = [item.tags or () for item in examples.items]
-    tags, examples.scheme, wrong = to_iob2(given, scheme, examples.source)
+    """Turn tags of entities into IOB2; note that, and what did not keep the rules."""
+    sequences = [item.tags or () for item in examples.items]
+    tags, examples.scheme, wrong = to_iob2(sequences, scheme, examples.source)
     if examples.scheme == "plain":
         if scheme is None:
-            _note_mixed(examples, given)
+            _note_mixed(examples, sequences)
         return
     examples.items = [
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    bilou = examples.scheme == "IOBES" and as_iobes(given) is not given
+    bilou = examples.scheme == "IOBES" and as_iobes(sequences) is not sequences
     name = "BILOU" if bilou else examples.scheme
     if name != "IOB2":
         examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
@@ -252,7 +250,7 @@ def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences:
+def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> Sentences:
     lines = ColumnLines(name, rows)
     items: list[Sentence] = []
     word_at = tag_at = -1
@@ -277,8 +275,8 @@ def _from_columns(name: str, rows: Iterator[Row], columns: Columns) -> Sentences
     return examples
 
 
-def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
-    """The indices (from 0) of the columns of words and tags, once the first word is read.
+def places(lines: ColumnLines, columns: WordColumns) -> tuple[int, int]:
+    """Return the indices (from 0) of the columns of words and tags, once the first word is read.
 
     Raises:
         BertineError: the file has no such column, or both are the same; nobody says which column
@@ -300,8 +298,8 @@ def places(lines: ColumnLines, columns: Columns) -> tuple[int, int]:
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
-    """The lines of the words of each sentence, and the number of its document, None before the
-    first line that begins one."""
+    """Yield the lines of the words of each sentence, and the number of its document, None before
+    the first line that begins one."""
     block: list[Line] = []
     document: int | None = None
     for line in lines:
@@ -317,7 +315,7 @@ def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
         yield block, document
 
 
-def _from_json(table: Table, columns: Columns) -> Sentences:
+def _from_json(table: Table, columns: WordColumns) -> Sentences:
     words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
     tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
     examples = Sentences(table.name, (words_key,), tags_key)
@@ -338,8 +336,8 @@ def _from_json(table: Table, columns: Columns) -> Sentences:
     return examples
 
 
-def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
-    """The list of texts under `key`.
+def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
+    """Return the list of texts under `key`.
 
     Raises:
         BertineError: there is no such key, or it holds something else.
@@ -355,8 +353,8 @@ def json_words(name: str, row: Row, key: str) -> tuple[str, ...]:
     return tuple(part.encode("utf-8", "replace").decode("utf-8") for part in value)
 
 
-def _json_tags(name: str, row: Row, key: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The tags under `key`: texts, or numbers that stand for `names`."""
+def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags under `key`: texts, or numbers that stand for `names`."""
     value = row.values.get(key)
     if isinstance(value, list) and value and all(type(part) is int for part in value):
         if not names:
@@ -385,18 +383,15 @@ def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
 
 
 def find_tagged(data: Data) -> Splits:
-    """The files of a data set: one file is training data; a folder as
+    """Find the files of a data set: one file is training data; a folder as
     :func:`~bertine.records.examples.find_splits` has it, with the suffixes of column files too, or
     under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
 
     Raises:
-        BertineError: the path is missing, or which of its files are meant cannot be told.
+        BertineError: the path is missing, or it is not clear which of its files are meant.
     """
-    if isinstance(data, GivenTable | GivenParts):
-        return find_splits(data)
-    folder = Path(data)
-    if folder.is_dir():
-        found = {part: sorted(folder.glob(f"*{end}")) for part, end in _OFFICIAL.items()}
-        if len(found["train"]) == 1 and all(len(files) <= 1 for files in found.values()):
-            return Splits(**{part: files[0] for part, files in found.items() if files})
+    if isinstance(data, str | Path) and Path(data).is_dir():
+        files_of = {part: sorted(Path(data).glob(f"*{end}")) for part, end in _OFFICIAL.items()}
+        if len(files_of["train"]) == 1 and all(len(files) <= 1 for files in files_of.values()):
+            return Splits(**{part: files[0] for part, files in files_of.items() if files})
     return find_splits(data, more=SUFFIXES)

@@ -43,41 +43,41 @@ class Entity:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """``"B-creative-work"`` → ``("B", "creative-work")``; ``"O"`` → ``("O", "")``."""
+    """Split ``"B-creative-work"`` into ``("B", "creative-work")``, ``"O"`` into ``("O", "")``."""
     prefix, _, kind = tag.partition("-")
     return prefix, kind
 
 
 def joined_tag(prefix: str, kind: str) -> str:
-    """The opposite of :func:`split_tag`."""
+    """Undo :func:`split_tag`."""
     return f"{prefix}-{kind}" if kind else prefix
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sequence of tags of any scheme but plain, in their order.
+    """Find the entities of a sequence of tags of any scheme but plain, in their order.
 
     The rules are those of ``conlleval``: an entity ends before ``O``, ``B``, ``S`` and another
     type, and after ``E`` and ``S``; it begins at ``B`` and ``S``, and at any other tag that follows
     an end or an ``O``.
     """
-    found: list[Entity] = []
+    spans: list[Entity] = []
     begin = 0
     before, kind_before = "O", ""
-    for at, tag in enumerate([*tags, "O"]):
+    for word, tag in enumerate([*tags, "O"]):
         prefix, kind = split_tag(tag)
         apart = (
             prefix in ("O", "B", "S") or before in ("O", "E", "S") or kind != kind_before
         )  # this word belongs to no entity of the word before
         if apart:
             if before != "O":
-                found.append(Entity(begin, at, kind_before))
-            begin = at
+                spans.append(Entity(begin, word, kind_before))
+            begin = word
         before, kind_before = prefix, kind
-    return found
+    return spans
 
 
 def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
-    """Entities that do not overlap, in their order → `length` tags.
+    """Write entities that do not overlap, in their order, as `length` tags.
 
     Raises:
         ValueError: `scheme` is plain, which has no entities.
@@ -94,26 +94,26 @@ def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
             prefixes[0] = "B" if touches else "I"
         elif scheme == "IOBES":
             prefixes[-1] = "E" if size > 1 else "S"
-        for at, prefix in enumerate(prefixes, entity.begin):
-            tags[at] = joined_tag(prefix, entity.type)
+        for word, prefix in enumerate(prefixes, entity.begin):
+            tags[word] = joined_tag(prefix, entity.type)
         last = entity
     return tags
 
 
 def misfits(tags: Sequence[str], scheme: Scheme) -> int:
-    """How many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
+    """Count how many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
     expected = encode(entities(tags), len(tags), scheme)
     return sum(tag != other for tag, other in zip(tags, expected, strict=True))
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
+    """Tell whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
     return _TAG.fullmatch(tag) is not None
 
 
 def ordered_tags(tags: set[str]) -> list[str]:
-    """Plain tags by name; O, then B and I of each type by its name: a type whose every entity is
-    one word in training may be longer elsewhere."""
+    """Sort plain tags by name; O, then B and I of each type by its name: a type whose every entity
+    is one word in training may be longer elsewhere."""
     if not all(map(is_entity_tag, tags)):
         return sorted(tags)
     kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
@@ -122,7 +122,7 @@ def ordered_tags(tags: set[str]) -> list[str]:
 
 
 def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
-    """The scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
+    """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
 
     Plain, with none, where a tag is none of an entity. BILOU counts as IOBES.
     """
@@ -135,7 +135,7 @@ def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
 
 
 def as_iobes(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """The `sequences` themselves; of BILOU others, with the letters of IOBES."""
+    """Return the `sequences` themselves; of BILOU others, with the letters of IOBES."""
     used = {tag for tags in sequences for tag in tags}
     bilou = any(tag[:1] in _LETTERS for tag in used)
     if not bilou or not all(_BILOU.fullmatch(tag) for tag in used):
@@ -191,12 +191,12 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """correct / predicted; 0 where nothing is predicted."""
+        """The share correct / predicted; 0 where nothing is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """correct / true; 0 where there is nothing to find."""
+        """The share correct / true; 0 where there is nothing to find."""
         return self.correct / self.true if self.true else 0.0
 
     @property
@@ -216,7 +216,7 @@ class Counts:
 def entity_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Counts for each type of entity, sorted by name; an entity is correct where begin, end and
+    """Count each type of entity, sorted by name; an entity is correct where begin, end and
     type are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
 
     Args:
@@ -229,13 +229,13 @@ def entity_counts(
     correct: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     true: Counter[str] = Counter()
-    for wanted, given in zip(truth, guesses, strict=True):
-        if len(wanted) != len(given):
-            raise ValueError(f"{len(wanted)} true tags, but {len(given)} predicted ones")
-        there, found = set(entities(wanted)), set(entities(given))
-        true.update(entity.type for entity in there)
-        predicted.update(entity.type for entity in found)
-        correct.update(entity.type for entity in there & found)
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        if len(true_tags) != len(guessed_tags):
+            raise ValueError(f"{len(true_tags)} true tags, but {len(guessed_tags)} predicted ones")
+        expected, guessed = set(entities(true_tags)), set(entities(guessed_tags))
+        true.update(entity.type for entity in expected)
+        predicted.update(entity.type for entity in guessed)
+        correct.update(entity.type for entity in expected & guessed)
     return {
         kind: Counts(correct[kind], predicted[kind], true[kind])
         for kind in sorted({*true, *predicted})
@@ -245,16 +245,16 @@ def entity_counts(
 def tag_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Counts of words for each tag, sorted by name: the scores of plain tags."""
+    """Count words for each tag, sorted by name: the scores of plain tags."""
     pairs: Counter[tuple[str, str]] = Counter()
-    for wanted, given in zip(truth, guesses, strict=True):
-        pairs.update(zip(wanted, given, strict=True))
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        pairs.update(zip(true_tags, guessed_tags, strict=True))
     names = sorted({name for pair in pairs for name in pair})
     return {
         name: Counts(
             pairs[name, name],
-            sum(count for (_, given), count in pairs.items() if given == name),
-            sum(count for (wanted, _), count in pairs.items() if wanted == name),
+            sum(count for (_, guessed_tag), count in pairs.items() if guessed_tag == name),
+            sum(count for (true_tag, _), count in pairs.items() if true_tag == name),
         )
         for name in names
     }

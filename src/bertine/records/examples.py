@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,10 +14,12 @@ from bertine.files import os_errors
 from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
 from bertine.rng import generator
+from bertine.tables.column_names import MissingColumn, require_columns, untold
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.tables.lines import first_numbers
 from bertine.tables.parquet import SUFFIXES as PARQUET
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import MissingColumn, Row, Table, listed, require_columns
+from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 
 #: Usual names of the text columns and of the label column, tried in this order.
@@ -39,8 +41,6 @@ _TABLE_SUFFIXES = (
     ),
     *PARQUET,
 )
-#: So many lines are in a message.
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Examples(Generic[Item]):
         return len(self.items)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the texts and labels in their order, as hex digits."""
+        """Compute SHA-256 of the texts and labels in their order, as hex digits."""
         digest = hashlib.sha256()
         items: list[Any] = self.items
         for item in items:
@@ -125,17 +125,10 @@ class Examples(Generic[Item]):
         chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
         kept = [item for index, item in enumerate(self.items) if index not in chosen]
         held = [item for index, item in enumerate(self.items) if index in chosen]
-        columns = (self.text_columns, self.label_column)
+        source = f"{self.source} (held out)"
         return (
-            Examples(
-                self.source,
-                *columns,
-                kept,
-                self.notes,
-                class_names=self.class_names,
-                unlabelled=self.unlabelled,
-            ),
-            Examples(f"{self.source} (held out)", *columns, held),
+            replace(self, items=kept),
+            Examples(source, self.text_columns, self.label_column, held),
         )
 
 
@@ -149,7 +142,7 @@ class Splits:
 
 
 def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
-    """The files of a data set: one file is the training set; in a folder, ``train``,
+    """Find the files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
     .txt or .parquet. A table in memory is the training set.
 
@@ -176,7 +169,7 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
         *_TABLE_SUFFIXES,
         *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
     ]
-    found: dict[str, Path | None] = {}
+    parts: dict[str, Path | None] = {}
     for part, names in SPLIT_NAMES.items():
         files = [
             path / f"{name}{suffix}"
@@ -189,22 +182,40 @@ def _find_splits(path: Path, more: Sequence[str]) -> Splits:
                 f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
                 "name the file itself"
             )
-        found[part] = files[0] if files else None
-    if not any(found.values()):
+        parts[part] = files[0] if files else None
+    if not any(parts.values()):
         raise BertineError(
             f"{path}: found no train, validation or test file "
             f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', '.parquet', *more))}) in it"
         )
-    return Splits(**found)
+    return Splits(**parts)
+
+
+def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
+    """Choose what a model is judged on: the file or table itself; of a folder or of several parts
+    the one for validation, else the one for testing.
+
+    Raises:
+        BertineError: there is but training data; what `find` raises.
+    """
+    splits = find(data)
+    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
+    table = (splits.validation or splits.test) if parts else splits.train
+    if table is None:
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself"
+        )
+    return table
 
 
 def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Column names as a tuple: one name alone is one column, not its letters."""
+    """Return column names as a tuple: one name alone is one column, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The asked-for text columns, which must be there, or else the usual ones that are there."""
+    """Return the asked-for text columns, which must be there, or else the usual ones that are
+    there."""
     text_columns = as_columns(text_columns)
     if text_columns:
         table.require(text_columns)
@@ -215,24 +226,19 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):
             return names
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the text; name it with "
-        f"{text_option()}; the columns are {listed(table.columns)}"
-    )
+    raise untold(table.name, table.columns, "text", text_option())
 
 
 def resolve_label_column(table: Table, label_column: str | None) -> str:
-    """The asked-for label column, which must be there, or else the usual one that is there."""
+    """Return the asked-for label column, which must be there, or else the usual one that is
+    there."""
     if label_column:
         require_columns(table.name, table.columns, [label_column])
         return label_column
     for name in LABEL_COLUMNS:
         if name in table.columns:
             return name
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the label; name it with "
-        f"{option('label_column')}; the columns are {listed(table.columns)}"
-    )
+    raise untold(table.name, table.columns, "label", option("label_column"))
 
 
 @contextlib.contextmanager
@@ -267,8 +273,8 @@ def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) ->
         )
 
 
-def row_texts(table: Table, row: Row, text_columns: Sequence[str]) -> tuple[str, ...]:
-    """The texts of a row, in the order of `text_columns`."""
+def row_texts(table: Table, row: TableRow, text_columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of a row, in the order of `text_columns`."""
     return tuple(table.text(row, column) for column in text_columns)
 
 
@@ -283,13 +289,14 @@ def read_examples(
     optional: Sequence[str] = (),
     known: Sequence[str] | None = None,
 ) -> Examples:
-    """Read a labelled table whole. Columns that are not named are told from the header; where an
-    `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
+    """Read a labelled table whole. Columns that are not named are recognized in the header; where
+    an `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
     which :class:`~bertine.records.class_labels.ClassLabels` tells names from numbers.
 
     Raises:
         BertineError: what :class:`~bertine.tables.table.Table` raises; a column is missing or
-            cannot be told; no row has a label, or with `strict` one has none; there is no row.
+            cannot be recognized; no row has a label, or with `strict` one has none; there is no
+            row.
     """
     wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
@@ -311,14 +318,14 @@ def refuse_plain(table: Table) -> None:
 
 def labelled_rows(
     table: Table,
-    rows: Iterable[Row],
+    rows: Iterable[TableRow],
     text_columns: tuple[str, ...],
     label_column: str,
     *,
     known: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """The `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without a
-    label are left out, and counted in the notes.
+    """Read the `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without
+    a label are left out, and counted in the notes.
 
     Raises:
         BertineError: the label is one of the texts; no row has a label, or with `strict` one has
@@ -346,11 +353,10 @@ def labelled_rows(
     examples.notes = [*table.stats.notes(table.name), *labels.notes()]
     examples.unlabelled = len(without)
     if without:
-        shown = ", ".join(map(str, without[:_SHOWN])) + ", …" * (len(without) > _SHOWN)
         examples.notes.append(
             f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
-            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out (lines "
-            f"{shown}); {option('strict', True)} refuses them"
+            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out "
+            f"({first_numbers(without)}); {option('strict', True)} refuses them"
         )
     note_empty_texts(examples)
     return examples

@@ -1,4 +1,4 @@
-"""Reading tables whose rows have any number of labels: separated in one column, a list in JSON
+"""Read tables whose rows have any number of labels: separated in one column, a list in JSON
 lines or Parquet, or a column of 0 and 1 for each label.
 
 An example's label is then one string, its labels joined by :data:`JOINT`; the empty one has none.
@@ -23,8 +23,10 @@ from bertine.records.examples import (
     resolve_text_columns,
     row_texts,
 )
+from bertine.tables.column_names import require_columns
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, json_kind, require_columns
+from bertine.tables.json_rows import json_kind
+from bertine.tables.table import Table, TableRow
 
 #: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
 JOINT = "\x1f"
@@ -36,12 +38,12 @@ _NO = frozenset(("0", "0.0", "false", "False", "FALSE", ""))
 
 
 def joined(labels: Iterable[str], separator: str = JOINT) -> str:
-    """One string of several labels."""
+    """Join several labels into one string."""
     return separator.join(labels)
 
 
 def labels_in(label: str) -> list[str]:
-    """The labels of an example, from its one string."""
+    """Split the one string of an example into its labels."""
     return label.split(JOINT) if label else []
 
 
@@ -55,7 +57,7 @@ def read_label_sets(
     known: Sequence[str] | None = None,
     **reading: Any,
 ) -> tuple[Examples, str]:
-    """The examples of a table, each with its labels, and the separator.
+    """Read the examples of a table, each with its labels, and the separator.
 
     Args:
         label_columns: a column for each label, with 0 or 1.
@@ -66,23 +68,24 @@ def read_label_sets(
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: both kinds of columns are named; a column is missing or cannot be told; a
+        BertineError: both kinds of columns are named; a column is missing or cannot be recognized;
+        a
             cell is neither 0 nor 1, or no text, or (where no separator is named) a list written
             as one; there is no row.
     """
-    each = as_columns(label_columns)
-    if each and label_column:
+    own_columns = as_columns(label_columns)
+    if own_columns and label_column:
         raise BertineError("give label_column or label_columns, not both")
-    wanted = [*as_columns(text_columns), *each, *([label_column] if label_column else [])]
+    wanted = [*as_columns(text_columns), *own_columns, *([label_column] if label_column else [])]
     with Table(path, wanted=wanted, **reading) as table:
         texts = resolve_text_columns(table, text_columns)
-        if each:
-            require_columns(table.name, table.columns, each)
-            for column in each:
+        if own_columns:
+            require_columns(table.name, table.columns, own_columns)
+            for column in own_columns:
                 refuse_both(table, texts, column)
             examples: Examples = Examples(table.name, texts, None)
             for row in table:
-                names = [column for column in each if _present(table, row, column)]
+                names = [column for column in own_columns if _present(table, row, column)]
                 examples.items.append(
                     Example(row_texts(table, row, texts), joined(names), row.line)
                 )
@@ -91,22 +94,22 @@ def read_label_sets(
             refuse_both(table, texts, column)
             examples = Examples(table.name, texts, column)
             cells: list[str | list[str]] = []
-            named = ClassLabels(table, column, known)
-            for row in named.rows(table):
+            names_of_numbers = ClassLabels(table, column, known)
+            for row in names_of_numbers.rows(table):
                 cells.append(_cell(table, row, column))
                 if separator is None:
                     _refuse_list(table, row, column)
                 examples.items.append(Example(row_texts(table, row, texts), None, row.line))
-            examples.notes += named.notes()
-            told = separator or next(
+            examples.notes += names_of_numbers.notes()
+            used = separator or next(
                 (s for s in SEPARATORS if any(isinstance(c, str) and s in c for c in cells)), None
             )
-            if separator is None and told is not None:
+            if separator is None and used is not None:
                 examples.notes.append(
                     f"{table.name}: the labels in {column!r} are taken to be separated by "
-                    f"{told!r}; name another with {option('label_separator')}"
+                    f"{used!r}; name another with {option('label_separator')}"
                 )
-            separator = told
+            separator = used
             examples.items = [
                 Example(item.texts, joined(_split(cell, separator)), item.line)
                 for item, cell in zip(examples.items, cells, strict=True)
@@ -122,32 +125,32 @@ def read_label_sets(
 
 
 def _split(cell: str | list[str], separator: str | None) -> list[str]:
-    """The labels of a cell, each once, without the space around them."""
+    """Return the labels of a cell, each once, without the space around them."""
     parts = cell if isinstance(cell, list) else cell.split(separator) if separator else [cell]
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-def _cell(table: Table, row: Row, column: str) -> str | list[str]:
-    """What the label column holds: a text, or a list of texts and whole numbers, as texts; nothing
-    is an empty text."""
+def _cell(table: Table, row: TableRow, column: str) -> str | list[str]:
+    """Return what the label column holds: a text, or a list of texts and whole numbers, as texts;
+    nothing is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:
         return ""
     if isinstance(value, list):
-        wrong = [each for each in value if not isinstance(each, str) and type(each) is not int]
+        wrong = [label for label in value if not isinstance(label, str) and type(label) is not int]
         if wrong:
             raise BertineError(
                 f"{table.name}:{row.line}: {column!r} holds {json_kind(wrong[0])}, but a list of "
                 "labels must hold texts or whole numbers"
             )
-        return [str(each) for each in value]
+        return [str(label) for label in value]
     if isinstance(value, str):
         return value
     return table.label(row, column)
 
 
-def _refuse_list(table: Table, row: Row, column: str) -> None:
+def _refuse_list(table: Table, row: TableRow, column: str) -> None:
     """Refuse a list that is written as a text, as pandas writes one into csv: cut at its commas, it
     would give labels with brackets, and one for none."""
     cell = row.values[column]
@@ -159,7 +162,7 @@ def _refuse_list(table: Table, row: Row, column: str) -> None:
         )
 
 
-def _present(table: Table, row: Row, column: str) -> bool:
+def _present(table: Table, row: TableRow, column: str) -> bool:
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     text = "" if value is None else str(value).strip()

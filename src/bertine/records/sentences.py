@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.entities import Scheme
@@ -56,7 +56,7 @@ class Sentences(Examples[Sentence]):
     met: Counter[str] = field(default_factory=Counter)
 
     def fingerprint(self) -> str:
-        """SHA-256 of words, tags and documents in their order, as hex digits."""
+        """Compute SHA-256 of words, tags and documents in their order, as hex digits."""
         digest = hashlib.sha256()
         for item in self.items:
             content = repr((item.words, item.tags, item.document))
@@ -64,7 +64,7 @@ class Sentences(Examples[Sentence]):
         return digest.hexdigest()
 
     def where(self, item: Sentence, word: int) -> str:
-        """File and line of a word, for messages."""
+        """Name file and line of a word, for messages."""
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
     def note(self, text: str) -> None:
@@ -85,8 +85,8 @@ class Sentences(Examples[Sentence]):
         """
         by_document = len({item.document for item in self.items}) >= _DOCUMENTS
         units: dict[tuple[str, int], list[Sentence]] = {}
-        for at, item in enumerate(self.items):
-            key = ("sentence", at)
+        for number, item in enumerate(self.items):
+            key = ("sentence", number)
             if by_document and item.document is not None:
                 key = ("document", item.document)
             units.setdefault(key, []).append(item)
@@ -113,17 +113,8 @@ class Sentences(Examples[Sentence]):
             )
         first = [item for name in names if name not in held for item in units[name]]
         second = [item for name in names if name in held for item in units[name]]
-        return self._part(self.source, first, self.notes), self._part(
-            f"{self.source} (held out)", second, []
-        )
-
-    def _part(self, source: str, items: list[Sentence], notes: list[str]) -> Sentences:
-        return Sentences(
-            source,
-            self.text_columns,
-            self.label_column,
-            items,
-            notes,
-            self.scheme,
-            self.word_a_line,
+        source = f"{self.source} (held out)"
+        return (
+            replace(self, items=first, met=Counter()),
+            replace(self, source=source, items=second, notes=[], met=Counter()),
         )

@@ -1,5 +1,5 @@
-"""Reading questions: which files there are, and each by its kind, SQuAD's official JSON or a table
-of one's own with a row for each question.
+"""Find and read files of questions: SQuAD's official JSON, or the user's own table with a row for
+each question.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.records.examples import as_columns, find_splits
+from bertine.records.examples import as_columns, find_splits, judged_table
 from bertine.records.span_examples import SpanExamples
 from bertine.records.span_tables import read_span_table
 from bertine.records.squad_files import load_squad, read_squad
@@ -32,8 +32,8 @@ def read_questions(
     quotes: bool | None = None,
     strict: bool = False,
 ) -> SpanExamples:
-    """Questions of a file in SQuAD's format, or else of a table; columns that are not named are
-    told as :func:`~bertine.records.span_tables.read_span_table` does.
+    """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
+    named are found as :func:`~bertine.records.span_tables.read_span_table` does.
 
     Raises:
         BertineError: what reading either raises.
@@ -54,8 +54,8 @@ def read_questions(
 def read_span_splits(
     data: Data, *, official: bool, seed: int, **reading: Any
 ) -> tuple[SpanExamples, SpanExamples]:
-    """The training questions and those that the model is judged on. Where there is no validation
-    file, a tenth of the training questions is held out, by contexts.
+    """Read the training questions and those that the model is judged on. Where there is no
+    validation file, a tenth of the training questions is held out, by contexts.
 
     Args:
         data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
@@ -96,7 +96,7 @@ def read_span_evaluation(
     trained_with: tuple[Sequence[str], str | None] = ((), None),
     **reading: Any,
 ) -> SpanExamples:
-    """The questions to judge a model on: of a file, or of the validation file of a folder.
+    """Read the questions to judge a model on: of a file, or of the validation file of a folder.
 
     Args:
         trained_with: the columns of question and context, and of the answer, of a table where
@@ -107,35 +107,15 @@ def read_span_evaluation(
         BertineError: there is no such file, or more than one; `reading` says something of a file
             in SQuAD's format; what reading raises.
     """
+    path: Source
     if isinstance(data, GivenTable | GivenParts):
-        return _evaluated(_judged(data), trained_with, reading)
-    path = Path(data)
-    if path.is_dir():
-        found = _json_files(path, "dev") or _json_files(path, "val")
-        if len(found) > 1:
-            raise _several(path, found)
-        if found:
-            path = found[0]
-        else:
-            return _evaluated(_judged(path), trained_with, reading)
-    return _evaluated(path, trained_with, reading)
-
-
-def _judged(data: Data) -> Source:
-    """The table itself; of a folder or parts the validation table, else the test table."""
-    splits = find_splits(data)
-    table = splits.train if isinstance(data, GivenTable) else splits.validation or splits.test
-    if table is None:
-        raise BertineError(
-            f"{data}: holds only training data; to evaluate on it, name the file itself"
-        )
-    return table
-
-
-def _evaluated(
-    path: Source, trained_with: tuple[Sequence[str], str | None], reading: dict[str, Any]
-) -> SpanExamples:
-    """The questions of one file or table; see :func:`read_span_evaluation`."""
+        path = judged_table(data)
+    else:
+        folder = Path(data)
+        files = _json_files(folder, "dev") or _json_files(folder, "val")
+        if len(files) > 1:
+            raise _several(folder, files)
+        path = files[0] if files else judged_table(folder) if folder.is_dir() else folder
     content = load_squad(path) if reading.get("format") is None else None
     if content is not None and not isinstance(path, GivenTable):
         refuse_reading(path, **reading)
@@ -162,35 +142,34 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
 
 
 def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
-    """Training and validation file: of tables, or where a file is SQuAD's, or must be (`official`),
-    as for those.
+    """Find training and validation file: of tables, or where a file is SQuAD's, or must be
+    (`official`), as for those.
 
     Raises:
         BertineError: there is no training file, or more than one.
     """
-    if isinstance(data, GivenTable | GivenParts):
-        splits = find_splits(data)
-        if splits.train is None:
-            raise BertineError(f"{data}: has no part called train")
-        return splits.train, splits.validation
-    path = Path(data)
-    if official or _holds_json(path):
-        train, validation = _official_files(path)
-        if path.is_dir() and validation is None:
-            _refuse_left_aside(train)
-        return train, validation
-    splits = find_splits(path)
+    lacking = "part called train"
+    if isinstance(data, str | Path):
+        path = Path(data)
+        if official or _holds_json(path):
+            train, validation = _official_files(path)
+            if path.is_dir() and validation is None:
+                _refuse_left_aside(train)
+            return train, validation
+        lacking = "training file (train.csv, .tsv or .jsonl)"
+    splits = find_splits(data)
     if splits.train is None:
-        raise BertineError(f"{path}: has no training file (train.csv, .tsv or .jsonl)")
+        raise BertineError(f"{data}: has no {lacking}")
     return splits.train, splits.validation
 
 
 def _holds_json(path: Path) -> bool:
-    """Whether a file is SQuAD's, or a folder has a training file called .json, and no table."""
+    """Tell whether a file is SQuAD's, or a folder has a training file called .json, and no
+    table."""
     if path.is_file():
         return load_squad(path) is not None
-    found = _json_files(path, "train")
-    return bool(found) and not set(path.glob("train.*")) - set(found)
+    files = _json_files(path, "train")
+    return bool(files) and not set(path.glob("train.*")) - set(files)
 
 
 def _official_files(data: Path | str) -> tuple[Path, Path | None]:
@@ -198,19 +177,19 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
     if not path.exists():
         raise BertineError(f"{path}: no such file or folder")
     if path.is_dir():
-        found = _json_files(path, "train")
-        if not found:
+        files = _json_files(path, "train")
+        if not files:
             raise BertineError(
                 f"{path}: has no training file of SQuAD, such as train-v1.1.json or train-v2.0.json"
             )
-        if len(found) > 1:
-            raise _several(path, found)
-        path = found[0]
+        if len(files) > 1:
+            raise _several(path, files)
+        path = files[0]
     if not path.name.startswith("train"):
         return path, None
     rest = path.name.removeprefix("train")
     beside = (path.with_name(name + rest) for name in _VALIDATION)
-    return path, next((each for each in beside if each.is_file()), None)
+    return path, next((file for file in beside if file.is_file()), None)
 
 
 def _refuse_left_aside(train: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.examples import Examples
@@ -30,12 +30,12 @@ class Gold:
     v2: bool = False
 
     def __str__(self) -> str:
-        """The different answers, with a bar between them."""
+        """Write the different answers, with a bar between them."""
         return " | ".join(dict.fromkeys(self.answers))
 
     @property
     def answerable(self) -> bool:
-        """As the official scorer of v2.0 has it: whether there are answers."""
+        """Whether there are answers, as the official scorer of v2.0 has it."""
         return bool(self.answers)
 
 
@@ -77,7 +77,7 @@ class Question:
 
 @dataclass
 class SpanExamples(Examples[Question]):
-    """Questions in their order.
+    """The questions of one file in their order.
 
     Attributes:
         v2: whether questions may have no answer.
@@ -90,20 +90,12 @@ class SpanExamples(Examples[Question]):
     unaligned: list[Unaligned] = field(default_factory=list)
 
     def replaced(self, items: list[Question], *notes: str, source: str = "") -> SpanExamples:
-        """The same data set with these `items`, and further notes."""
-        return SpanExamples(
-            source or self.source,
-            self.text_columns,
-            self.label_column,
-            items,
-            [*self.notes, *notes],
-            self.v2,
-            self.dataset,
-            self.unaligned,
-        )
+        """Return the same data set with these `items`, and further notes."""
+        notes_of_all = [*self.notes, *notes]
+        return replace(self, source=source or self.source, items=items, notes=notes_of_all)
 
     def trainable(self) -> SpanExamples:
-        """Those that a model can be trained on: with an answer that is in the context, or (v2)
+        """Keep those that a model can be trained on: with an answer that is in the context, or (v2)
         without an answer. The others are counted in the notes.
 
         Raises:
@@ -121,7 +113,7 @@ class SpanExamples(Examples[Question]):
         return self.replaced(kept, *([note] if left else []))
 
     def scorable(self) -> SpanExamples:
-        """Those whose answers are known, so that a model can be judged by them. The others are
+        """Keep those whose answers are known, so that a model can be judged by them. The others are
         counted in the notes.
 
         Raises:
@@ -169,7 +161,7 @@ class SpanExamples(Examples[Question]):
 
 
 def _target(gold: Gold) -> bool:
-    """Whether there is something to train on."""
+    """Tell whether there is something to train on."""
     return gold.span is not None or (gold.v2 and not gold.answers)
 
 
@@ -225,7 +217,7 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
     span: tuple[int, int] | None = None
     for text, start in answers:
         counts["answers"] += 1
-        found = ""
+        finding = ""
         if not text:
             counts["blank"] += 1
             continue
@@ -238,19 +230,19 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
         else:
             place = _nearest(raw.context, text, start)
             counts["moved"] += place >= 0
-            found = f"found at {place}"
+            finding = f"found at {place}"
         if place < 0:
             counts["lost"] += 1
-            found = _LOST
+            finding = _LOST
         elif span is None:
             span = (place, place + len(text))
-        if found:
-            unaligned.append(Unaligned(raw.id, raw.question, text, start, found))
+        if finding:
+            unaligned.append(Unaligned(raw.id, raw.question, text, start, finding))
     return Gold(tuple(text for text, _ in answers), span, v2)
 
 
 def _nearest(context: str, text: str, start: int) -> int:
-    """Where `text` begins in `context`, nearest to `start`; -1 where it is not."""
+    """Find where `text` begins in `context`, nearest to `start`; -1 where it is not."""
     after = context.find(text, max(0, start))
     before = context.rfind(text, 0, max(0, start) + len(text))
     if after < 0 or before < 0:
@@ -259,34 +251,23 @@ def _nearest(context: str, text: str, start: int) -> int:
 
 
 def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
-    source, total, notes = examples.source, counts["answers"], []
-    listed = [answer for answer in examples.unaligned if answer.found == _LOST]
-    shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in listed[:5])
-    more = ", …" if len(listed) > 5 else ""
-    if counts["lost"]:
-        notes.append(
-            f"{source}: {counts['lost']} of {total} gold answers are not in their context "
-            f"({shown}{more})"
-        )
-    if counts["moved"]:
-        notes.append(
-            f"{source}: {counts['moved']} of {total} gold answers are not where answer_start "
-            "says; the nearest place with their text is taken"
-        )
-    if counts["searched"]:
-        notes.append(
-            f"{source}: {counts['searched']} answers without answer_start were looked for; "
-            f"{counts['several']} of them are there more than once, and the first place is taken"
-        )
-    if counts["blank"]:
-        notes.append(f"{source}: {counts['blank']} of {total} gold answers are empty texts")
-    if counts["empty"]:
-        notes.append(f"{source}: {counts['empty']} of {len(examples)} contexts are empty")
-    if counts["unasked"]:
-        notes.append(f"{source}: {counts['unasked']} of {len(examples)} questions are empty")
-    if counts["twice"]:
-        notes.append(
-            f"{source}: {counts['twice']} ids stand for more than one question; a file of "
-            "predictions keeps the last answer of each"
-        )
-    return notes
+    """Say what a person should know of what was counted."""
+    total, size = counts["answers"], len(examples)
+    lost = [answer for answer in examples.unaligned if answer.found == _LOST]
+    shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in lost[:5])
+    shown += ", …" if len(lost) > 5 else ""
+    notes = {
+        "lost": f"of {total} gold answers are not in their context ({shown})",
+        "moved": f"of {total} gold answers are not where answer_start says; the nearest place with "
+        "their text is taken",
+        "searched": f"answers without answer_start were looked for; {counts['several']} of them "
+        "are there more than once, and the first place is taken",
+        "blank": f"of {total} gold answers are empty texts",
+        "empty": f"of {size} contexts are empty",
+        "unasked": f"of {size} questions are empty",
+        "twice": "ids stand for more than one question; a file of predictions keeps the last "
+        "answer of each",
+    }
+    return [
+        f"{examples.source}: {counts[name]} {note}" for name, note in notes.items() if counts[name]
+    ]

@@ -8,8 +8,9 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.span_examples import RawQuestion, SpanExamples, span_examples
+from bertine.tables.column_names import missing_column, require_columns, untold
 from bertine.tables.given import Source
-from bertine.tables.table import Row, Table, listed, missing_column, require_columns
+from bertine.tables.table import Table, TableRow
 
 #: The columns, where nobody names others. Where the answer begins and the id may be missing.
 TEXT_COLUMNS = ("question", "context")
@@ -58,7 +59,11 @@ def read_span_table(
                 "context; add one, or give the format (csv, tsv or jsonl)"
             )
         require_columns(table.name, table.columns, columns)
-        label = label_column or _answer_column(table)
+        label = label_column or next(
+            (name for name in ANSWER_COLUMNS if name in table.columns), None
+        )
+        if label is None:
+            raise untold(table.name, table.columns, "answer", option("label_column"))
         for row in table:
             name = row.values.get(ID_COLUMN)
             raws.append(
@@ -82,18 +87,8 @@ def read_span_table(
         )
 
 
-def _answer_column(table: Table) -> str:
-    for name in ANSWER_COLUMNS:
-        if name in table.columns:
-            return name
-    raise BertineError(
-        f"{table.name}: cannot tell which column holds the answer; name it with "
-        f"{option('label_column')}; the columns are {listed(table.columns)}"
-    )
-
-
-def _answers(table: Table, row: Row, label: str) -> _Answers:
-    """The answers of a row: none where it is empty."""
+def _answers(table: Table, row: TableRow, label: str) -> _Answers:
+    """Return the answers of a row: none where it is empty."""
     where = f"{table.name}:{row.line}"
     if label not in row.values:
         raise BertineError(missing_column(where, list(row.values), label))
@@ -128,8 +123,8 @@ def _answers(table: Table, row: Row, label: str) -> _Answers:
 
 
 def _start(where: str, value: Any) -> int | None:
-    """The character an answer begins at; None where that is not said. 12.0 is 12: a column with
-    gaps is one of floats to pandas."""
+    """Return the character an answer begins at; None where that is not said. 12.0 is 12: a column
+    with gaps is one of floats to pandas."""
     if value is None or value == "":
         return None
     try:

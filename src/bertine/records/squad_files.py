@@ -1,4 +1,4 @@
-"""Reading SQuAD's official JSON.
+"""Read SQuAD's official JSON.
 
 Its files are one object: articles under ``data``, their ``paragraphs`` with a ``context`` and the
 questions about it, ``qas``, with ``id``, ``question``, ``answers`` (``text``, ``answer_start``)
@@ -15,10 +15,10 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.records.span_examples import RawQuestion, SpanExamples, span_examples
 from bertine.tables.given import GivenTable, Source
+from bertine.tables.json_rows import encodable, json_kind
 from bertine.tables.layout import inner_suffix, is_json_object
 from bertine.tables.parquet import is_parquet
 from bertine.tables.streams import looks_like_utf16, open_stream, without_bom
-from bertine.tables.table import encodable, json_kind
 from bertine.terminal.console import counted
 
 #: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
@@ -27,7 +27,7 @@ _COLUMNS = ("question", "context")
 
 
 def load_squad(path: Source) -> dict[str, Any] | None:
-    """The object that a file in SQuAD's format holds; None where it is another kind of file.
+    """Read the object that a file in SQuAD's format holds; None where it is another kind of file.
 
     Raises:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
@@ -46,7 +46,7 @@ def _is_squad(content: dict[str, Any]) -> bool:
 
 
 def _json_of(path: Path) -> Any:
-    """The JSON that a file holds; None where it holds JSON lines."""
+    """Read the JSON that a file holds; None where it holds JSON lines."""
     with open_stream(path) as stream:
         raw = without_bom(stream.reader.read(_MAX_BYTES + 1), path)
     if len(raw) > _MAX_BYTES:
@@ -84,20 +84,20 @@ def _json_of(path: Path) -> Any:
 
 
 def _not_squad(path: Path) -> BertineError:
-    """Says what a file is that is not in SQuAD's format."""
+    """Say what a file is that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
     elif is_parquet(path) or inner_suffix(path) != ".json":
         what = "is not called .json, as files in SQuAD's format are"
     else:
         content = _json_of(path)
-        found = "JSON lines" if content is None else json_kind(content)
+        kind = "JSON lines" if content is None else json_kind(content)
         if isinstance(content, dict):
             keys = ", ".join(map(repr, list(content)[:10]))
-            found = f"an object with the keys {keys}" if keys else "an object with no keys"
+            kind = f"an object with the keys {keys}" if keys else "an object with no keys"
             if "data" in content:
-                found = f'an object whose "data" is {json_kind(content["data"])}'
-        what = f'is {found}, but SQuAD\'s format is one JSON object with a list "data"'
+                kind = f'an object whose "data" is {json_kind(content["data"])}'
+        what = f'is {kind}, but SQuAD\'s format is one JSON object with a list "data"'
     return BertineError(f"{path}: {what}; for a table of questions use 'bertine finetune spans'")
 
 
@@ -108,8 +108,8 @@ def read_squad(
     answers: bool = True,
     strict: bool = False,
 ) -> SpanExamples:
-    """All questions of a file in SQuAD's format; `content` is what it holds, where that was read
-    already. Without `answers` those of the file are not looked at; `strict` refuses half a
+    """Read all questions of a file in SQuAD's format; `content` is what it holds, where that was
+    read already. Without `answers` those of the file are not looked at; `strict` refuses half a
     character instead of mending it.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
@@ -143,7 +143,7 @@ def read_squad(
 
 
 class _Reader:
-    """Questions as they are found, and what was odd about them."""
+    """A reader of one file, which holds its questions and counts what is odd about them."""
 
     def __init__(self, source: str, with_answers: bool, strict: bool) -> None:
         self.source, self._with_answers, self._strict = source, with_answers, strict
@@ -153,22 +153,22 @@ class _Reader:
         self._surrogates = 0
 
     def notes(self) -> list[str]:
-        notes = []
-        if self._contradictions:
-            notes.append(
-                f"{self.source}: "
-                + counted(self._contradictions, "question", "is", "are")
-                + " called impossible and with answers, or neither; the answers count"
-            )
-        if self._surrogates:
-            notes.append(
-                f"{self.source}: {counted(self._surrogates, 'text')} with half a character "
-                "(\\udXXX), mended by U+FFFD"
-            )
-        return notes
+        questions = counted(self._contradictions, "question", "is", "are")
+        texts = counted(self._surrogates, "text")
+        notes = [
+            (
+                self._contradictions,
+                f"{questions} called impossible and with answers, or neither; the answers count",
+            ),
+            (
+                self._surrogates,
+                f"{texts} with half a character (\\udXXX), mended by U+FFFD",
+            ),
+        ]
+        return [f"{self.source}: {note}" for count, note in notes if count]
 
     def items(self, parent: Any, key: str, place: str) -> list[Any]:
-        """The list `key` of the object `parent`."""
+        """Return the list `key` of the object `parent`."""
         return self._member(parent, key, place, list, "a list")
 
     def paragraph(self, paragraph: Any, place: str) -> None:
@@ -192,10 +192,10 @@ class _Reader:
                 answers.append((self._text(answer, "text", where), start))
         if "is_impossible" in question:
             self.says_impossible = True
-            given = self._member(question, "is_impossible", place, bool, "true or false")
+            impossible = self._member(question, "is_impossible", place, bool, "true or false")
             if answers is not None:
-                self._contradictions += given == bool(answers)
-            elif given and self._with_answers:
+                self._contradictions += impossible == bool(answers)
+            elif impossible and self._with_answers:
                 answers = []  # said in its own way
         self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
 

@@ -1,4 +1,5 @@
-"""Writing a table row by row, in the layout of the one that was read."""
+"""Write a table row by row, in the layout of the one that was read; and tables in memory, for runs
+in other processes."""
 
 from __future__ import annotations
 
@@ -11,30 +12,31 @@ from typing import Any, TextIO
 
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
-from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.given import GivenParts, GivenTable
+from bertine.tables.json_rows import encodable
+from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import encodable
 from bertine.terminal.console import say
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """`value` in JSON, characters as they are; escaped where half a character is among them,
+    """Write `value` in JSON, characters as they are; escaped where half a character is among them,
     which has no UTF-8."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if encodable(text) else json.dumps(value, indent=indent)
 
 
 class TableWriter:
-    """Writes rows in a :class:`Layout`. A plain-text row is written with its text last, after the
-    other columns and tabs, so that it can be cut apart again whatever the text holds.
+    """A writer of rows in a :class:`TableLayout`. A plain-text row is written with its text last,
+    after the other columns and tabs, so that it can be cut apart again whatever the text holds.
 
     Args:
         header: write that of csv and tsv; not where rows are added to some that are there.
     """
 
     def __init__(
-        self, handle: TextIO, layout: Layout, columns: Sequence[str], *, header: bool = True
+        self, handle: TextIO, layout: TableLayout, columns: Sequence[str], *, header: bool = True
     ) -> None:
         self._handle, self.layout, self.columns = handle, layout, list(columns)
         if header and layout.kind in ("csv", "tsv"):
@@ -68,8 +70,10 @@ class TableWriter:
 
 
 @contextlib.contextmanager
-def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Iterator[TableWriter]:
-    """A :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+def open_writer(
+    path: str | Path, layout: TableLayout, columns: Sequence[str]
+) -> Iterator[TableWriter]:
+    """Open a :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
 
     JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
     type must hold all of its values, so it is made of all rows in the end.
@@ -101,7 +105,8 @@ def open_writer(path: str | Path, layout: Layout, columns: Sequence[str]) -> Ite
 
 
 def is_stream(path: str | Path) -> bool:
-    """Whether it is stdout (``-``), a device or a pipe: written to, as it cannot be replaced."""
+    """Tell whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
+    replaced."""
     return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
 
 
@@ -128,3 +133,35 @@ def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
     if force or any(character in cell for character in (delimiter, '"', "\n", "\r")):
         return '"' + cell.replace('"', '""') + '"'
     return cell
+
+
+def write_given(data: GivenTable | GivenParts, folder: Path) -> Path:
+    """Write tables as JSON lines, ``train.jsonl`` and so on; numbers of classes become their names.
+
+    Returns:
+        The file of the one table, or the folder of several parts.
+    """
+    if isinstance(data, GivenTable):
+        return _write(data, folder / "train.jsonl")
+    for name in ("train", "validation", "test"):
+        table = getattr(data, name)
+        if table is not None:
+            _write(table, folder / f"{name}.jsonl")
+    return folder
+
+
+def _write(table: GivenTable, path: Path) -> Path:
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as handle:
+        for row in table.rows():
+            for column, names in table.class_names.items():
+                row[column] = _class_name(row[column], names)
+            handle.write(json_text(row) + "\n")
+    return path
+
+
+def _class_name(value: Any, names: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_class_name(inner, names) for inner in value]
+    if type(value) is int:
+        return names[value] if 0 <= value < len(names) else None
+    return value

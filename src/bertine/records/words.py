@@ -22,20 +22,21 @@ _MARKS = "@#"
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """The words of `text` in their order: begin and end of each, in characters."""
-    found: list[tuple[int, int]] = []
+    """Find the words of `text` in their order: begin and end of each, in characters."""
+    words: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         begin = run.start()
         for match in _CHINESE.finditer(text, begin, run.end()):
-            found.extend(_parts(text, begin, match.start()))
-            found.append(match.span())
+            words.extend(_parts(text, begin, match.start()))
+            words.append(match.span())
             begin = match.end()
-        found.extend(_parts(text, begin, run.end()))
-    return found
+        words.extend(_parts(text, begin, run.end()))
+    return words
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """A run without white space and Chinese characters: punctuation, word, ending, punctuation."""
+    """Split a run without white space and Chinese characters: punctuation, word, ending,
+    punctuation."""
     start, stop = begin, end
     while start < stop and _is_mark(text[start]):
         if text[start] in _MARKS and start + 1 < stop and not _is_mark(text[start + 1]):
@@ -54,7 +55,7 @@ def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _equal_runs(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Punctuation, sign by sign; equal ones in a row ("...") are one word."""
+    """Split punctuation, sign by sign; equal ones in a row ("...") are one word."""
     while begin < end:
         after = begin + 1
         while after < end and text[after] == text[begin]:

@@ -28,12 +28,12 @@ PiecesCut = Annotated[
 ]
 
 
-class Answer(BaseModel):
+class AnswerSchema(BaseModel):
     model_config = ConfigDict(extra="forbid")
     pieces_cut: PiecesCut
 
 
-class LabelAnswer(Answer):
+class LabelAnswer(AnswerSchema):
     """Task `text`: the most probable label of a text or a pair of texts."""
 
     label: str
@@ -41,20 +41,20 @@ class LabelAnswer(Answer):
     probabilities: dict[str, Probability] | None = None
 
 
-class ScoreAnswer(Answer):
+class ScoreAnswer(AnswerSchema):
     """Task `regression`: a number."""
 
     score: float
 
 
-class LabelsAnswer(Answer):
+class LabelsAnswer(AnswerSchema):
     """Task `multi-label`: every label that reaches the threshold."""
 
     labels: list[str]
     probabilities: dict[str, Probability]
 
 
-class ChoiceAnswer(Answer):
+class ChoiceAnswer(AnswerSchema):
     """Task `choice`: the number of the most probable choice, from 0 on, and its label."""
 
     choice: int = Field(ge=0)
@@ -73,7 +73,7 @@ class BestAnswer(BaseModel):
     probability: Probability
 
 
-class SpansAnswer(Answer):
+class SpansAnswer(AnswerSchema):
     """Task `spans`: the part of the context that answers the question; "" where it has no
     answer."""
 
@@ -105,7 +105,7 @@ class Word(BaseModel):
     end: int | None
 
 
-class TagsAnswer(Answer):
+class TagsAnswer(AnswerSchema):
     """Task `tagging`: a tag for each word, and the entities that the tags mark."""
 
     tags: list[str]

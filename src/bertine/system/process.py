@@ -39,9 +39,9 @@ class Terminated(KeyboardInterrupt):
 
 
 def raise_terminated(number: int, frame: FrameType | None) -> None:
-    """The handler of SIGTERM and SIGHUP while a command runs."""
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the tidying up
+    """Handle SIGTERM and SIGHUP while a command runs."""
+    for handled in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(handled, signal.SIG_IGN)  # a second one must not interrupt the tidying up
     raise Terminated(number)
 
 
@@ -100,7 +100,8 @@ def check_address_space() -> None:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """One line for an error that says that memory has run out; None for every other error."""
+    """Return one line for an error that says that memory has run out; None for every other
+    error."""
     if isinstance(error, MemoryError):
         detail = " ".join(str(error).split())
         what = f" ({detail})" if detail else ""

@@ -40,7 +40,7 @@ _ENDS = ("done", "error")
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The environment of a process that uses so many threads and finds this Bertine."""
+    """Return the environment of a process that uses so many threads and finds this Bertine."""
     home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     # `tokenizers` and `rensa` share out their work by the former.
@@ -53,8 +53,8 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def serve(start: Callable[[], Work]) -> None:
-    """The life of a worker: do the jobs that come in on stdin, a line each, until it ends, in the
-    midst of a job if need be.
+    """Do the jobs that come in on stdin, a line each, as a worker until stdin ends, in the midst of
+    a job if need be.
 
     Args:
         start: makes what does the jobs, once.
@@ -289,7 +289,7 @@ def run_ray(
 
 @contextlib.contextmanager
 def _ray(address: str) -> Iterator[Any]:
-    """The module `ray`, connected to a cluster."""
+    """Yield the module `ray`, connected to a cluster."""
     try:
         import ray
     except ImportError as error:

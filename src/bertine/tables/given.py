@@ -58,10 +58,10 @@ class GivenTable:
         return len(self.cells[self.columns[0]]) if self.columns else 0
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows as dictionaries: texts, numbers, truth values, lists, dictionaries and None.
-        Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
+        """Yield the rows as dictionaries: texts, numbers, truth values, lists, dictionaries and
+        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
         for values in zip(*(self.cells[name] for name in self.columns), strict=True):
-            yield dict(zip(self.columns, map(_plain, values), strict=True))
+            yield dict(zip(self.columns, map(plain_value, values), strict=True))
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ Data = Path | str | GivenTable | GivenParts
 
 
 def as_data(data: Any, name: str = NAME) -> Data:
-    """`data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these is
-    returned as it is.
+    """Return `data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these
+    is returned as it is.
 
     Args:
         name: of the argument, for messages.
@@ -105,19 +105,19 @@ def as_data(data: Any, name: str = NAME) -> Data:
 
 
 def as_source(data: Any, name: str) -> Source:
-    """`data` as a path or one table; see :func:`as_data`.
+    """Return `data` as a path or one table; see :func:`as_data`.
 
     Raises:
         BertineError: it has several parts, or what :func:`as_data` raises.
     """
-    found = as_data(data, name)
-    if isinstance(found, GivenParts):
+    source = as_data(data, name)
+    if isinstance(source, GivenParts):
         raise BertineError(f"{name} has several parts; give one table")
-    return found
+    return source
 
 
 def as_table(data: Any, name: str = NAME) -> GivenTable:
-    """`data` as one table; see :func:`as_data`.
+    """Return `data` as one table; see :func:`as_data`.
 
     Raises:
         BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
@@ -129,7 +129,7 @@ def as_table(data: Any, name: str = NAME) -> GivenTable:
     if table is None:
         kind = type(data).__name__
         raise BertineError(f"{name} is {_article(kind)} {kind}, but must be {_KINDS}")
-    repeated = [each for each in table.columns if table.columns.count(each) > 1]
+    repeated = [column for column in table.columns if table.columns.count(column) > 1]
     if repeated:
         raise BertineError(f"{name}: two columns are called {repeated[0]!r}; rename one")
     if not len(table):
@@ -138,13 +138,13 @@ def as_table(data: Any, name: str = NAME) -> GivenTable:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value has named columns, as data frames and dictionaries of columns have."""
+    """Tell whether a value has named columns, as data frames and dictionaries of columns have."""
     named = hasattr(value, "columns") or hasattr(value, "column_names")
     return named or isinstance(value, Mapping)
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a value in a dictionary is a table, and not a column."""
+    """Tell whether a value in a dictionary is a table, and not a column."""
     return is_frame(value) or _is_rows(value)
 
 
@@ -155,32 +155,32 @@ def _is_rows(value: Any) -> bool:
 
 def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
     part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
-    found: dict[str, GivenTable] = {}
+    tables: dict[str, GivenTable] = {}
     for key, value in data.items():
         part = part_of.get(str(key))
         if part is None:
             raise BertineError(
                 f"{name}: the part {key!r} is not known; the parts are train, validation and test"
             )
-        if part in found:
+        if part in tables:
             raise BertineError(f"{name}: has the part {part} twice; leave one out")
-        found[part] = as_table(value, f"{name}[{key!r}]")
-    return GivenParts(**found)
+        tables[part] = as_table(value, f"{name}[{key!r}]")
+    return GivenParts(**tables)
 
 
 def _converted(data: Any, name: str) -> GivenTable | None:
-    """A table of whatever kind `data` is; None: of none."""
+    """Make a table of whatever kind `data` is; None: of none."""
     if hasattr(data, "collect") and hasattr(data, "columns"):
         raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
         columns = tuple(map(str, data.columns))
-        values = [data.iloc[:, at].tolist() for at in range(len(columns))]
+        values = [data.iloc[:, number].tolist() for number in range(len(columns))]
         return GivenTable(name, columns, dict(zip(columns, values, strict=True)))
     if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets
         return _dataset(data, name)
     if hasattr(data, "get_columns") and hasattr(data, "columns"):  # polars
         series = data.get_columns()
-        cells = {str(each.name): each.to_list() for each in series}
+        cells = {str(column.name): column.to_list() for column in series}
         return GivenTable(name, tuple(cells), cells)
     if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # an Arrow table
         return _arrow(data, name)
@@ -203,20 +203,23 @@ def _dataset(data: Any, name: str) -> GivenTable:
     names: dict[str, tuple[str, ...]] = {}
     for column, feature in dict(data.features).items():
         inner = getattr(feature, "feature", feature)  # of a list
-        told = getattr(inner, "names", None)
-        if isinstance(told, list | tuple) and all(isinstance(each, str) for each in told):
-            names[str(column)] = tuple(told)
+        class_names = getattr(inner, "names", None)
+        if isinstance(class_names, list | tuple) and all(
+            isinstance(class_name, str) for class_name in class_names
+        ):
+            names[str(column)] = tuple(class_names)
     return GivenTable(name, columns, values, names)
 
 
 def _arrow(data: Any, name: str) -> GivenTable:
     columns = tuple(map(str, data.schema.names))
-    values = {column: data.column(at).to_pylist() for at, column in enumerate(columns)}
+    values = {column: data.column(number).to_pylist() for number, column in enumerate(columns)}
     return GivenTable(name, columns, values)
 
 
 def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> GivenTable:
-    """Columns are the keys of all rows; a row without a key has None there."""
+    """Make a table of rows. Columns are the keys of all rows; a row without a key has None
+    there."""
     columns = tuple(dict.fromkeys(str(key) for row in data for key in row))
     return GivenTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
 
@@ -234,8 +237,8 @@ def _columns(data: Mapping[Any, Any], name: str) -> GivenTable | None:
     return GivenTable(name, tuple(columns), columns)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON has it; NaN, by which pandas marks a gap, is None."""
     if value is None or isinstance(value, str | bool):
         # Also a str of NumPy's, which is a subclass.
         return value
@@ -244,14 +247,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain_value(inner) for key, inner in value.items()}
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays
-        return _plain(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
         return value.decode("utf-8", "surrogateescape")
     return str(value)
 

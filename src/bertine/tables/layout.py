@@ -1,4 +1,4 @@
-"""Which format a table has: told by its name, or by its first line."""
+"""Detect a table's format from its file name or first line."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a table is written: its kind, and for csv and tsv the delimiter and the use of quotes."""
+class TableLayout:
+    """The layout of a table: its kind, and for csv and tsv the delimiter and the use of quotes."""
 
     kind: Kind
     delimiter: str = ""
@@ -64,8 +64,9 @@ def detect_layout(
     format: str | None,
     wanted: Sequence[str],
     quotes: bool | None,
-) -> Layout:
-    """The layout of `path`, whose first line is `first`; see :class:`bertine.tables.table.Table`.
+) -> TableLayout:
+    """Detect the layout of `path`, whose first line is `first`; see
+    :class:`bertine.tables.table.Table`.
 
     Raises:
         BertineError: `format` is not a kind of table.
@@ -81,24 +82,24 @@ def detect_layout(
         else:
             delimiter = _header_delimiter(first, wanted)
             if delimiter is None:
-                return Layout("text")
+                return TableLayout("text")
             return _delimited(delimiter, quotes)
     if kind == "csv":
-        return Layout("csv", _csv_delimiter(first, wanted), quotes is not False)
+        return TableLayout("csv", _csv_delimiter(first, wanted), quotes is not False)
     if kind == "tsv":
-        return Layout("tsv", "\t", bool(quotes))
-    return Layout("jsonl") if kind == "jsonl" else Layout("text")
+        return TableLayout("tsv", "\t", bool(quotes))
+    return TableLayout("jsonl") if kind == "jsonl" else TableLayout("text")
 
 
 def named_kind(path: str | Path) -> Kind | None:
-    """What a file that is written says by its name that it holds, Parquet being JSON lines on its
+    """Tell from the name of a file that is written what it holds, Parquet being JSON lines on its
     way there; None: nothing."""
     return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
-def written_layout(path: str | Path, layout: Layout, what: str | None = None) -> Layout:
-    """The layout in which rows that were read in `layout` are written to `path`: the same, unless
-    the name says another. `what` they are, for the message; None: rows as they were read.
+def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
+    """Choose the layout in which rows that were read in `layout` are written to `path`: the same,
+    unless the name says another. `what` they are, for the message; None: rows as they were read.
 
     Raises:
         BertineError: the name is that of a format in which not all such rows can be written.
@@ -107,9 +108,9 @@ def written_layout(path: str | Path, layout: Layout, what: str | None = None) ->
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
-        return Layout("jsonl")
+        return TableLayout("jsonl")
     if kind == "csv" and layout.kind != "jsonl":
-        return Layout("csv", ",", True)
+        return TableLayout("csv", ",", True)
     rows, names = _WRITTEN[layout.kind]
     raise BertineError(
         f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
@@ -120,9 +121,9 @@ def written_layout(path: str | Path, layout: Layout, what: str | None = None) ->
 def quotes_for(
     paths: Sequence[Source], format: str | None, quotes: bool | None
 ) -> list[bool | None]:
-    """What `quotes` says of each of the files of a data set: nothing of those that by their names
-    are JSON lines or Parquet, which have no cells, if another one may have some. If none has, what
-    is said is kept, for their reader to refuse."""
+    """Return what `quotes` says of each of the files of a data set: nothing of those that by their
+    names are JSON lines or Parquet, which have no cells, if another one may have some. If none has,
+    what is said is kept, for their reader to refuse."""
     cells = [
         not isinstance(path, GivenTable)
         and not is_parquet(path)
@@ -133,7 +134,7 @@ def quotes_for(
 
 
 def inner_suffix(path: str | Path) -> str:
-    """The suffix of a file, in lower case, of what is inside where it is compressed.
+    """Return the suffix of a file, in lower case, of what is inside where it is compressed.
 
     Raises:
         BertineError: it is that of a table that is not text.
@@ -147,13 +148,13 @@ def inner_suffix(path: str | Path) -> str:
     return suffix
 
 
-def _delimited(delimiter: str, quotes: bool | None) -> Layout:
+def _delimited(delimiter: str, quotes: bool | None) -> TableLayout:
     kind: Kind = "tsv" if delimiter == "\t" else "csv"
-    return Layout(kind, delimiter, kind == "csv" if quotes is None else quotes)
+    return TableLayout(kind, delimiter, kind == "csv" if quotes is None else quotes)
 
 
 def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
-    """The delimiter when a first line is surely a header, else None.
+    """Find the delimiter when a first line is surely a header, else None.
 
     Every cell must look like a name, and what is wanted or a usual name must be among them: a
     sentence with commas in it has spaces after them.
@@ -168,7 +169,7 @@ def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
 
 
 def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
-    """``,`` unless the header speaks for ``;`` or tab, as some spreadsheets write csv."""
+    """Return ``,`` unless the header speaks for ``;`` or tab, as some spreadsheets write csv."""
     split = {
         delimiter: [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
         for delimiter in (",", ";", "\t")
@@ -180,7 +181,7 @@ def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
 
 
 def is_json_object(line: str) -> bool:
-    """Whether a line is a whole JSON object."""
+    """Tell whether a line is a whole JSON object."""
     if not line.lstrip().startswith("{"):
         return False
     try:
@@ -190,7 +191,7 @@ def is_json_object(line: str) -> bool:
 
 
 def strip_newline(line: str) -> str:
-    """Without the line's own ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
+    """Return a line without its own ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
     return line[:-1].removesuffix("\r") if line.endswith("\n") else line
 
 

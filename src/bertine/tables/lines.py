@@ -19,7 +19,7 @@ _SHOWN = 10
 
 @dataclass
 class TableStats:
-    """What was met and mended while reading.
+    """The counts of what was met and mended while reading.
 
     Attributes:
         damaged: the lines of rows left out.
@@ -40,36 +40,33 @@ class TableStats:
         self.lacking[column] = count + 1, [*lines, line] if count < _SHOWN else lines
 
     def notes(self, name: str) -> list[str]:
-        """One line for each thing that a user should know about the table `name`."""
-        notes = []
-        if self.invalid_utf8:
-            notes.append(
-                f"{name}: {counted(self.invalid_utf8, 'invalid UTF-8 sequence', 'was', 'were')} "
-                "replaced by U+FFFD"
-            )
-        if self.nul_bytes:
-            notes.append(f"{name}: {counted(self.nul_bytes, 'NUL byte', 'was', 'were')} removed")
-        if self.blank_lines:
-            notes.append(
-                f"{name}: {counted(self.blank_lines, 'blank line', 'was', 'were')} skipped"
-            )
-        if count := len(self.damaged):
-            notes.append(
-                f"{name}: {counted(count, 'damaged row', 'was', 'were')} left out, with more or "
-                f"fewer cells than there are columns ({_lines(self.damaged, count)})"
-            )
-        for column, (count, lines) in self.lacking.items():
-            notes.append(
-                f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without "
-                f"it ({_lines(lines, count)})"
-            )
-        return notes
+        """Write a line for each thing that a user should know about the table `name`."""
+        mended = [
+            (self.invalid_utf8, "invalid UTF-8 sequence", "replaced by U+FFFD"),
+            (self.nul_bytes, "NUL byte", "removed"),
+            (self.blank_lines, "blank line", "skipped"),
+            (
+                len(self.damaged),
+                "damaged row",
+                "left out, with more or fewer cells than there are columns "
+                f"({first_numbers(self.damaged)})",
+            ),
+        ]
+        return [
+            f"{name}: {counted(count, what, 'was', 'were')} {how}"
+            for count, what, how in mended
+            if count
+        ] + [
+            f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without it "
+            f"({first_numbers(lines, count)})"
+            for column, (count, lines) in self.lacking.items()
+        ]
 
 
-def _lines(first: Sequence[int], count: int) -> str:
-    """The first of `count` lines, for a message."""
-    more = ", …" if count > _SHOWN else ""
-    return f"lines {', '.join(map(str, first[:_SHOWN]))}{more}"
+def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
+    """Name lines for a message: the first of `count`, or of all `numbers`."""
+    more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
+    return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
 
 
 class TableLines:

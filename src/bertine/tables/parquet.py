@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
+from bertine.tables.given import plain_value
 
 SUFFIXES = (".parquet", ".pq")
 #: Rows that are turned into Python values at once.
@@ -20,12 +20,13 @@ _WRITTEN_CHARACTERS = 1 << 25
 
 
 def is_parquet(path: object) -> bool:
-    """Whether something is the path of a Parquet file, by its name; a table in memory is not."""
+    """Tell whether something is the path of a Parquet file, by its name; a table in memory is
+    not."""
     return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
 
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
+    """Open the columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
     numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
     its text; NaN, by which pandas marks a gap, is None.
 
@@ -55,7 +56,7 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                         f"({_first_line(error)})"
                     ) from error
                 for row in zip(*values, strict=True):
-                    yield dict(zip(columns, map(_plain, row), strict=True))
+                    yield dict(zip(columns, map(plain_value, row), strict=True))
 
     return columns, rows()
 
@@ -75,7 +76,7 @@ def _opened(path: str | Path) -> Any:
 
 
 def count_rows(path: str | Path) -> int:
-    """How many rows a Parquet file says that it has.
+    """Return how many rows a Parquet file says that it has.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -85,8 +86,8 @@ def count_rows(path: str | Path) -> int:
 
 
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
-    """What the numbers in a column, or in its lists, stand for, where the `datasets` library has
-    written that down beside the table (its ``ClassLabel``); empty where nobody says.
+    """Read what the numbers in a column, or in its lists, stand for, where the `datasets` library
+    has written that down beside the table (its ``ClassLabel``); empty where nobody says.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -94,8 +95,8 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     with _opened(path) as file:
         metadata = file.schema_arrow.metadata or {}
     try:
-        told = json.loads(metadata.get(b"huggingface", b"{}"))
-        feature = told["info"]["features"][column]
+        info = json.loads(metadata.get(b"huggingface", b"{}"))
+        feature = info["info"]["features"][column]
         if isinstance(feature, list):  # how lists were written at first
             feature = feature[0]
         names = feature.get("feature", feature)["names"]
@@ -106,9 +107,9 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
 
 
 def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]:
-    """JSON lines → a Parquet file with the columns in the order in which they come, `columns`
-    first. The file is read twice: a column's type must hold all of its values. Where no type does,
-    they are written as their JSON.
+    """Turn JSON lines into a Parquet file with the columns in the order in which they come,
+    `columns` first. The file is read twice: a column's type must hold all of its values. Where no
+    type does, they are written as their JSON.
 
     Returns:
         The columns that are written so.
@@ -137,14 +138,14 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]
 
 
 def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
-    """The Arrow type that holds the values of some rows and what `kind` does; None: there is
+    """Find the Arrow type that holds the values of some rows and what `kind` does; None: there is
     none."""
     import pyarrow as pa
 
-    found = _array([row.get(name) for row in part])
-    if found is None:
+    values = _array([row.get(name) for row in part])
+    if values is None:
         return None
-    both = [pa.schema([("values", each)]) for each in (kind, found.type)]
+    both = [pa.schema([("values", one)]) for one in (kind, values.type)]
     try:
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
     except pa.ArrowException:
@@ -152,8 +153,8 @@ def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
 
 
 def _array(values: list[Any], kind: Any = None) -> Any:
-    """An Arrow array of the type `kind` (None: told from the values); None: they have none, or do
-    not fit."""
+    """Make an Arrow array of the type `kind` (None: found from the values); None: they have none,
+    or do not fit."""
     import pyarrow as pa
 
     try:
@@ -189,7 +190,7 @@ def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[s
 
 
 def mixed_note(path: str | Path, columns: Sequence[str]) -> str:
-    """What a person should know of columns that :func:`write_parquet` has written as JSON."""
+    """Say what a person should know of columns that :func:`write_parquet` has written as JSON."""
     named = ", ".join(map(repr, columns))
     return f"{path}: no Parquet type holds all values of {named}, so they are written as JSON"
 
@@ -209,8 +210,8 @@ def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of an Arrow array as Python's; as texts where Python has nothing for them: times
-    to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
+    """Return the values of an Arrow array as Python's; as texts where Python has nothing for them:
+    times to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
     import pyarrow as pa
 
     try:
@@ -225,29 +226,13 @@ def _values(column: Any) -> list[Any]:
 
 
 def _bytes_of(kind: Any) -> Any:
-    """The Arrow type of the bytes of texts, or of lists of texts; another one stays."""
+    """Return the Arrow type of the bytes of texts, or of lists of texts; another one stays."""
     import pyarrow as pa
 
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.large_list(_bytes_of(kind.value_type))
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return pa.large_binary() if texts else kind
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, bytes):
-        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
-        # surrogate pairs, which the table mends and counts.
-        return value.decode("utf-8", "surrogateescape")
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    return str(value)
 
 
 def _first_line(error: BaseException) -> str:

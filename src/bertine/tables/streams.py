@@ -1,4 +1,4 @@
-"""Reading files of text: plain or compressed, decoded with every repair counted.
+"""Read files of text: plain or compressed, decoded with every repair counted.
 
 A decompressor here says so when the file ends too early: a corpus cut off by a broken download
 must not pass for a shorter corpus.
@@ -31,7 +31,8 @@ _REPLACEMENT = "\ufffd"
 
 
 class _ZstdReader(io.RawIOBase):
-    """Decompress zstd frames from `raw`; ``EOFError`` when the last frame is incomplete.
+    """A stream that decompresses zstd frames from `raw`; ``EOFError`` when the last frame is
+    incomplete.
 
     (``ZstdDecompressor.stream_reader`` ends silently on a truncated file.)
     """
@@ -84,7 +85,7 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """Bytes of the file on disk that have been read."""
+        """The bytes of the file on disk that have been read."""
         return self.raw.tell()
 
 
@@ -136,7 +137,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
 
 @dataclass
 class Repairs:
-    """What was mended in text while it was decoded.
+    """The counts of what was mended in text while it was decoded.
 
     Attributes:
         invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
@@ -150,7 +151,7 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands, for messages: a file and the first line (or the row) of the text."""
+    """The place of a text, for messages: a file and the first line (or the row) of the text."""
 
     path: Path
     number: int
@@ -160,14 +161,14 @@ class Place:
         return self.at(0)
 
     def at(self, lines_before: int) -> str:
-        """The place `lines_before` line ends further on; a row stays a row."""
+        """Name the place `lines_before` line ends further on; a row stays a row."""
         if self.unit == "line":
             return f"{self.path}:{self.number + lines_before}"
         return f"{self.path}: {self.unit} {self.number}"
 
 
 def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
-    r"""UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
+    r"""Decode UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
 
     Args:
         raw: UTF-8 bytes.
@@ -199,7 +200,8 @@ def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
 
 
 def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
-    r"""As :func:`decode` for text out of JSON, whose escapes can make NULs and lone surrogates."""
+    r"""Mend, as :func:`decode` does, text out of JSON, whose escapes can make NULs and lone
+    surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -236,7 +238,8 @@ def blocks(
     blank_line_ends: bool,
     path: Path | None = None,
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Documents of plain text as (bytes, number of the first line, which part of the document).
+    """Yield documents of plain text as (bytes, number of the first line, which part of the
+    document).
 
     A document ends at a blank line if `blank_line_ends`, else at the end of the file. One that
     would exceed `limit` bytes is given in parts 0, 1, ..., cut at line ends; a line longer than
@@ -275,14 +278,14 @@ def blocks(
 
 
 def _taken(held: list[bytes]) -> bytes:
-    """The lines of a document in one, and `held` empty: there is one copy of them."""
+    """Join the lines of a document and empty `held`: there is one copy of them."""
     raw = b"".join(held)
     held.clear()
     return raw
 
 
 def _last_cut(raw: bytes, limit: int) -> int:
-    """Where to cut `raw` so that the first part has at most `limit` bytes and no word or
+    """Find where to cut `raw` so that the first part has at most `limit` bytes and no word or
     character is torn if that can be helped."""
     space = raw.rfind(b" ", limit // 2, limit)
     if space > 0:
@@ -296,7 +299,7 @@ def _last_cut(raw: bytes, limit: int) -> int:
 
 
 def looks_like_utf16(raw: bytes) -> bool:
-    """Whether so many bytes are NUL as in UTF-16 without a byte order mark."""
+    """Tell whether so many bytes are NUL as in UTF-16 without a byte order mark."""
     return len(raw) > 3 and 3 * raw.count(b"\0") > len(raw)
 
 
@@ -344,7 +347,8 @@ def refuse_gb18030(raw: bytes, where: object, file: Path) -> None:
 
 
 def without_bom(raw: bytes, path: Path) -> bytes:
-    """The first line of a file without a UTF-8 byte order mark; UTF-16 and UTF-32 are refused."""
+    """Return the first line of a file without a UTF-8 byte order mark; UTF-16 and UTF-32 are
+    refused."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         raise BertineError(f"{path}: is UTF-16 or UTF-32; convert it to UTF-8 (e.g. with iconv)")
     return raw.removeprefix(b"\xef\xbb\xbf")

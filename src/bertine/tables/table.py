@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
-import json
 import math
 import re
 import sys
@@ -25,8 +23,16 @@ from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.tables.column_names import MOST_COLUMNS, missing_column, require_columns
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.layout import LINE_COLUMN, Layout, detect_layout, inner_suffix, strip_newline
+from bertine.tables.json_rows import encodable, json_kind, json_row
+from bertine.tables.layout import (
+    LINE_COLUMN,
+    TableLayout,
+    detect_layout,
+    inner_suffix,
+    strip_newline,
+)
 from bertine.tables.lines import MAX_LINE_BYTES, TableLines, TableStats
 from bertine.tables.parquet import class_names, is_parquet, open_parquet
 from bertine.tables.streams import Stream, open_stream
@@ -37,16 +43,12 @@ from bertine.terminal.text import briefly
 _MOST_LINES_OF_A_ROW = 100_000
 #: Blank lines in a table: so many, and two for each row.
 _MOST_BLANK_LINES = 100_000
-#: A table with more columns is none, or has another separator.
-_MOST_COLUMNS = 10_000
-#: So many names of columns, of so many characters, are in a message.
-_NAMES, _NAME = 30, 60
 
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
     Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
@@ -58,16 +60,15 @@ class Row:
 
 
 class Table:
-    """A table opened for reading: iterate once over its :class:`Row`; use it in ``with``.
+    """A table opened for reading: iterate once over its :class:`TableRow`; use it in ``with``.
 
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
-        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise told by the suffix, and for
+        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise detected from the suffix, and for
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
-            plain text, one text a line, in the column ``text``.
-            Parquet is told by the suffix (.parquet, .pq); what is written in its layout is JSON
-            lines.
+            plain text, one text a line, in the column ``text``. Parquet is recognized by the suffix
+            (.parquet, .pq); what is written in its layout is JSON lines.
         wanted: columns that must be there, except in plain text, which has but one. They also
             help to tell a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
@@ -79,9 +80,12 @@ class Table:
 
     Attributes:
         name: the path as given, or ``<stdin>``.
-        layout: what was told about the format.
+        layout: the format that was given or detected.
         columns: the column names, in order (of a JSON lines table: the keys of its first row).
         stats: counts so far; complete after the last row.
+        strict: whether what is damaged is refused, and not mended or left out.
+        class_names: what the numbers in a column, or in its lists, stand for, where the data say
+            it; else empty.
 
     Raises:
         BertineError: the file is missing, empty or not readable, a wanted column is not there,
@@ -106,13 +110,13 @@ class Table:
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
-        self._strict, self._optional = strict, tuple(optional)
+        self.strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
         self._record_lines = 0
         self._stream: Stream | None = None
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_parquet(path) or isinstance(path, GivenTable)
-        self._class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
+        self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
         if isinstance(path, GivenTable):
             self._open_given(path, format, quotes)
             return
@@ -149,36 +153,31 @@ class Table:
     def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
         if format is not None or quotes is not None:
             raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
-        self._class_names = lambda column: class_names(path, column)
+        self.class_names = lambda column: class_names(path, column)
         self._start_typed(*open_parquet(path))
 
     def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
             if value is not None:
                 raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
-        self._class_names = lambda column: given.class_names.get(column, ())
+        self.class_names = lambda column: given.class_names.get(column, ())
         self._start_typed(list(given.columns), given.rows())
 
     def _start_typed(self, columns: list[str], rows: Iterator[dict[str, Any]]) -> None:
-        self.layout = Layout("jsonl")
+        self.layout = TableLayout("jsonl")
         self.columns = columns
         self._rows = (
-            Row(number, {name: self._mended(value, number) for name, value in row.items()})
+            TableRow(number, {name: self._mended(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
         self.require(self._wanted)
 
-    def class_names(self, column: str) -> tuple[str, ...]:
-        """What the numbers in a column, or in its lists, stand for, where the data say it; else
-        empty."""
-        return self._class_names(column)
-
     def _mended(self, value: Any, number: int) -> Any:
-        """A text without NUL bytes and half surrogate pairs, as in the other formats."""
+        """Return a text without NUL bytes and half surrogate pairs, as in the other formats."""
         if not isinstance(value, str):
             return self._encodable(value, number)
         if "\0" in value:
-            if self._strict:
+            if self.strict:
                 raise BertineError(
                     f"{self.name}:{number}: NUL byte; remove it, or read without strict"
                 )
@@ -187,13 +186,13 @@ class Table:
         return self._encodable(value, number)
 
     def _encodable(self, value: Any, number: int) -> Any:
-        """`value` without half surrogate pairs, also inside lists and objects."""
+        """Return `value` without half surrogate pairs, also inside lists and objects."""
         if isinstance(value, str):
             return value if encodable(value) else self._mend_surrogates(value, number)
         if isinstance(value, list):
-            return [self._encodable(each, number) for each in value]
+            return [self._encodable(inner, number) for inner in value]
         if isinstance(value, dict):
-            return {name: self._encodable(each, number) for name, each in value.items()}
+            return {name: self._encodable(inner, number) for name, inner in value.items()}
         return value
 
     def allow_empty(self, columns: Sequence[str]) -> None:
@@ -204,8 +203,8 @@ class Table:
 
     @property
     def position(self) -> int:
-        """Bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk; 0 of
-        everything else."""
+        """The bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk;
+        0 of everything else."""
         return 0 if self._stream is None else self._stream.position
 
     @property
@@ -227,7 +226,7 @@ class Table:
     ) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         for row in self._rows:
             self.stats.rows += 1
             for column in self._may_lack:
@@ -245,9 +244,9 @@ class Table:
         wanted = [column for column in columns if column not in self._may_lack]
         require_columns(self.name, self.columns, wanted)
 
-    def text(self, row: Row, column: str) -> str:
-        """The value of `column`, which must be there and be a string; "" of an optional column
-        with nothing in it."""
+    def text(self, row: TableRow, column: str) -> str:
+        """Return the value of `column`, which must be there and be a string; "" of an optional
+        column with nothing in it."""
         if column in self._optional and row.values.get(column) is None:
             return ""
         value = self._value(row, column)
@@ -257,8 +256,8 @@ class Table:
             )
         return value
 
-    def label(self, row: Row, column: str) -> str:
-        """The value of `column` as a label: a string (without surrounding space),
+    def label(self, row: TableRow, column: str) -> str:
+        """Return the value of `column` as a label: a string (without surrounding space),
         number or truth value; not empty."""
         value = self._value(row, column)
         if isinstance(value, bool):
@@ -275,14 +274,9 @@ class Table:
             needed = ", but must be one text or number; lists are for the task multi-label"
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
-    @property
-    def strict(self) -> bool:
-        """Whether what is damaged is refused, and not mended or left out."""
-        return self._strict
-
-    def has_label(self, row: Row, column: str) -> bool:
-        """Whether there is anything in `column`: no empty cell, no null or NaN, and in JSON lines
-        the key."""
+    def has_label(self, row: TableRow, column: str) -> bool:
+        """Tell whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
+        lines the key."""
         value = row.values.get(column)
         if isinstance(value, str):
             return bool(value.strip())
@@ -290,14 +284,14 @@ class Table:
             return column not in row.values and not self.keys_vary
         return not (isinstance(value, float) and math.isnan(value))
 
-    def _value(self, row: Row, column: str) -> Any:
+    def _value(self, row: TableRow, column: str) -> Any:
         if column not in row.values:
             raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
         return row.values[column]
 
     # One reader for each kind. Each sets `columns` at once and yields rows later.
 
-    def _start(self, first: str) -> Iterator[Row]:
+    def _start(self, first: str) -> Iterator[TableRow]:
         if self.layout.kind == "text":
             self.columns = [LINE_COLUMN]
             return self._plain_rows(first)
@@ -315,10 +309,10 @@ class Table:
         _, header = next(cells, (1, []))
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
-        if len(header) > _MOST_COLUMNS:
+        if len(header) > MOST_COLUMNS:
             raise BertineError(
                 f"{self.name}:1: the header has {len(header):,} columns (separator "
-                f"{self.layout.delimiter!r}); at most {_MOST_COLUMNS:,} are read"
+                f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
             )
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
@@ -328,20 +322,20 @@ class Table:
         self.columns = header
         return self._cell_rows(cells)
 
-    def _plain_rows(self, first: str) -> Iterator[Row]:
+    def _plain_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
-            yield Row(self._lines.number, {LINE_COLUMN: strip_newline(line)})
+            yield TableRow(self._lines.number, {LINE_COLUMN: strip_newline(line)})
 
-    def _json_rows(self, first: str) -> Iterator[Row]:
+    def _json_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
             number = self._lines.number
             if not line.strip():
                 self._skip_blank()
                 continue
-            yield Row(number, self.json_object(line, number))
+            yield TableRow(number, self.json_object(line, number))
 
     def json_object(self, line: str, number: int) -> dict[str, Any]:
-        """The object that a line of JSON holds; half surrogate pairs are mended and counted.
+        """Parse the object that a line of JSON holds; half surrogate pairs are mended and counted.
 
         Raises:
             BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
@@ -359,7 +353,7 @@ class Table:
 
     def _mend_surrogates(self, value: str, number: int) -> str:
         # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
-        if self._strict:
+        if self.strict:
             # Parquet's reader makes them of bytes that are no UTF-8.
             what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
             raise BertineError(
@@ -369,7 +363,7 @@ class Table:
         return re.sub("[\ud800-\udfff]", "�", value)
 
     def _cells(self, first: str) -> Iterator[tuple[int, list[str]]]:
-        """(line number, cells) of the header and of every row that is not blank."""
+        """Yield (line number, cells) of the header and of every row that is not blank."""
         if not self.layout.quotes:
             for line in chain([first], self._lines):
                 line = strip_newline(line)
@@ -402,7 +396,7 @@ class Table:
                 self._skip_blank()
 
     def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
-        """`lines`, as long as they can be those of one row."""
+        """Yield `lines`, as long as they can be those of one row."""
         for line in lines:
             self._record_lines += 1
             if self._record_lines > _MOST_LINES_OF_A_ROW:
@@ -421,7 +415,7 @@ class Table:
                 f"{self.name}: {self.stats.blank_lines:,} lines are blank; remove them (grep .)"
             )
 
-    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
         width = len(self.columns)
         for line, values in cells:
             if len(values) != width:
@@ -433,87 +427,4 @@ class Table:
                     f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
-            yield Row(line, dict(zip(self.columns, values, strict=True)))
-
-
-def json_row(line: str, where: str) -> dict[str, Any]:
-    """A row of JSON lines.
-
-    Raises:
-        BertineError: not JSON, no object, or a key is there twice; begins with `where`.
-    """
-    try:
-        values = json.loads(line, object_pairs_hook=_object)
-    except _KeyTwice as error:
-        raise BertineError(f"{where}: {error}; rename or remove one") from error
-    except (ValueError, RecursionError) as error:
-        raise BertineError(
-            f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
-        ) from error
-    if not isinstance(values, dict):
-        raise BertineError(
-            f"{where}: {json_kind(values)}, but JSON lines have one object "
-            '({"text": ...}) on each line'
-        )
-    return values
-
-
-class _KeyTwice(ValueError):
-    """JSON all the same, so not told as what is none."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a key that is there twice would lose its first value in silence."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
-    return found
-
-
-class MissingColumn(BertineError):
-    """There is no column of that name in a table."""
-
-    def __init__(self, message: str, column: str = "") -> None:
-        super().__init__(message)  # with which alone it is made again in another process
-        self.column = column
-
-
-def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
-    for column in wanted:
-        if column not in columns:
-            raise MissingColumn(missing_column(name, columns, column), column)
-
-
-def missing_column(name: str, columns: Sequence[str], column: str) -> str:
-    """The message for a column that is not there: names the nearest one and all there are."""
-    if any("\ufffd" in each for each in columns[:_MOST_COLUMNS]):
-        return (
-            f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
-            f"convert the file (GBK, as of Excel in China: iconv -f GB18030 -t UTF-8 {name} > NEW)"
-        )
-    near = difflib.get_close_matches(column[:_NAME], columns[:_MOST_COLUMNS], n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"
-
-
-def listed(columns: Sequence[str]) -> str:
-    """The names of columns, for messages: not all of very many, nor all of very long ones, such as
-    a first line that is no header."""
-    shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
-    return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
-
-
-def encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def json_kind(value: Any) -> str:
-    """What kind of JSON a value is, for messages."""
-    names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a text" if isinstance(value, str) else "a number")
+            yield TableRow(line, dict(zip(self.columns, values, strict=True)))

@@ -1,12 +1,14 @@
-"""Which column of a table of single texts holds the text."""
+"""Find and read the texts of a table with one text in each row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.tables.table import listed, require_columns
+from bertine.tables.column_names import require_columns, untold
+from bertine.tables.streams import Repairs
+from bertine.tables.table import Table
 
 #: The usual names of the column, tried in this order.
 USUAL_TEXT_COLUMNS = ("text", "sentence")
@@ -22,7 +24,7 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
         named: by the user; None: nobody has named one.
 
     Raises:
-        BertineError: the named column is not there, or none can be told. Lists the columns.
+        BertineError: the named column is not there, or none is recognized. Lists the columns.
     """
     if named is not None:
         require_columns(where, columns, [named])
@@ -30,7 +32,36 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
     for usual in (*USUAL_TEXT_COLUMNS, *(columns if len(columns) == 1 else ())):
         if usual in columns:
             return usual
-    raise BertineError(
-        f"{where}: cannot tell which column holds the text; name it with "
-        f"{option('text_column')}; the columns are {listed(columns)}"
-    )
+    raise untold(where, columns, "text", option("text_column"))
+
+
+def table_texts(
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Repairs
+) -> Iterator[tuple[str, int, int]]:
+    r"""Read the text of each row; memory holds one row.
+
+    Args:
+        path: a csv or tsv file by its name, perhaps compressed.
+        column: where the text is; None: ``text``, ``sentence``, or the only column.
+        quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        repairs: counts what is mended in the whole table; changed at its end.
+
+    Yields:
+        The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
+        of the file on disk have been read.
+
+    Raises:
+        BertineError: the column is not there or not recognized; a row has the wrong number of
+            cells, broken quotes or a line that is too long; what :class:`Table` raises.
+    """
+    wanted = [] if column is None else [column]
+    with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
+        column = choose_text_column(table.name, table.columns, column)
+        for row in table:
+            text = table.text(row, column)
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+            yield text, row.line, table.position
+        repairs.invalid_utf8 += table.stats.invalid_utf8
+        repairs.nul += table.stats.nul_bytes

@@ -29,7 +29,7 @@ DATA_SETS = ("glue", "squad", "swag")
 
 
 def task_class(name: str) -> type[Task[Any]]:
-    """The class of the task called `name`.
+    """Return the class of the task called `name`.
 
     Raises:
         BertineError: there is no such task.

@@ -19,7 +19,7 @@ class Answer(Shown):
     __slots__ = ()
 
     def cells(self) -> tuple[str, str]:
-        """The answer, and its probability or nothing, as text."""
+        """Return the answer, and its probability or nothing, as text."""
         raise NotImplementedError
 
     #: What it decides, as messages call it.
@@ -41,13 +41,13 @@ class Answer(Shown):
 
     @property
     def decision(self) -> Any:
-        """What the answer comes down to, without its probabilities."""
+        """The answer itself, without its probabilities."""
         raise NotImplementedError
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """Begin and end of the answer in the text that it was found in; None where it is no part
-        of one."""
+        """The begin and end of the answer in the text that it was found in; None where it is no
+        part of one."""
         return None
 
     @classmethod
@@ -57,16 +57,16 @@ class Answer(Shown):
         return f"the same {cls.noun} as in fp32 for {same} of {len(ours)} sample texts"
 
     def chances(self) -> list[tuple[str, float]]:
-        """What might be answered, with its probability, in any order; may be empty."""
+        """Return what might be answered, with its probability, in any order; may be empty."""
         return []
 
     def lines(self) -> list[str]:
-        """The answer in one line."""
+        """Return the answer in one line."""
         answer, sure = self.cells()
         return [f"{answer} ({sure})" if sure else answer]
 
     def shown_lines(self) -> list[str]:
-        """The answer, and the most probable ones in a table."""
+        """Return the answer, and the most probable ones in a table."""
         best = sorted(self.chances(), key=lambda pair: -pair[1])[:_CHANCES]
         rows = [(short(name, _TEXT), f"{chance:.1%}") for name, chance in best]
         return [*self.lines(), *(aligned(rows) if len(rows) > 1 else [])]
@@ -91,7 +91,7 @@ class Answers(ShownList[Any]):
         self._texts = [short(_joined(text), _TEXT) for text in texts[:_ANSWERS]]
 
     def lines(self) -> list[str]:
-        """A row for each answer: its probability, where there is one, and its text."""
+        """Return a row for each answer: its probability, where there is one, and its text."""
         rows = [answer.cells() for answer in self[:_ANSWERS]]
         if not rows:
             return ["no answers"]

@@ -1,4 +1,4 @@
-"""What a fine-tuning task is.
+"""The base of fine-tuning tasks.
 
 A task owns its heads, the way from examples to features to a batch, its loss, and the way from
 the model's outputs to predictions and metrics. Training, evaluation, the command line and a
@@ -88,6 +88,9 @@ class Task(ABC, Generic[Prediction]):
         max_length: longest input in pieces, special tokens included.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
+        labels: in the order of the head's outputs; empty where it has none.
+        choice_columns: those of `text_columns` that are choices.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         reads_words: whether its files hold words with a tag each.
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
@@ -107,6 +110,9 @@ class Task(ABC, Generic[Prediction]):
     max_length: int
     metric_names: tuple[str, ...]
     dataset: str | None = None
+    labels: tuple[str, ...] = ()
+    choice_columns: tuple[str, ...] = ()
+    long_text: str = "head"
 
     @property
     @abstractmethod
@@ -150,7 +156,7 @@ class Task(ABC, Generic[Prediction]):
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
         """Return the arguments that a model directory has for the task. What its file leaves open
         has its default; the longest input is then what the model takes."""
-        fields = {each.name: each for each in dataclasses.fields(cast(Any, cls)) if each.init}
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
         known = {
             "labels": info.labels,
             "label_column": info.label_column,
@@ -160,9 +166,9 @@ class Task(ABC, Generic[Prediction]):
             **({"metric_names": info.metrics} if info.metrics else {}),
         }
         return {name: value for name, value in known.items() if name in fields} | {
-            name: info.setting(name, cast(Any, each.default))
-            for name, each in fields.items()
-            if _ALWAYS in each.metadata
+            name: info.setting(name, cast(Any, field.default))
+            for name, field in fields.items()
+            if _ALWAYS in field.metadata
         }
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
@@ -170,7 +176,7 @@ class Task(ABC, Generic[Prediction]):
         reader."""
         return TaskInfo(
             name=self.name,
-            labels=getattr(self, "labels", ()),
+            labels=self.labels,
             text_columns=self.text_columns,
             label_column=self.label_column,
             max_length=self.max_length,
@@ -183,10 +189,10 @@ class Task(ABC, Generic[Prediction]):
     def settings(self) -> dict[str, Any]:
         """Return the fields that :func:`setting` declares, those alone that are to be written."""
         return {
-            each.name: getattr(self, each.name)
-            for each in dataclasses.fields(cast(Any, self))
-            if _ALWAYS in each.metadata
-            and (each.metadata[_ALWAYS] or getattr(self, each.name) != each.default)
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(cast(Any, self))
+            if _ALWAYS in field.metadata
+            and (field.metadata[_ALWAYS] or getattr(self, field.name) != field.default)
         }
 
     def reuses(self, info: TaskInfo) -> bool:
@@ -248,7 +254,7 @@ class Task(ABC, Generic[Prediction]):
             BertineError: the model has fewer positions than `max_length`.
         """
         require_positions(self.max_length, config)
-        outputs = 1 if self.single_output else len(getattr(self, "labels", ()))
+        outputs = 1 if self.single_output else len(self.labels)
         return new_head(config, self.head, outputs, **self.head_options(config))
 
     def head_options(self, config: Config) -> dict[str, Any]:
@@ -292,6 +298,17 @@ class Task(ABC, Generic[Prediction]):
         """Compute the loss of each example, in their order, of one fp32 output for each feature:
         what `terms` has without dropout and weights, the mean over the example's targets. nan
         where its label is not known."""
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Any]) -> float | None:
+        """Compute the training loss of the best answer that does not look at the text, in the unit
+        of the training log: a model whose loss stays there has learned the label frequencies and
+        nothing else. None: it is not known, as with the focal loss."""
+        return None
+
+    def majority(self, train: Examples[Any]) -> str | None:
+        """Name the most frequent label of `train`, of equals the first in the task's order, as the
+        baseline "majority" does; None where an answer is not one of several labels."""
+        return None
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
@@ -402,9 +419,9 @@ class Task(ABC, Generic[Prediction]):
 
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
         """Return what a file of answers holds of one, by the name of the column."""
-        return {name: value(answer) for name, value in self.columns(details).items()}
+        return {name: value(answer) for name, value in self.output_columns(details).items()}
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns that a file of answers gets, more of them with `details`: by name,
         what makes the value of one, in JSON, of an answer. Usually those that
         :attr:`Answer.written` names."""
@@ -442,21 +459,19 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
     )
 
 
-def cut_line(cut: int, total: int, max_length: int, lost: int, what: str = "texts") -> str:
-    """ "17 of 2000 texts were cut at 128 pieces (31 pieces lost)"."""
-    return (
-        f"{cut} of {total} {what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
-    )
+def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
+    """Write "texts were cut at 128 pieces (31 pieces lost)"."""
+    return f"{what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """ "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None when
-    every text is one input, uncut. What counts are examples: choices of one are not told apart."""
+    """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
+    when every text is one input, uncut. Examples count, not the choices of one."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})
         lost = sum(feature.num_truncated for feature in features)
-        return cut_line(len(cut), total, max_length, lost)
+        return f"{len(cut)} of {total} {cut_at(max_length, lost)}"
     windows = Counter(feature.row for feature in features if feature.group is None)
     long = [number for number in windows.values() if number > 1]
     if not long:

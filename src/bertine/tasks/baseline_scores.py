@@ -1,4 +1,4 @@
-"""What a cheap baseline scores on the examples that a model is judged on, and who wins."""
+"""Compare a model with cheap baselines on the same examples."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class BaselineScore:
     num_train: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Only JSON types; :meth:`read` takes it back."""
+        """Return only JSON types; :meth:`read` takes it back."""
         return asdict(self)
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> BaselineScore:
-        """From what :meth:`to_dict` gave."""
+        """Take back what :meth:`to_dict` returned."""
         return cls(
             str(values["name"]),
             {str(name): float(value) for name, value in values["metrics"].items()},
@@ -49,12 +49,12 @@ class BaselineScore:
 def winner(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> BaselineScore | None:
-    """The best of the baselines where it is better than a model with these `metrics`, by the mean
-    of those that are `judged`; None where none is, or they lack these metrics."""
-    known = [each for each in baselines if set(judged) <= set(each.metrics)]
+    """Find the best of the baselines where it is better than a model with these `metrics`, by the
+    mean of those that are `judged`; None where none is, or they lack these metrics."""
+    known = [baseline for baseline in baselines if set(judged) <= set(baseline.metrics)]
     if not known or not judged or not set(judged) <= set(metrics):
         return None
-    best = max(known, key=lambda each: official_score(each.metrics, judged))
+    best = max(known, key=lambda baseline: official_score(baseline.metrics, judged))
     if official_score(best.metrics, judged) > official_score(metrics, judged):
         return best
     return None
@@ -63,8 +63,8 @@ def winner(
 def baseline_lines(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> list[str]:
-    """A table of the model beside the baselines, and above it the headline where one of them wins;
-    nothing without baselines.
+    """Return a table of the model beside the baselines, and above it the headline where one of them
+    wins; nothing without baselines.
 
     Args:
         metrics: of the model.
@@ -75,8 +75,10 @@ def baseline_lines(
         return []
     names = shown_metrics(metrics, judged)
     rows = [["", *names], ["this model", *(score_text(name, metrics.get(name)) for name in names)]]
-    for each in baselines:
-        rows.append([each.name, *(score_text(name, each.metrics.get(name)) for name in names)])
+    for baseline in baselines:
+        rows.append(
+            [baseline.name, *(score_text(name, baseline.metrics.get(name)) for name in names)]
+        )
     lines = aligned(rows, head=True)
     best = winner(metrics, judged, baselines)
     if best is not None:
@@ -86,8 +88,8 @@ def baseline_lines(
 
 
 def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
-    """The scores that a table of baselines shows: those by which the task is judged, then others,
-    three in all, losses and errors last."""
+    """Return the scores that a table of baselines shows: those by which the task is judged, then
+    others, three in all, losses and errors last."""
     order = [name for name in judged if name in metrics]
     others = [name for name in metrics if name not in order]
     others.sort(key=lambda name: name.endswith(("loss", "error")))

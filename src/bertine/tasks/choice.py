@@ -9,6 +9,8 @@ Shape legend: B sequences in a batch, G examples in it, C choices of the example
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -78,7 +80,8 @@ class ChoicePrediction(Answer):
 
 @dataclass(frozen=True)
 class MultipleChoice(Task[ChoicePrediction]):
-    """Which of two or more choices goes with a text; an example may have fewer than another.
+    """The task to choose which of two or more choices goes with a text; an example may have fewer
+    than another.
 
     Attributes:
         prompt_columns: what is given: one column, or two, of which the second begins every choice
@@ -90,7 +93,7 @@ class MultipleChoice(Task[ChoicePrediction]):
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged. dataset: the public data set it is,
         "swag"; None for one's own. named_choices: whether the columns of the choices were named,
-        and not told by their usual names;
+        and not recognized by their usual names;
             then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.
@@ -353,6 +356,16 @@ class MultipleChoice(Task[ChoicePrediction]):
             losses.append(NONE if right is None else cross_entropy(np.array(scores), right))
         return losses
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean log of how many choices an example has."""
+        sizes = _sizes([feature.row for feature in features])
+        return sum(map(math.log, sizes)) / max(1, len(sizes)) or None
+
+    def majority(self, train: Examples) -> str:
+        """Name the place that is right most often."""
+        places = Counter(self.right_of(item, train.source) for item in train.items)
+        return self.label_of(max(range(len(self.choice_columns)), key=lambda place: places[place]))
+
     def _truth(self, labels: Sequence[str]) -> list[int]:
         """Return the numbers of the choices that labels name."""
         numbers = [self._number(label) for label in labels]
@@ -433,11 +446,11 @@ class MultipleChoice(Task[ChoicePrediction]):
         """Return the text of each choice with its probability."""
         return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``choice`` (as the training file writes labels: the name of its column, or its
         number from 0 on), ``probability``; with `details` also that of each choice, 0 for one that
         an example lacks."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         label = columns.pop("label")
         if self.answers_by_column:
             columns["choice"] = label

@@ -1,4 +1,4 @@
-"""Texts that are longer than the model: which part of them is read.
+"""Choose which part of a text is read that is longer than the model.
 
 ``head``, ``tail`` and ``head-tail`` (a quarter from the beginning, the rest from the end: Sun et
 al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1, take 128 and 382 of 510)
@@ -68,8 +68,8 @@ def parts_of(ids: np.ndarray, max_length: int, mode: str, frame: Frame) -> list[
 
 
 def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Sequence[np.ndarray]:
-    """The outputs of features → one for each text: the mean over its windows, in fp64. Where no
-    text has more than one, they are returned as they are."""
+    """Turn the outputs of features into one for each text: the mean over its windows, in fp64.
+    Where no text has more than one, they are returned as they are."""
     if len({feature.row for feature in features}) == len(features):
         return outputs
     scored = zip(outputs, features, strict=True)

@@ -1,4 +1,4 @@
-"""The loss of each example, of a model's outputs: what a log's mean loss is the mean of.
+"""Compute the loss of each example from a model's outputs; a log's mean loss is their mean.
 
 In fp64, and in nats where it is a cross-entropy. An example without a target (its label is not
 known) has none: nan.
@@ -6,7 +6,9 @@ known) has none: nan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -18,7 +20,7 @@ NONE = float("nan")
 
 
 def cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """``-log softmax(logits)[target]`` of each row: fp64 [n].
+    """Compute ``-log softmax(logits)[target]`` of each row: fp64 [n].
 
     Args:
         logits: [n, K]; -inf for what cannot be.
@@ -32,19 +34,27 @@ def cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def cross_entropy(logits: np.ndarray, target: int) -> float:
-    """Of one row of logits [K]."""
+    """Compute the cross-entropy of one row of logits [K]."""
     return float(cross_entropies(logits[None], np.array([target]))[0])
 
 
 def binary_cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Of the sigmoid of each logit against its target, 0 or 1: fp64, in the shape of both."""
+    """Compute the loss of the sigmoid of each logit against its target, 0 or 1: fp64, in the shape
+    of both."""
     table = np.asarray(logits, dtype=np.float64)
     wanted = np.asarray(targets, dtype=np.float64)
     return np.asarray(np.logaddexp(0.0, table) - wanted * table)
 
 
+def label_entropy(labels: Iterable[str | None]) -> float | None:
+    """Compute the entropy of the frequencies of `labels`, in nats; None where all are alike."""
+    counts = Counter(labels)
+    total = counts.total()
+    return -sum(n / total * math.log(n / total) for n in counts.values()) or None
+
+
 def of_examples(losses: Sequence[float], features: Sequence[Features]) -> list[float]:
-    """The losses of features → one for each example: the mean over its windows."""
+    """Turn the losses of features into one for each example: the mean over its windows."""
     both = zip(losses, features, strict=True)
     return [
         float(np.mean([loss for loss, _ in windows]))

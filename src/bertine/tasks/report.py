@@ -12,6 +12,9 @@ from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown
 
+#: Key of the most frequent training label among the facts of the training in a model directory.
+MAJORITY = "training_majority"
+
 #: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
 _MATRIX_LIMIT = 10
 _WORST = 10
@@ -86,7 +89,7 @@ def _json(value: Any) -> Any:
 
 
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table of labels with their scores, the most frequent first."""
+    """Return a table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
     names = [visible(label) for label in order[:_SHOWN]]
     rows = [["label", "precision", "recall", "f1", "support"]]
@@ -107,7 +110,7 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 @dataclass(repr=False)
 class ClassificationReport(TaskReport):
-    """Scores of a classifier on labelled examples.
+    """The scores of a classifier on labelled examples.
 
     Attributes:
         labels: the classes, in the order of the rows and columns of `confusion`.
@@ -160,12 +163,13 @@ class ClassificationReport(TaskReport):
 
     @property
     def per_label(self) -> dict[str, dict[str, float]]:
-        """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
-        nothing found), how often it is there (``support``) and was given (``predicted``)."""
-        found = [sum(column) for column in zip(*self.confusion, strict=True)]
+        """The scores of each label: ``precision``, ``recall``, ``f1`` (0 where there is nothing to
+        find, or nothing found), how often it is there (``support``) and was given
+        (``predicted``)."""
+        predictions = [sum(column) for column in zip(*self.confusion, strict=True)]
         table = {}
         for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):
-            right, support, predicted = row[index], sum(row), found[index]
+            right, support, predicted = row[index], sum(row), predictions[index]
             table[label] = {
                 "precision": right / predicted if predicted else 0.0,
                 "recall": right / support if support else 0.0,
@@ -176,8 +180,8 @@ class ClassificationReport(TaskReport):
         return table
 
     def lines(self) -> list[str]:
-        """Scores with the interval of the accuracy, the majority class, the class that f1 is of,
-        the warning of a collapse, the scores of each label, the confusion matrix."""
+        """Return scores with the interval of the accuracy, the majority class, the class that f1 is
+        of, the warning of a collapse, the scores of each label, the confusion matrix."""
         where = " in training" if self.training_majority in self.labels else ""
         size = counted(self.num_examples, "example")
         lines = [

@@ -46,7 +46,7 @@ class WorstExample(Shown):
         label: the true one as text: a class, a number, entities with their types, labels or
             answers with a bar between them, "(none)" where there is no label or no answer.
         answer: the model's, as text.
-        loss: see :func:`bertine.inference.losses.example_losses`; to five decimals.
+        loss: see :mod:`bertine.inference.losses`; to five decimals.
         file: that holds the example; "" where it was not read from one.
         line: of `file`, from 1 on: the line on which the example begins, in Parquet its row, in
             SQuAD's JSON the number of the question; 0 where it is not known.
@@ -78,7 +78,7 @@ class WorstExample(Shown):
         return f"{self.file}:{self.line}"
 
     def lines(self) -> list[str]:
-        """Where it is, its label and the answer, and its texts."""
+        """Return where it is, its label and the answer, and its texts."""
         likely = _percent(self.label_probability)
         return [
             f"{visible(self.place)}: loss {self.loss:.3f}; label {visible(self.label)}"
@@ -88,19 +88,22 @@ class WorstExample(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What a program reads, only JSON types: texts, label and answer cut at 400 characters,
-        around the marks where there are any."""
+        """Return what a program reads, only JSON types: texts, label and answer cut at 400
+        characters, around the marks where there are any."""
         short = self._cut()
-        told = asdict(short) | {"texts": list(short.texts), "marks": list(map(asdict, short.marks))}
-        return {name: value for name, value in told.items() if value not in (None, [])}
+        values = asdict(short) | {
+            "texts": list(short.texts),
+            "marks": list(map(asdict, short.marks)),
+        }
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
     def _cut(self) -> WorstExample:
         texts, marks = list(self.texts), []
-        for at, text in enumerate(texts):
-            own = [mark for mark in self.marks if mark.text == at]
+        for number, text in enumerate(texts):
+            own = [mark for mark in self.marks if mark.text == number]
             begin, end = _window(text, own)
             front = "…" if begin else ""
-            texts[at] = front + text[begin:end] + ("…" if end < len(text) else "")
+            texts[number] = front + text[begin:end] + ("…" if end < len(text) else "")
             shift = begin - len(front)
             marks += [
                 replace(mark, begin=mark.begin - shift, end=mark.end - shift)
@@ -120,28 +123,28 @@ class WorstExamples(ShownList[WorstExample]):
     """The worst predicted examples, highest loss first: a list, which is shown as a table."""
 
     def lines(self) -> list[str]:
-        """A row for each; see :func:`worst_lines`."""
+        """Return a row for each; see :func:`worst_lines`."""
         return worst_lines(self)[1:] or ["no examples"]
 
 
 def worst_lines(worst: Sequence[WorstExample]) -> list[str]:
-    """A table for the terminal: where each example is, its loss, what the file and the model say,
-    the beginning of its text."""
+    """Return a table for the terminal: where each example is, its loss, what the file and the model
+    say, the beginning of its text."""
     if not worst:
         return []
-    sure = any(each.label_probability is not None for each in worst)
+    sure = any(example.label_probability is not None for example in worst)
     head = ["", "loss", *(["label's probability"] if sure else []), "label", "answer", "text"]
     rows = [head]
-    for each in worst:
-        likely = _percent(each.label_probability)
+    for example in worst:
+        likely = _percent(example.label_probability)
         rows.append(
             [
-                visible(each.place),
-                f"{each.loss:.3f}",
+                visible(example.place),
+                f"{example.loss:.3f}",
                 *([likely] if sure else []),
-                visible(shortened(each.label, _SHORT // 2)),
-                visible(shortened(each.answer, _SHORT // 2)),
-                visible(shortened(" / ".join(each.texts), _SHORT)),
+                visible(shortened(example.label, _SHORT // 2)),
+                visible(shortened(example.answer, _SHORT // 2)),
+                visible(shortened(" / ".join(example.texts), _SHORT)),
             ]
         )
     last = len(head) - 1
@@ -155,12 +158,13 @@ def _percent(share: float | None) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters of `text`, an ellipsis for the rest."""
+    """Return at most `limit` characters of `text`, an ellipsis for the rest."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _window(text: str, marks: Sequence[Mark]) -> tuple[int, int]:
-    """The characters of `text` that are kept: all, or about 400, with the first mark in them."""
+    """Choose the characters of `text` that are kept: all, or about 400, with the first mark in
+    them."""
     if len(text) <= _LONG:
         return 0, len(text)
     first = min((mark.begin for mark in marks), default=0)

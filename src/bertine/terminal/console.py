@@ -52,7 +52,7 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Without notes and progress, if `quiet`; warnings are printed all the same."""
+    """Print no notes and no progress, if `quiet`; warnings are printed all the same."""
     token = _quiet.set(quiet)
     try:
         yield
@@ -139,7 +139,7 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 def visible_list(texts: Iterable[str]) -> str:
-    """Such texts one after the other."""
+    """List texts from outside, each :func:`visible`, with commas between them."""
     return ", ".join(map(visible, texts))
 
 
@@ -167,7 +167,7 @@ class TableLine(str):
 def aligned(
     rows: Iterable[Sequence[str]], left: Sequence[int] = (0,), *, head: bool = False
 ) -> list[str]:
-    """The lines of a table in the terminal, where Chinese characters take two places.
+    """Return the lines of a table in the terminal, where Chinese characters take two places.
 
     Args:
         rows: cells, equally many in each.
@@ -178,27 +178,29 @@ def aligned(
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     table, lines = LineTable(left, head), list[str]()
 
-    def padded(at: int, text: str) -> str:
-        space = " " * (widths[at] - cell_len(text))
-        return text + space if at in left else space + text
+    def padded(column: int, text: str) -> str:
+        space = " " * (widths[column] - cell_len(text))
+        return text + space if column in left else space + text
 
     for number, row in enumerate(rows):
-        line = TableLine("  ".join(padded(at, text) for at, text in enumerate(row)).rstrip())
+        line = TableLine(
+            "  ".join(padded(column, text) for column, text in enumerate(row)).rstrip()
+        )
         line.table, line.number, line.cells = table, number, row
         lines.append(line)
     return lines
 
 
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
-    """A number of things in words: "1 row", "2 rows"; with what is said of `one` and of `more`,
-    "1 row was", "2 rows were"."""
-    told = f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+    """Return a number of things in words: "1 row", "2 rows"; with what is said of `one` and of
+    `more`, "1 row was", "2 rows were"."""
+    words = f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
     said = one if count == 1 else more
-    return f"{told} {said}" if said else told
+    return f"{words} {said}" if said else words
 
 
 def human_count(value: float) -> str:
-    """1234567 -> '1.2M'."""
+    """Write 1234567 as '1.2M'."""
     for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.1f}{suffix}"
@@ -206,12 +208,12 @@ def human_count(value: float) -> str:
 
 
 def human_bytes(size: int) -> str:
-    """1234567 -> '1.2 MB'."""
+    """Write 1234567 as '1.2 MB'."""
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def human_time(seconds: float) -> str:
-    """75 -> '1 min 15 s'."""
+    """Write 75 as '1 min 15 s'."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

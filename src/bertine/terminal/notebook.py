@@ -77,8 +77,8 @@ class NotebookProgress(Progress):
 
 
 def seconds_left(task: Task) -> float | None:
-    """Seconds until a task is done: by its field ``ends``, where it has one, else by its mean
-    speed so far; None where that is unknown."""
+    """Return the seconds until a task is done: by its field ``ends``, where it has one, else by its
+    mean speed so far; None where that is unknown."""
     ends = task.fields.get("ends")
     if ends is None or task.finished:
         return task.time_remaining
@@ -93,7 +93,7 @@ def clock(seconds: float) -> str:
 
 
 def _words(task: Task) -> list[str]:
-    """How much is done, how long that took, and how long the rest will take."""
+    """Return how much is done, how long that took, and how long the rest will take."""
     words = []
     if task.total is not None:
         words.append(f"{task.percentage:.0f}% ({task.completed:,.0f} of {task.total:,.0f})")
@@ -115,7 +115,7 @@ def _line(task: Task) -> str:
 
 
 def _html(task: Task) -> str:
-    """A bar with its words, and the facts below it."""
+    """Return a bar with its words, and the facts below it."""
     # A bar without a value is one whose end is unknown.
     value = "" if task.total is None else f'value="{task.completed:g}" max="{task.total:g}" '
     facts = html.escape(_facts(task))

@@ -36,11 +36,11 @@ class Shown:
     __slots__ = ()
 
     def lines(self) -> list[str]:
-        """The result for people."""
+        """Return the result for people."""
         raise NotImplementedError
 
     def shown_lines(self) -> list[str]:
-        """What Python shows, where that is not what the command prints."""
+        """Return what Python shows, where that is not what the command prints."""
         return self.lines()
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Shown:
         return str(self)
 
     def _repr_html_(self) -> str:
-        """The same for notebooks: tables are tables."""
+        """Return HTML of the lines, for notebooks: tables are tables."""
         return html_of(_lines_of(self))
 
 
@@ -83,7 +83,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 
 def _table_of(line: str) -> int:
-    """Which table a line is of; 0: it is of none."""
+    """Return which table a line is of; 0: it is of none."""
     return id(line.table) if isinstance(line, TableLine) else 0
 
 
@@ -105,8 +105,8 @@ def _row(line: TableLine) -> str:
     head = table.head and line.number == 0
     tag, more = ("th", _HEAD) if head else ("td", "")
     cells = (
-        f'<{tag} style="{_CELL}{"left" if at in table.left else "right"}{more}">'
+        f'<{tag} style="{_CELL}{"left" if column in table.left else "right"}{more}">'
         f"{html.escape(printable(cell))}</{tag}>"
-        for at, cell in enumerate(line.cells)
+        for column, cell in enumerate(line.cells)
     )
     return f"<tr>{''.join(cells)}</tr>"

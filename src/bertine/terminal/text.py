@@ -21,14 +21,14 @@ _LONGEST_MESSAGE = 4000
 
 
 def visible(text: str) -> str:
-    """A text from outside, such as a label or a file name, for one line of the terminal: line
-    breaks and other control characters escaped, as in "a\\nb"."""
+    """Return a text from outside, such as a label or a file name, for one line of the terminal:
+    line breaks and other control characters escaped, as in "a\\nb"."""
     return _CONTROL.sub(_escape, text)
 
 
 def printable(text: str) -> str:
-    """Lines for the terminal that may hold texts from outside: control characters escaped, but
-    for line breaks and tabs."""
+    """Return lines for the terminal that may hold texts from outside: control characters escaped,
+    but for line breaks and tabs."""
     return _CONTROL_IN_LINES.sub(_escape, text)
 
 
@@ -37,7 +37,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
-    """`text`; where it has more than `limit` characters, its beginning and end alone."""
+    """Return `text`; where it has more than `limit` characters, its beginning and end alone."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -45,12 +45,13 @@ def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
 
 
 def one_line(message: object) -> str:
-    """A message as one line of bounded length, every control character in it shown."""
+    """Return a message as one line of bounded length, every control character in it shown."""
     # Cut before anything is searched in it: a message may quote a line of many megabytes.
     return visible(" ".join(shortened(str(message)).split()))
 
 
 def briefly(value: object, limit: int = 80) -> str:
-    """A value from outside for a message: as Python writes it, its beginning where it is long."""
+    """Return a value from outside for a message: as Python writes it, its beginning where it is
+    long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"

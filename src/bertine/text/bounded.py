@@ -63,8 +63,8 @@ class BoundedEncoder:
                     yield ids, spans
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[tuple[str, int, bool]]]:
-        """(part of a text, position of its first character, whether it is the last of its text)
-        in batches of bounded size. Nearly every text is one part."""
+        """Yield (part of a text, position of its first character, whether it is the last of its
+        text) in batches of bounded size. Nearly every text is one part."""
         batch: list[tuple[str, int, bool]] = []
         size = 0
         for text in texts:
@@ -78,7 +78,8 @@ class BoundedEncoder:
             yield batch
 
     def _cuts(self, text: str) -> Iterator[tuple[str, int]]:
-        """`text` in parts of about `_CHARS_OF_A_PART` characters, cut where no piece crosses."""
+        """Yield `text` in parts of about `_CHARS_OF_A_PART` characters, cut where no piece
+        crosses."""
         begin = 0
         while len(text) - begin > _CHARS_OF_A_PART:
             match = self._cut.search(text, begin + _CHARS_OF_A_PART)

@@ -20,6 +20,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.options.names import option
+from bertine.tables.column_names import require_columns
 from bertine.tables.parquet_texts import parquet_texts
 from bertine.tables.streams import (
     COMPRESSIONS,
@@ -31,9 +32,7 @@ from bertine.tables.streams import (
     open_stream,
     without_bom,
 )
-from bertine.tables.table import require_columns
-from bertine.tables.table_texts import table_texts
-from bertine.tables.text_columns import choose_text_column
+from bertine.tables.text_columns import choose_text_column, table_texts
 from bertine.terminal.console import counted, human_bytes
 
 #: Suffix (before that of a compression) -> format.
@@ -100,7 +99,7 @@ class CorpusStats(Repairs):
     first_skipped: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A summary for people; a line for each thing that was mended or skipped."""
+        """Return a summary for people; a line for each thing that was mended or skipped."""
         lines = [
             f"{counted(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
             f"from {counted(self.files, 'file')}"
@@ -122,8 +121,8 @@ class CorpusStats(Repairs):
 
 
 def format_of(path: Path) -> str | None:
-    """``"plain"``, ``"jsonl"``, ``"parquet"`` or ``"table"`` (csv, tsv) by the file's name; None
-    for any other."""
+    """Return ``"plain"``, ``"jsonl"``, ``"parquet"`` or ``"table"`` (csv, tsv) by the file's name;
+    None for any other."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return FORMATS.get(name.suffix.lower())
 
@@ -241,7 +240,7 @@ class Corpus:
             )
 
     def no_text(self) -> BertineError:
-        """What is wrong with a corpus that has no document."""
+        """Return what is wrong with a corpus that has no document."""
         names = ", ".join(str(path) for path in self.paths[:3])
         return BertineError(f"{names}: no document with text in it; give a corpus with some text")
 
@@ -258,14 +257,14 @@ class Corpus:
                         "or .xz after it"
                     )
                 return [path]
-            found: list[Path] = []
+            files: list[Path] = []
             skipped: list[str] = []
             for file in _files_below(path):
                 if file.name.startswith(".") or format_of(file) is None or not file.is_file():
                     skipped.append(str(file))
                 else:
-                    found.append(file)
-        if not found:
+                    files.append(file)
+        if not files:
             raise BertineError(
                 f"{path}: no file of text in this folder; give {_KINDS} files, optionally "
                 "compressed (.gz, .zst, .xz)"
@@ -273,7 +272,7 @@ class Corpus:
         self._skipped += len(skipped)
         room = MAX_SKIPPED_NAMED - len(self._first_skipped)
         self._first_skipped += heapq.nsmallest(room, skipped)
-        return sorted(found)
+        return sorted(files)
 
     # Each reader yields (text, row, bytes of the file on disk that have been read).
 
@@ -339,19 +338,23 @@ class Corpus:
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
-        for text, line, position in rows:
-            for part in self._parts(text.strip("\n"), stats):
-                yield part, line, position
+        return self._rows(rows, stats)
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        rows = parquet_texts(path, self.text_column, strict=self.strict, repairs=stats)
+        return self._rows(
+            parquet_texts(path, self.text_column, strict=self.strict, repairs=stats), stats
+        )
+
+    def _rows(
+        self, rows: Iterator[tuple[str, int, int]], stats: CorpusStats
+    ) -> Iterator[tuple[str, int, int]]:
         for text, row, position in rows:
             for part in self._parts(text.strip("\n"), stats):
                 yield part, row, position
             del text
 
     def _parts(self, text: str, stats: CorpusStats) -> Iterator[str]:
-        """`text`, in parts where it is larger than a document may be."""
+        """Yield `text`, in parts where it is larger than a document may be."""
         if len(text) * 4 <= self.max_document_bytes:  # four bytes a character at the most
             yield text
             return
@@ -367,8 +370,8 @@ class Corpus:
 
 
 def _files_below(top: Path) -> Iterator[Path]:
-    """What is in `top` and in the folders in it that are not hidden, but for folders. Links to
-    folders are followed, each folder is looked into once."""
+    """Yield what is in `top` and in the folders in it that are not hidden, but for folders. Links
+    to folders are followed, each folder is looked into once."""
     seen: set[tuple[int, int]] = set()
     links = [top]
     while links:
@@ -381,8 +384,8 @@ def _files_below(top: Path) -> Iterator[Path]:
                     continue
                 seen.add((status.st_dev, status.st_ino))
                 with os.scandir(folder) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
-            for entry in found:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            for entry in listed:
                 path = folder / entry.name
                 if not os.path.isdir(path):
                     yield path
@@ -392,7 +395,7 @@ def _files_below(top: Path) -> Iterator[Path]:
 
 
 def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
-    """The text of a line of JSON; "" where it is null."""
+    """Return the text of a line of JSON; "" where it is null."""
     require_columns(str(place), list(values), [column])
     text = values[column]
     if text is None:

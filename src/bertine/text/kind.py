@@ -209,13 +209,15 @@ def longest_first(first: int, second: int, room: int | None) -> tuple[int, int]:
     return first - excess // 2, second - (excess + 1) // 2
 
 
-def check_special_tokens(tokens: Iterable[str], needed: Sequence[str], what: str, at: str) -> None:
+def check_special_tokens(
+    tokens: Iterable[str], needed: Sequence[str], what: str, source: str
+) -> None:
     """Refuse a vocabulary without a special token.
 
     Args:
         needed: the special tokens.
         what: needs them, in words.
-        at: names the vocabulary in the message.
+        source: names the vocabulary in the message.
 
     Raises:
         BertineError: one is missing.
@@ -224,7 +226,7 @@ def check_special_tokens(tokens: Iterable[str], needed: Sequence[str], what: str
     missing = [token for token in needed if token not in held]
     if missing:
         raise BertineError(
-            f"{at}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
+            f"{source}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
             f"{' '.join(missing)}; {what} needs {' '.join(needed)}, each once"
         )
 
@@ -254,13 +256,13 @@ def check_part(
     Raises:
         BertineError: it is missing or of another type; `hint` says what to do.
     """
-    found = value.get(part)
-    kind = found.get("type") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or kind != wanted:
+    content = value.get(part)
+    kind = content.get("type") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or kind != wanted:
         raise BertineError(
             f"{file}: its {part} is {shortened(str(kind or 'missing'), 80)}, not {wanted}; {hint}"
         )
-    return found
+    return content
 
 
 def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> None:

@@ -93,7 +93,7 @@ class RememberedWords:
         self._pieces = _Growing(np.zeros(0, np.int32))
 
     def encode(self, words: Sequence[Sequence[str]]) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """The pieces of the words of some texts.
+        """Return the pieces of the words of some texts.
 
         Returns:
             int32 [pieces], all one after the other; int64 [texts], how many each text has.
@@ -130,11 +130,11 @@ class RememberedWords:
         return len(self._numbers)
 
     def _gathered(self, numbers: npt.NDArray[np.integer]) -> Ids:
-        """The pieces of the words with these numbers."""
+        """Return the pieces of the words with these numbers."""
         lengths = self._lengths.values[numbers]
         shift = self._starts.values[numbers] - (np.cumsum(lengths) - lengths)
-        found: Ids = self._pieces.values[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))]
-        return found
+        pieces: Ids = self._pieces.values[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))]
+        return pieces
 
     def _learn(self, words: list[str]) -> None:
         """Tokenize new words, whose numbers are the next ones."""
@@ -145,8 +145,8 @@ class RememberedWords:
             for i in range(0, len(short), _WORDS_OF_A_TEXT)
         ]
         separator = [self._separator_id]
-        found = self._encode(texts)
-        flat = np.fromiter(chain.from_iterable(chain(ids, separator) for ids in found), np.int32)
+        encoded = self._encode(texts)
+        flat = np.fromiter(chain.from_iterable(chain(ids, separator) for ids in encoded), np.int32)
         ends = np.flatnonzero(flat == self._separator_id)
         lone = self._encode(
             [word for word, by_itself in zip(words, alone, strict=True) if by_itself]

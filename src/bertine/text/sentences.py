@@ -101,8 +101,8 @@ def iter_sentences(text: str, language: str = "en", *, spaces: bool = False) -> 
 
 
 def check_language(language: str) -> str | None:
-    """What a user should know: that `language` is split by the rules of a related one; None where
-    it has its own.
+    """Return what a user should know: that `language` is split by the rules of a related one; None
+    where it has its own.
 
     Raises:
         BertineError: there are no rules for it, so English ones would be taken; names those there

@@ -44,11 +44,11 @@ class Frame:
 
     def starts(self, lengths: Sequence[int]) -> list[int]:
         """Return the place of each text's first piece in a sequence of texts of these lengths."""
-        found, place = [], len(self.before)
+        places, place = [], len(self.before)
         for length in lengths:
-            found.append(place)
+            places.append(place)
             place += length + len(self.between)
-        return found
+        return places
 
     def arrays(
         self, dtype: npt.DTypeLike = np.int32
@@ -61,20 +61,20 @@ class Frame:
 
     def join(self, texts: Sequence[Sequence[int]]) -> list[int]:
         """Return the ids of a sequence of texts."""
-        found = list(self.before)
+        ids = list(self.before)
         for number, text in enumerate(texts):
-            found += self.between if number else ()
-            found += text
-        return found + list(self.after)
+            ids += self.between if number else ()
+            ids += text
+        return ids + list(self.after)
 
     def lay(self, texts: Sequence[Sequence[T]], special: T) -> list[T]:
         """Return a sequence of values: those of each text's pieces, and `special` in the place of
         each special token."""
-        found = [special] * len(self.before)
+        values = [special] * len(self.before)
         for number, text in enumerate(texts):
-            found += [special] * (len(self.between) if number else 0)
-            found += text
-        return found + [special] * len(self.after)
+            values += [special] * (len(self.between) if number else 0)
+            values += text
+        return values + [special] * len(self.after)
 
     def segments(self, lengths: Sequence[int]) -> Segments:
         """Return the segment (token type) of each place of a sequence of texts of these lengths."""
@@ -125,8 +125,10 @@ class Template:
     @cached_property
     def one(self) -> Frame:
         """The special tokens around one text."""
-        at = self.single.index(None)
-        return Frame(_ids(self.single[:at]), (), _ids(self.single[at + 1 :]), self.single_segments)
+        place = self.single.index(None)
+        return Frame(
+            _ids(self.single[:place]), (), _ids(self.single[place + 1 :]), self.single_segments
+        )
 
     @cached_property
     def two(self) -> Frame:

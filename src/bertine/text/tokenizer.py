@@ -374,14 +374,14 @@ class Tokenizer:
             if room is None:
                 return [(*wrap(a), 0) for a in firsts]
             return [(*wrap(a[:room]), max(0, len(a) - room)) for a in firsts]
-        made = []
+        encoded = []
         for a, b in zip(firsts, self._split(pairs), strict=True):
             cut = 0
             if room is not None and (over := len(a) + len(b) - room) > 0:
                 keep_a, keep_b = kept_lengths(len(a), len(b), room)
                 a, b, cut = a[:keep_a], b[:keep_b], over
-            made.append((*wrap(a, b), cut))
-        return made
+            encoded.append((*wrap(a, b), cut))
+        return encoded
 
     def _split(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
         """Return the pieces of each text as an array."""

@@ -69,7 +69,7 @@ class VocabReport(Shown):
     kind: TokenizerKind = "wordpiece"
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report for people."""
         where = "held-out text" if self.held_out else "the text trained on (too short to hold out)"
         case = "uncased" if self.lowercase else "cased"
         of = (
@@ -137,7 +137,8 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """
     vocab_size, kind = options.vocab_size, options.kind
     if vocab_size < len(SPECIAL_TOKENS) + 1:

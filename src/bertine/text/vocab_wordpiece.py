@@ -168,7 +168,7 @@ class _Alphabet:
             covered += counts[character]
 
         def least_size(coverage: float) -> int:
-            """Tokens of a vocabulary whose alphabet has this share of the text."""
+            """Return tokens of a vocabulary whose alphabet has this share of the text."""
             need, rest = 0, coverage * total - sum(counts[c] for c in ranked if not cost[c])
             for character in new:
                 if rest <= 0:
@@ -196,6 +196,6 @@ class _Alphabet:
 
 
 def _goes_on(backend: tokenizers.Tokenizer, character: str) -> bool:
-    """Whether `character` (normalized) can stand inside a word."""
+    """Tell whether `character` (normalized) can stand inside a word."""
     text = backend.normalizer.normalize_str(f"a{character}")
     return len(backend.pre_tokenizer.pre_tokenize_str(text)) == 1

@@ -47,7 +47,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
 
 
 def reading_of(options: FinetuneOptions) -> Reading:
-    """How data are read, from the options of a verb.
+    """Return how data are read, from the options of a verb.
 
     Raises:
         BertineError: an option of tables is not known or out of range.
@@ -57,5 +57,5 @@ def reading_of(options: FinetuneOptions) -> Reading:
 
 
 def names_one_task(task: str, glue_task: str | None) -> bool:
-    """Whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
+    """Tell whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
     return task != "glue" if glue_task is None else glue_task.lower() != "all"

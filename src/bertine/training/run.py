@@ -1,4 +1,4 @@
-"""The folder of a training run, and whether it may be gone on with.
+"""The folder of a training run, and whether it can be resumed.
 
 RUN/
   run.json        what was asked for, resolved; versions and machine
@@ -30,6 +30,7 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.runs.files import read_begun
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn
+from bertine.terminal.text import briefly
 from bertine.training.distributed.world import World
 from bertine.training.loop.checkpoint import checkpoints, remove_leftovers, remove_torn
 from bertine.version import __version__
@@ -40,7 +41,7 @@ _SETTINGS = "run.json"
 #: Seconds to wait for a process that is ending in the same folder.
 _PATIENCE = 5.0
 
-#: Characters of a setting in a message.
+#: Characters of a setting in a message of one line: a thousand labels are not read.
 _SHOWN = 120
 
 _TRAINING = (FinetuneOptions, PretrainOptions)
@@ -86,7 +87,8 @@ class Run:
         world: World | None = None,
         shard: bool = False,
     ) -> Iterator[Run]:
-        """:meth:`open`, and keep all other processes that would train there out of the folder.
+        """Do what :meth:`open` does, and keep all other processes that would train there out of the
+        folder.
 
         Raises:
             BertineError: as :meth:`open`; or another process is at it.
@@ -97,10 +99,10 @@ class Run:
     @classmethod
     def _hold(cls, folder: Path, resume: bool, hold: contextlib.ExitStack) -> None:
         cls.check(folder, resume)
-        made = not folder.exists()
+        new = not folder.exists()
         with os_errors(folder, "writing it"):
             folder.mkdir(parents=True, exist_ok=True)
-        if made:
+        if new:
             hold.callback(_remove_if_empty, folder)
         busy = "another process is training there; wait until it ends, or end it"
         # Those that made batches for a killed process end a moment after it.
@@ -124,7 +126,7 @@ class Run:
             settings: everything that decides the result, as JSON values.
             resume: go on with the run that is there; without one, start.
             world: the processes of the run, which all call this; the first one alone looks into
-                the folder. A run may be gone on with by another number of them.
+                the folder. A run may be resumed by another number of them.
             shard: whether they divide the weights.
             hold: gets what keeps other processes out of the folder; None: nothing does.
 
@@ -150,7 +152,8 @@ class Run:
     def _open(
         cls, folder: Path, settings: dict[str, Any], resume: bool, environment: dict[str, Any]
     ) -> tuple[str | None, bool]:
-        """The checkpoint to go on from and whether the run is finished; starts it if need be."""
+        """Return the checkpoint to go on from and whether the run is finished; starts it if need
+        be."""
         known = cls.check(folder, resume)
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
@@ -161,26 +164,26 @@ class Run:
             remove_leftovers(folder)
             remove_torn(folder / "checkpoints")
         else:
-            made = not folder.exists()
+            new = not folder.exists()
             try:
                 write_json(file, {"settings": settings, "environment": environment})
             except BertineError:
-                if made:
+                if new:
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
-        found = checkpoints(folder / "checkpoints")
+        steps = checkpoints(folder / "checkpoints")
         finished = (folder / "model").exists()
-        if known and not found and not finished:
+        if known and not steps and not finished:
             say(f"{folder}: has no checkpoint yet, so the run begins again from its first step")
-        return (str(found[-1]) if found else None, finished)
+        return (str(steps[-1]) if steps else None, finished)
 
     @staticmethod
     def check(folder: Path | str, resume: bool) -> bool:
-        """Whether `folder` holds a run; refuses what :meth:`open` would. Nothing is written.
+        """Tell whether `folder` holds a run; refuses what :meth:`open` would. Nothing is written.
 
         Raises:
             BertineError: `folder` is a file, or holds something else; or a run that is not to be
-                gone on with.
+                resumed.
         """
         folder = Path(folder)
         file = folder / _SETTINGS
@@ -205,12 +208,12 @@ class Run:
 
     @staticmethod
     def steps(folder: Path | str) -> int | None:
-        """The number of steps of the run in `folder`; None where there is none yet."""
+        """Return the number of steps of the run in `folder`; None where there is none yet."""
         file = Path(folder) / _SETTINGS
         if not file.exists():
             return None
-        found = read_begun(file)[0].get("steps")
-        return found if isinstance(found, int) else None
+        steps = read_begun(file)[0].get("steps")
+        return steps if isinstance(steps, int) else None
 
     def say_finished(self, save_best: bool) -> None:
         """Say that the run was finished already, and of `save_best` if it was without it that this
@@ -223,7 +226,7 @@ class Run:
             )
 
     def remove_checkpoints(self) -> None:
-        """For a run that is done, and will not be gone on with."""
+        """Remove the checkpoints of a run that is done, and will not be resumed."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def discard(self) -> None:
@@ -242,7 +245,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
-    """The settings that may differ; of other examples the seed that held them out is told."""
+    """Return the settings that may differ; where the examples do, the seed that held them out is
+    not one of them."""
     others = old.get("examples_fingerprint") != new.get("examples_fingerprint")
     return _FREE - {"split_seed"} if others else _FREE
 
@@ -268,7 +272,7 @@ def refuse_changes(
     for key in keys:
         if key not in free and old.get(key) != new.get(key):
             name, before, now = _innermost(key, old.get(key), new.get(key))
-            differs = f"{name} = {_brief(before)}, not {_brief(now)}"
+            differs = f"{name} = {briefly(before, _SHOWN)}, not {briefly(now, _SHOWN)}"
             if key.endswith("_fingerprint"):  # whose digits tell nobody anything
                 thing = key.removesuffix("_fingerprint").replace("_", " ")
                 differs = f"{'other' if thing.endswith('s') else 'another'} {thing}"
@@ -279,7 +283,7 @@ def refuse_changes(
 
 
 def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Of two settings that differ, the first part that does, where both are mappings."""
+    """Return the first part that differs of two settings, where both are mappings."""
     while isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         key = next((key for key in keys if old.get(key) != new.get(key)), None)
@@ -287,12 +291,6 @@ def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
             break
         name, old, new = f"{name}.{key}", old.get(key), new.get(key)
     return name, old, new
-
-
-def _brief(value: Any) -> str:
-    """A setting for a message of one line: a thousand labels are not read."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -308,7 +306,6 @@ def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -
 
 
 def _environment() -> dict[str, Any]:
-
     return {
         "bertine": __version__,
         "torch": torch.__version__,

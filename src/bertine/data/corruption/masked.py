@@ -70,7 +70,7 @@ class InstanceDraws:
         self._order, self._action = np.split(words, 2, axis=1)
 
     def order(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint64]:
-        """Numbers to sort the tokens by, uint64 `shape` [B, T]."""
+        """Return numbers to sort the tokens by, uint64 `shape` [B, T]."""
         return self._order[:, : shape[1]]
 
     def actions(
@@ -84,7 +84,7 @@ class InstanceDraws:
         return uniform, picked.astype(np.int64)
 
 
-class Masked:
+class TokenMasking:
     """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);
@@ -144,23 +144,23 @@ class Masked:
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List what a person should know of the rates."""
-        found = []
+        lines = []
         full = round(self.masked_lm_prob * self.max_seq_length)
         limit = self.max_predictions_per_seq
         if limit is not None and full > limit:
-            found.append(
+            lines.append(
                 f"max_predictions_per_seq {limit} limits a full sequence to "
                 f"{limit / self.max_seq_length:.1%} predictions instead of "
                 f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
             )
         share = self._chosen_of_whole_words(samples) if self.whole_words else 1.0
         if share < 0.9:
-            found.append(
+            lines.append(
                 f"with whole words only {share:.0%} as many tokens are predicted as with single "
                 "ones: many words have more pieces than are chosen of a sequence; use longer "
                 "sequences, a larger vocabulary, or single tokens"
             )
-        return found
+        return lines
 
     def _chosen_of_whole_words(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> float:
         """Compare how many tokens are chosen as whole words with how many one by one, in a few
@@ -243,8 +243,8 @@ def mask_tokens(
 def _shuffled(
     order: npt.NDArray[np.uint64], candidates: npt.NDArray[np.bool_], most: int
 ) -> npt.NDArray[np.int64]:
-    """The columns of each row's candidates in a random order, [B, most]; what follows after the
-    last candidate of a row means nothing."""
+    """Return the columns of each row's candidates in a random order, [B, most]; what follows after
+    the last candidate of a row means nothing."""
     # Sorting random numbers with the column in their low bits: no two keys are equal, so every
     # machine sorts them alike.
     keys = (order & ~_LOW_BITS) | np.arange(order.shape[1], dtype=np.uint64)
@@ -258,7 +258,7 @@ def _choose_tokens(
     choosable: npt.NDArray[np.bool_],
     wanted: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """As many tokens of each row as wanted: ascending flat positions [P]."""
+    """Return as many tokens of each row as wanted: ascending flat positions [P]."""
     num_rows, num_columns = order.shape
     columns = _shuffled(order, choosable, int(wanted.max(initial=0)))
     taken = np.arange(columns.shape[1]) < wanted[:, None]
@@ -271,8 +271,8 @@ def _choose_words(
     continues: npt.NDArray[np.bool_],
     wanted: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Whole words of each row, in a random order, each that still fits: ascending flat positions
-    [P] of their tokens."""
+    """Return whole words of each row, in a random order, each that still fits: ascending flat
+    positions [P] of their tokens."""
     num_rows, num_columns = order.shape
     first = choosable.copy()
     first[:, 1:] &= ~(continues[:, 1:] & choosable[:, :-1])

@@ -5,7 +5,7 @@ Shape legend: B sequences, T tokens of the longest one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,15 @@ from bertine.data.batch import Batch
 from bertine.data.instances.formats import FORMATS, sequence_frame
 from bertine.data.instances.instance import Instance
 from bertine.names import InputFormat
+from bertine.text.template import Frame
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Padded:
-    """Hold instances with their special tokens, padded on the right.
+class PaddedInstances:
+    """Instances with their special tokens, padded on the right.
 
     Attributes:
         input_ids: int64 [B, T].
@@ -52,6 +53,10 @@ class Padded:
         )
 
 
+class ForeignId(ValueError):
+    """An instance holds an id that is not in the vocabulary."""
+
+
 class Padder:
     """Pad the instances of one format.
 
@@ -63,10 +68,16 @@ class Padder:
     def __init__(self, tokenizer: Tokenizer, input_format: InputFormat) -> None:
         self.frame = sequence_frame(input_format, tokenizer.template)
         self.pad_token_id = tokenizer.pad_token_id
+        self._vocab_size = tokenizer.vocab_size
         self._label = FORMATS[input_format].label
+        self._changes = list(_changes(self.frame))
 
-    def pad(self, instances: Sequence[Instance]) -> Padded:
-        """Lay out `instances`."""
+    def pad(self, instances: Sequence[Instance]) -> PaddedInstances:
+        """Lay out `instances`.
+
+        Raises:
+            ForeignId: one of their ids is not in the vocabulary.
+        """
         before, between, after = self.frame.arrays(instances[0].segments[0].dtype)
         pieces: list[npt.NDArray[Any]] = []
         sizes: list[int] = []
@@ -78,24 +89,32 @@ class Padder:
                 behind = between
             pieces.append(after)
             sizes.append(size + len(after))
+        ids = np.concatenate(pieces)
+        if ids.max() >= self._vocab_size:
+            raise ForeignId
         lengths = np.array(sizes)
-        real = np.arange(lengths.max()) < lengths[:, None]
+        column = np.arange(lengths.max())
+        real = column < lengths[:, None]
         input_ids = np.full(real.shape, self.pad_token_id, np.int64)
-        input_ids[real] = np.concatenate(pieces)
+        input_ids[real] = ids
         types = np.zeros(real.shape, np.int64)
-        if self.frame.marks is not None:
-            types[real] = self._types(instances, self.frame.marks)
+        for special, texts, mark in self._changes:
+            starts = [special + sum(map(len, instance.segments[:texts])) for instance in instances]
+            np.copyto(types, mark, where=real & (column >= np.array(starts)[:, None]))
         labels = {}
         if self._label is not None:
-            told = [instance.label for instance in instances]
-            labels[self._label.target] = np.array(told, np.int64)
-        return Padded(input_ids, lengths, real, types, labels)
+            answers = [instance.label for instance in instances]
+            labels[self._label.target] = np.array(answers, np.int64)
+        return PaddedInstances(input_ids, lengths, real, types, labels)
 
-    def _types(
-        self, instances: Sequence[Instance], marks: tuple[int, ...]
-    ) -> npt.NDArray[np.int64]:
-        """Return the segments of all real tokens, one sequence behind the other."""
-        counts = np.ones((len(instances), len(marks)), np.int64)
-        texts = self.frame.starts([1] * len(instances[0].segments))
-        counts[:, texts] = [[len(text) for text in each.segments] for each in instances]
-        return np.repeat(np.tile(np.array(marks, np.int64), len(instances)), counts.reshape(-1))
+
+def _changes(frame: Frame) -> Iterator[tuple[int, int, int]]:
+    """Yield where the segment (token type) changes within a sequence: behind how many special
+    tokens and how many texts, and what it is from there on."""
+    texts = frame.starts([1, 1])
+    last = 0
+    for place, mark in enumerate(frame.marks or ()):
+        if mark != last:
+            passed = sum(text < place for text in texts)
+            yield place - passed, passed, mark
+        last = mark

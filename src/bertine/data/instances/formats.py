@@ -31,7 +31,7 @@ class Instances(Protocol):
     def instances_per_epoch(self) -> int: ...
 
     def instances(self, first: int, count: int) -> Sequence[Instance]:
-        """Instances ``first`` to ``first + count - 1``."""
+        """Return instances ``first`` to ``first + count - 1``."""
         ...
 
 

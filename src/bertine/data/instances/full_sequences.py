@@ -81,7 +81,7 @@ class FullSentences:
         self._epochs = Epochs(self.instances_per_epoch, seed, "full sentences", self._offset)
 
     def instance(self, index: int) -> Instance:
-        """Sequence number `index`, from 0 without end; epochs follow each other in it."""
+        """Return sequence number `index`, from 0 without end; epochs follow each other in it."""
         line, offset = self._epochs.locate(index)
         first = line - line % _WALKED
         walk = _walk_from(
@@ -92,7 +92,7 @@ class FullSentences:
         return Instance(*walk.segments())
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Sequences ``first`` to ``first + count - 1``."""
+        """Return sequences ``first`` to ``first + count - 1``."""
         return [self.instance(index) for index in range(first, first + count)]
 
     def _offset(self, epoch: int) -> int:
@@ -119,12 +119,12 @@ class DocSentences:
         return key(self.seed, "first sequence", epoch) & _MASK
 
     def _count(self, chunk: Chunk) -> npt.NDArray[np.int64]:
-        """How many sequences each document of a record batch makes, [documents]."""
+        """Return how many sequences each document of a record batch makes, [documents]."""
         tokens = np.diff(np.asarray(chunk.token_offsets)).astype(np.int64)
         return np.where(tokens <= self.max_tokens, 1, -(-tokens // self._spacing))
 
     def instance(self, index: int) -> Instance:
-        """Sequence number `index`, from 0 without end; epochs follow each other in it."""
+        """Return sequence number `index`, from 0 without end; epochs follow each other in it."""
         sequence, salt = self._epochs.locate(index)
         batch, part = self._sequences.locate(sequence)
         chunk = self.store.chunk(batch)
@@ -157,7 +157,7 @@ class DocSentences:
         return Instance(*walk.segments())
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Sequences ``first`` to ``first + count - 1``."""
+        """Return sequences ``first`` to ``first + count - 1``."""
         return [self.instance(index) for index in range(first, first + count)]
 
 
@@ -165,7 +165,7 @@ _MASK = (1 << 64) - 1
 
 
 def _mixed(value: int) -> int:
-    """Another 64-bit number for every number, every bit of it depending on all (the finalizer of
+    """Mix the bits of a 64-bit number: every bit of the result depends on all (the finalizer of
     SplitMix64)."""
     value = (value * 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -180,7 +180,7 @@ def _check_tokens(store: TokenStore) -> None:
 
 
 def _walk_from(store: TokenStore, starts: list[int], position: int, ring: int, limit: int) -> Walk:
-    """A walk from a position of the ring that the documents with a separator each make."""
+    """Return a walk from a position of the ring that the documents with a separator each make."""
     within = position % ring
     batch = bisect_right(starts, within) - 1
     chunk = store.chunk(batch)
@@ -190,9 +190,9 @@ def _walk_from(store: TokenStore, starts: list[int], position: int, ring: int, l
 
 
 def _spacing(store: TokenStore, limit: int) -> int:
-    """How far apart the lines of the grid are: a little less than sequences are long on average
-    when each is filled with whole sentences up to `limit` tokens, measured at some places all
-    over the corpus."""
+    """Return how far apart the lines of the grid are: a little less than sequences are long on
+    average when each is filled with whole sentences up to `limit` tokens, measured at some places
+    all over the corpus."""
     starts = [a + b for a, b in zip(store.first_tokens, store.first_documents, strict=True)]
     ring = store.num_tokens + store.num_documents
     total = 0

@@ -1,24 +1,22 @@
-"""Hold one sequence of pre-training before anything is done to it."""
+"""One sequence of pre-training before anything is done to it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """Hold what one sequence is made of, without its special tokens.
+class Instance(NamedTuple):
+    """What one sequence is made of, without its special tokens.
 
     Attributes:
         segments: ids, views into the store, one array for each stretch of text between special
             tokens; of a pair two. None is empty.
         documents: the number of the document that each is from.
         num_truncated: tokens cut off to fit.
-        label: what is to be told of the sequence as a whole, such as whether B follows A; None in
-            formats that ask nothing (:class:`bertine.data.instances.formats.Format`).
+        label: the answer to what is asked of the sequence as a whole, such as whether B follows A;
+            None in formats that ask nothing (:class:`bertine.data.instances.formats.Format`).
     """
 
     segments: tuple[npt.NDArray[Any], ...]

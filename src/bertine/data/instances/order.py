@@ -60,5 +60,5 @@ class Counted:
 
     def locate(self, number: int) -> tuple[int, int]:
         """Find thing `number`: its record batch, its number within it."""
-        found = bisect_right(self._starts, number) - 1
-        return found, number - self._starts[found]
+        batch = bisect_right(self._starts, number) - 1
+        return batch, number - self._starts[batch]

@@ -43,12 +43,12 @@ class PhasedData:
         self.starts = [0, *ends[:-1]]
 
     def batch(self, step: int) -> Batch:
-        """The batch of `step`, counted over all phases; see :class:`PretrainingData`."""
+        """Return the batch of `step`, counted over all phases; see :class:`PretrainingData`."""
         phase = max(i for i, start in enumerate(self.starts) if start <= step)
         return self.phases[phase].batch(step - self.starts[phase])
 
     def counts(self, done: int) -> list[int]:
-        """How many of the first `done` steps each phase has."""
+        """Return how many of the first `done` steps each phase has."""
         ends = [*self.starts[1:], self.steps]
         return [
             max(0, min(done, end) - start) for start, end in zip(self.starts, ends, strict=True)
@@ -64,8 +64,8 @@ class PhasedData:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What a run's log should say of its data; of lengths and sizes, the first phase's, and
-        of later phases what differs."""
+        """Return what a run's log should say of its data; of lengths and sizes, the first phase's,
+        and of later phases what differs."""
         facts = self.phases[0].describe()
         if len(self.phases) > 1:
             facts["phase_starts"] = self.starts[1:]
@@ -74,26 +74,27 @@ class PhasedData:
         return facts
 
     def warnings(self) -> list[str]:
-        """What a person should know before the run begins; empty when all is well."""
+        """Return what a person should know before the run begins; empty when all is well."""
         without = [
             f"of {self.steps} steps none is left for sequences of {phase.max_seq_length} tokens; "
             "give them a larger share, or the run more steps"
             for phase, count in zip(self.phases, self.counts(self.steps), strict=True)
             if count == 0
         ]
-        found = [line for phase in self.phases for line in phase.warnings()]
-        return list(dict.fromkeys(without + found))
+        lines = [line for phase in self.phases for line in phase.warnings()]
+        return list(dict.fromkeys(without + lines))
 
 
 def steps_for_tokens(
     tokens: int, phases: Sequence[PretrainingData], shares: Sequence[float]
 ) -> int:
-    """Steps that see about so many real tokens, each phase having its share of the steps."""
+    """Return the number of steps that see about so many real tokens, each phase having its share of
+    the steps."""
     return max(1, round(tokens / tokens_per_step(phases, shares)))
 
 
 def tokens_per_step(phases: Sequence[PretrainingData], shares: Sequence[float]) -> float:
-    """Real tokens of a step in the mean, each phase having its share of the steps."""
+    """Return the mean number of real tokens in a step, each phase having its share of the steps."""
     mean = 0.0
     for phase, share in zip(phases, shares, strict=True):
         probes = math.ceil(_PROBES / phase.batch_size)
@@ -102,13 +103,14 @@ def tokens_per_step(phases: Sequence[PretrainingData], shares: Sequence[float]) 
 
 
 def predictions(masked_lm_prob: float, max_seq_length: int) -> int:
-    """The most predictions in a sequence that the paper's recipe gives for a length: 20 for 128
-    and 77 for 512 (google-research/bert, README)."""
+    """Return the most predictions in a sequence that the paper's recipe gives for a length: 20 for
+    128 and 77 for 512 (google-research/bert, README)."""
     return math.ceil(masked_lm_prob * max_seq_length)
 
 
 def at_length(settings: InstanceSettings, max_seq_length: int) -> InstanceSettings:
-    """`settings` for a phase of this length, with as many predictions as its full sequence has."""
+    """Return `settings` for a phase of this length, with as many predictions as its full sequence
+    has."""
     limit = settings.max_predictions_per_seq
     if limit is None:
         limit = predictions(settings.masked_lm_prob, max_seq_length)

@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
-from bertine.data.corruption.masked import Masked
+from bertine.data.corruption.masked import TokenMasking
+from bertine.data.corruption.padded import ForeignId
 from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instances, sequence_frame
 from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
@@ -64,7 +63,7 @@ class PretrainingData:
         tokenizer: Tokenizer,
         settings: InstanceSettings | None = None,
         *,
-        corruption: MakeCorruption = Masked,
+        corruption: MakeCorruption = TokenMasking,
     ) -> None:
         self.settings = settings = settings or InstanceSettings()
         store.check_tokenizer(tokenizer)
@@ -107,7 +106,7 @@ class PretrainingData:
         return math.ceil(self.instances_per_epoch / self.batch_size)
 
     def numbers(self, step: int) -> Iterator[tuple[int, int]]:
-        """Which instances make batch `step`, as runs of consecutive ones: (first, how many).
+        """Yield which instances make batch `step`, as runs of consecutive ones: (first, how many).
 
         With static masking they are numbers within the copies of the corpus, and begin again at
         0 after the last.
@@ -124,7 +123,7 @@ class PretrainingData:
             first, left = first + run, left - run
 
     def instances(self, step: int) -> list[Instance]:
-        """The instances of batch `step`, B of them, without special tokens and masks."""
+        """Return the instances of batch `step`, B of them, without special tokens and masks."""
         return [
             instance for run in self.numbers(step) for instance in self.segments.instances(*run)
         ]
@@ -146,25 +145,27 @@ class PretrainingData:
             BertineError: the store holds an id outside its vocabulary, or is damaged.
         """
         instances = self.instances(step)
-        self._check(instances)
-        return self.corruption(instances, self.draws(step))
+        try:
+            return self.corruption(instances, self.draws(step))
+        except ForeignId:
+            raise self._foreign(instances) from None
 
-    def _check(self, instances: Sequence[Instance]) -> None:
-        """Refuse an id outside the vocabulary, and name the document that it came from."""
+    def _foreign(self, instances: Sequence[Instance]) -> BertineError:
+        """Return the error that names the document of an id outside the vocabulary."""
         size = self.store.vocab_size
-        if np.concatenate([ids for each in instances for ids in each.segments]).max() < size:
-            return
-        for instance in instances:
-            for ids, document in zip(instance.segments, instance.documents, strict=True):
-                if ids.max() >= size:
-                    raise BertineError(
-                        f"{self.store.path}: document {document} holds the id "
-                        f"{ids[ids >= size][0]}, but the vocabulary has {size} tokens; prepare it "
-                        "again"
-                    )
+        ids, document = next(
+            (ids, document)
+            for instance in instances
+            for ids, document in zip(instance.segments, instance.documents, strict=True)
+            if ids.max() >= size
+        )
+        return BertineError(
+            f"{self.store.path}: document {document} holds the id {ids[ids >= size][0]}, but the "
+            f"vocabulary has {size} tokens; prepare it again"
+        )
 
     def describe(self) -> dict[str, Any]:
-        """What a run's log should say of its data: JSON values only."""
+        """Return what a run's log should say of its data: JSON values only."""
         return {
             "store": str(self.store.path),
             "tokenizer_fingerprint": self.store.manifest["tokenizer_fingerprint"],
@@ -178,17 +179,17 @@ class PretrainingData:
         }
 
     def warnings(self) -> list[str]:
-        """What a person should know before the run begins; empty when all is well."""
-        found = list(self._idle)
+        """Return what a person should know before the run begins; empty when all is well."""
+        lines = list(self._idle)
         if isinstance(self.corruption, WarningCorruption):
-            found += self.corruption.warnings(
+            lines += self.corruption.warnings(
                 (self.instances(step), self.draws(step)) for step in itertools.count()
             )
         single = self.store.manifest["single_sentence_documents"]
         if self.format.label == NEXT_SENTENCE and single > 0.1 * self.store.num_documents:
-            found.append(
+            lines.append(
                 f"{single:,} of {self.store.num_documents:,} documents have one sentence only, so "
                 "their next sentence is always random; next-sentence prediction will be easier "
                 "to guess than on running text"
             )
-        return found
+        return lines

@@ -84,11 +84,12 @@ class NspSegments:
         self._epochs = Epochs(self.instances_per_epoch, seed, "windows", self._shift)
 
     def instance(self, index: int) -> Instance:
-        """Pair number `index`, from 0 without end; epochs follow each other in it."""
+        """Return pair number `index`, from 0 without end; epochs follow each other in it."""
         return self.instances(index, 1)[0]
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost each."""
+        """Return pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost
+        each."""
         words = random_words(self.seed, "segments", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
@@ -136,16 +137,17 @@ class NspSegments:
         return int(generator(self.seed, "shift", epoch).integers(self.max_tokens))
 
     def _anchor(self, index: int) -> tuple[Chunk, int, int]:
-        """Where the window of pair `index` starts: (record batch, row, offset in the document).
+        """Return where the window of pair `index` starts: (record batch, row, offset in the
+        document).
 
         The offset may lie outside the document, by three quarters of a window before its start
         or one quarter before its end, so that both ends are covered as often as the middle.
         """
         window, shift = self._epochs.locate(index)
         position = (window * self.max_tokens + shift) % self._positions
-        found = bisect_right(self._starts, position) - 1
-        chunk = self.store.chunk(found)
-        position -= self._starts[found]
+        batch = bisect_right(self._starts, position) - 1
+        chunk = self.store.chunk(batch)
+        position -= self._starts[batch]
         row = chunk.row_at(position, self._padding)
         offset = position - chunk.token_offsets[row] - row * self._padding
         return chunk, row, offset - (self.max_tokens + self._padding) // 2
@@ -166,7 +168,8 @@ def check_documents(store: TokenStore) -> None:
 
 
 def random_words(seed: int, purpose: str, first: int, count: int) -> Iterator[list[int]]:
-    """For each of the instances ``first`` to ``first + count - 1`` its eight random 64-bit words.
+    """Yield for each of the instances ``first`` to ``first + count - 1`` its eight random words of
+    64 bits.
 
     Those of instance i are what the counters 2i and 2i + 1 give under one key, whichever other
     instances are asked for with it.
@@ -184,9 +187,9 @@ def cut_pair(
     words: tuple[int, int],
     where: tuple[int, str, int],
 ) -> Instance:
-    """The pair of two segments, cut to `limit` tokens: the longer one first, at its front and its
-    back by the random `words` or, where these have not enough bits, by what is drawn for `where`
-    (seed, purpose, index)."""
+    """Return the pair of two segments, cut to `limit` tokens: the longer one first, at its front
+    and its back by the random `words` or, where these have not enough bits, by what is drawn for
+    `where` (seed, purpose, index)."""
     chunk_a, row_a, start_a, length_a = a
     chunk_b, row_b, start_b, length_b = b
     kept_a, kept_b = kept_lengths(length_a, length_b, limit)
@@ -205,31 +208,32 @@ def cut_pair(
 
 
 def _cut_in_front(cut: int, word: int, seed: int, *where: int | str) -> int:
-    """How many of `cut` tokens go from the front, the others from the back: one coin each, from
-    the random `word` where it has enough, else drawn for the position `where`."""
+    """Return how many of `cut` tokens go from the front, the others from the back: one coin each,
+    from the random `word` where it has enough, else drawn for the position `where`."""
     if cut <= 64:
         return (word & ((1 << cut) - 1)).bit_count()
     return int(generator(seed, *where).binomial(cut, 0.5))
 
 
 def kept_lengths(length_a: int, length_b: int, limit: int) -> tuple[int, int]:
-    """What is left of two lengths when, as long as they add up to more than `limit`, one is taken
-    from the longer, or from B when they are equal (``truncate_seq_pair`` in the published code)."""
+    """Return what is left of two lengths when, as long as they add up to more than `limit`, one is
+    taken from the longer, or from B when they are equal (``truncate_seq_pair`` in the published
+    code)."""
     kept_b = min(length_b, max(limit // 2, limit - length_a))
     return min(length_a, limit - kept_b), kept_b
 
 
 def uniform(word: int) -> float:
-    """A random 64-bit word as a number in [0, 1)."""
+    """Return a random 64-bit word as a number in [0, 1)."""
     return (word >> 11) * 2.0**-53
 
 
 def _gather(
     chunk: Chunk, row: int, sentence: int, start: int, target: int, at_least: int
 ) -> list[int]:
-    """Where consecutive sentences end (token offsets in the document), from number `sentence`,
-    which begins at `start`, until they have `target` tokens and are `at_least` so many, or the
-    document ends."""
+    """Return where consecutive sentences end (token offsets in the document), from number
+    `sentence`, which begins at `start`, until they have `target` tokens and are `at_least` so many,
+    or the document ends."""
     first = chunk.sentence_offsets[row]
     full = start + target
     ends: list[int] = []

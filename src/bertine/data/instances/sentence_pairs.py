@@ -57,11 +57,12 @@ class SentencePairs:
         self._epochs = Epochs(self.instances_per_epoch, seed, "sentence pairs", self._odd)
 
     def instance(self, index: int) -> Instance:
-        """Pair number `index`, from 0 without end; epochs follow each other in it."""
+        """Return pair number `index`, from 0 without end; epochs follow each other in it."""
         return self.instances(index, 1)[0]
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost each."""
+        """Return pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost
+        each."""
         words = random_words(self.seed, "sentence pairs", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
@@ -104,6 +105,6 @@ class SentencePairs:
         return int(generator(self.seed, "odd or even", epoch).integers(2))
 
     def _turn(self, index: int) -> int:
-        """The number, in the whole store, of the sentence that pair `index` is about."""
+        """Return the number, in the whole store, of the sentence that pair `index` is about."""
         number, odd = self._epochs.locate(index)
         return (2 * number + odd) % self._sentences.total

@@ -82,7 +82,7 @@ class Walk:
         )
 
     def _begin(self, offset: int) -> int:
-        """The boundary nearest to a token offset in the open document, as such an offset."""
+        """Return the boundary nearest to a token offset in the open document, as such an offset."""
         chunk, row = self._chunk, self._row
         sentence, begin = chunk.sentence_at(row, offset)
         first = chunk.sentence_offsets[row]
@@ -159,7 +159,7 @@ class Walk:
         return self._begins[self._at]
 
     def segments(self) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """The tokens of the sequence made last, one view a document, and the documents."""
+        """Return the tokens of the sequence made last, one view a document, and the documents."""
         pieces, numbers = [], []
         for first, end, chunk, row in self._documents:
             if first < self.end and self.start < end:
@@ -171,5 +171,5 @@ class Walk:
 
 
 def _pieces(length: int, unit: int) -> list[int]:
-    """A length in pieces of `unit`, the last one shorter."""
+    """Return a length in pieces of `unit`, the last one shorter."""
     return [min(unit, length - i) for i in range(0, length, unit)]

@@ -1,4 +1,4 @@
-"""Documents that say the same as an earlier one, told by a hash of their words."""
+"""Documents that say the same as an earlier one, found by a hash of their words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPACE = re.compile(r"\s")
 
 
 def fingerprint(text: str) -> int:
-    """64 bits of the words of `text`: white space and case do not count.
+    """Return 64 bits of the words of `text`: white space and case do not count.
 
     Among ten million different documents, one pair is taken for equal with a probability of
     three in a million.
@@ -38,7 +38,7 @@ def fingerprint(text: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Seen:
+class SeenFingerprints:
     """A set of 64-bit numbers in 8 bytes each (and as much again while two parts are joined).
 
     The newest are in a set; the others in sorted arrays, each at least twice as long as the next,
@@ -55,8 +55,8 @@ class Seen:
             return False
         value = np.uint64(number)
         for part in self._sorted:
-            at = int(np.searchsorted(part, value))
-            if at < len(part) and part[at] == value:
+            place = int(np.searchsorted(part, value))
+            if place < len(part) and part[place] == value:
                 return False
         self._recent.add(number)
         if len(self._recent) >= _RECENT:
@@ -69,8 +69,8 @@ class Seen:
         values, first = np.unique(numbers, return_index=True)
         fresh = np.ones(len(values), bool)
         for part in self._sorted:
-            at = np.minimum(np.searchsorted(part, values), len(part) - 1)
-            fresh &= part[at] != values
+            places = np.minimum(np.searchsorted(part, values), len(part) - 1)
+            fresh &= part[places] != values
         if fresh.any():
             self._add_sorted(values[fresh])
         new = np.zeros(len(numbers), bool)

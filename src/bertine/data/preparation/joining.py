@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bertine.data.preparation.duplicates import Seen
+from bertine.data.preparation.duplicates import SeenFingerprints
 from bertine.data.preparation.near_duplicates import SignatureFile, find_near_duplicates
 from bertine.data.preparation.parts import (
     FINGERPRINTS,
@@ -133,8 +133,8 @@ def _left_out(
     similarity: float,
     report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
-    """For each part which of its stored documents are left out (bool); None: none of them."""
-    seen = Seen()
+    """Tell for each part which of its stored documents are left out (bool); None: none of them."""
+    seen = SeenFingerprints()
     copies: list[npt.NDArray[np.bool_]] = []
     for number, part in enumerate(parts):
         joined.documents += read_part(part)["documents"]
@@ -174,7 +174,7 @@ def _left_out(
 
 
 def _stored(part: CorpusPart) -> npt.NDArray[np.bool_]:
-    """Which documents of `part` have a token, so are stored: bool [documents]."""
+    """Return which documents of `part` have a token, so are stored: bool [documents]."""
     file = Path(part.folder) / STORED
     with os_errors(file, "reading it"):
         return np.fromfile(file, np.uint8).astype(bool)
@@ -210,7 +210,7 @@ def _name(number: int) -> str:
 def _taken_over(
     part: CorpusPart, facts: dict[str, Any], folder: Path, number: int
 ) -> list[dict[str, Any]]:
-    """The shards of `part` as they are, under their numbers in the store."""
+    """Return the shards of `part` as they are, under their numbers in the store."""
     shards: list[dict[str, Any]] = []
     for shard in facts["shards"]:
         name = _name(number + len(shards))
@@ -232,7 +232,7 @@ def _without(
     joined: Joined,
     counts: npt.NDArray[np.int64],
 ) -> list[dict[str, Any]]:
-    """The shards of `part` written anew without the documents marked in `rows`."""
+    """Return the shards of `part` written anew without the documents marked in `rows`."""
     shards: list[dict[str, Any]] = []
     total = joined.counted
     marks = iter(np.split(rows, np.cumsum(_batch_sizes(facts))[:-1]))

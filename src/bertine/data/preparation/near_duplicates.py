@@ -71,7 +71,7 @@ def check_library() -> None:
 
 
 def bands_for(similarity: float) -> tuple[int, int]:
-    """(bands, rows in each) for pairs from `similarity` on: the longest bands, so the fewest
+    """Return (bands, rows in each) for pairs from `similarity` on: the longest bands, so the fewest
     comparisons in vain, with which 99 of 100 pairs that are just as similar are compared."""
     for rows in range(SIGNATURE_SIZE, 1, -1):
         bands = SIGNATURE_SIZE // rows
@@ -83,7 +83,7 @@ def bands_for(similarity: float) -> tuple[int, int]:
 def signatures(
     input_ids: npt.NDArray[Any], token_offsets: npt.NDArray[Any]
 ) -> npt.NDArray[np.uint32]:
-    """The signatures of some documents.
+    """Return the signatures of some documents.
 
     Args:
         input_ids: integers [tokens], one document after the other.
@@ -114,14 +114,14 @@ def signatures(
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
             hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
         )
-        made = np.array(matrix.to_rows(), np.uint32).reshape(len(rows), SIGNATURE_SIZE)
+        minima = np.array(matrix.to_rows(), np.uint32).reshape(len(rows), SIGNATURE_SIZE)
         # The minima of a document are those of its pieces.
-        result[first + rows] = np.minimum(result[first + rows], made)
+        result[first + rows] = np.minimum(result[first + rows], minima)
     return result
 
 
 def _shingles(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """The hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
+    """Return the hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
     number = max(len(ids) - (TOKENS_OF_A_SHINGLE - 1), 0)
     wide = ids.astype(np.uint64)
     hashes, spare = np.zeros(number, np.uint64), np.empty(number, np.uint64)
@@ -152,9 +152,9 @@ def write_signatures(folder: Path, shards: Sequence[str]) -> None:
                 reader = pa.ipc.open_file(source)
                 for index in range(reader.num_record_batches):
                     ids = reader.get_batch(index).column("input_ids")
-                    made = signatures(ids.values.to_numpy(), ids.offsets.to_numpy())
-                    by_document.write(made.tobytes())
-                    by_row.write(made.T.tobytes())
+                    rows = signatures(ids.values.to_numpy(), ids.offsets.to_numpy())
+                    by_document.write(rows.tobytes())
+                    by_row.write(rows.T.tobytes())
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SignatureFile:
     blocks: tuple[int, ...]
 
     def band(self, first: int, rows: int) -> Iterator[npt.NDArray[np.uint32]]:
-        """Rows `first` to ``first + rows`` of each block: uint32 [rows, documents]."""
+        """Yield rows `first` to ``first + rows`` of each block: uint32 [rows, documents]."""
         path = self.folder / BY_ROW
         with os_errors(path, "reading it"), open(path, "rb") as handle:
             begin = 0
@@ -202,12 +202,12 @@ class _Signatures:
             raise BertineError(f"{path}: is cut off; delete {file.folder}") from error
 
     def of(self, document: int) -> npt.NDArray[np.uint32]:
-        """uint32 [128]."""
+        """Return the signature of a document, uint32 [128]."""
         number = int(np.searchsorted(self._starts, document, side="right")) - 1
         return self._map(number)[document - self._starts[number]]
 
     def similarity(self, one: int, other: int) -> float:
-        """The share of equal minima."""
+        """Return the share of equal minima."""
         return float((self.of(one) == self.of(other)).mean())
 
 
@@ -215,9 +215,9 @@ def find_near_duplicates(
     files: Sequence[SignatureFile],
     alive: npt.NDArray[np.bool_],
     similarity: float,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> npt.NDArray[np.bool_]:
-    """Which documents are near-duplicates of an earlier one.
+    """Return which documents are near-duplicates of an earlier one.
 
     A document counts when an earlier one that it is compared with is as similar as asked for,
     whether that one is a near-duplicate itself or not: of a chain of like documents the first
@@ -228,7 +228,7 @@ def find_near_duplicates(
         files: the signatures of all documents, in order.
         alive: bool [documents], which of them to look at.
         similarity: from 0 to 1.
-        told: called with (bands done, bands in all).
+        report: called with (bands done, bands in all).
 
     Returns:
         bool [documents].
@@ -263,11 +263,11 @@ def find_near_duplicates(
         places = np.flatnonzero(same) + 1
         places = places[~near[order[places]]]
         firsts = starts[np.searchsorted(starts, places, side="right") - 1]
-        for at in range(0, len(places), _PAIRS_AT_A_TIME):
-            part = slice(at, at + _PAIRS_AT_A_TIME)
+        for begin_of_part in range(0, len(places), _PAIRS_AT_A_TIME):
+            part = slice(begin_of_part, begin_of_part + _PAIRS_AT_A_TIME)
             for place, first in zip(places[part].tolist(), firsts[part].tolist(), strict=True):
                 document = int(order[place])
                 earlier = {int(order[first]), int(order[place - 1])}
                 near[document] = any(known.similarity(document, e) >= similarity for e in earlier)
-        told(band + 1, bands)
+        report(band + 1, bands)
     return near

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.data.preparation.duplicates import Seen, fingerprint
+from bertine.data.preparation.duplicates import SeenFingerprints, fingerprint
 from bertine.data.preparation.near_duplicates import write_signatures
 from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import UNIGRAM_COUNTS
@@ -99,12 +99,12 @@ class CorpusPart:
         return os.path.exists(os.path.join(self.folder, PART))
 
     def to_json(self) -> str:
-        """One line, that another process reads with :meth:`from_json`."""
+        """Return one line that another process reads with :meth:`from_json`."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> CorpusPart:
-        """The part that :meth:`to_json` wrote."""
+        """Return the part that :meth:`to_json` wrote."""
         values = json.loads(line)
         values["files"] = tuple(values["files"])
         values["settings"] = PartSettings(**values["settings"])
@@ -183,7 +183,7 @@ def plan_parts(
 
 
 def read_part(part: CorpusPart) -> dict[str, Any]:
-    """What :func:`make_part` wrote down about `part`.
+    """Return what :func:`make_part` wrote down about `part`.
 
     Raises:
         BertineError: it is not there or damaged.
@@ -254,7 +254,7 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
 
 
 def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
-    """How often each id occurs in `part`: int64 [V]."""
+    """Return how often each id occurs in `part`: int64 [V]."""
     file = Path(part.folder) / UNIGRAM_COUNTS
     try:
         with os_errors(file, "reading it"):
@@ -289,7 +289,7 @@ class _Sums:
         self._open = 0  # of the document that the batches have not yet ended
 
     def add(self, values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The sums of the documents that end in a batch.
+        """Return the sums of the documents that end in a batch.
 
         Args:
             values: numbers [sentences].
@@ -317,7 +317,7 @@ class _Splitter:
 
     def __iter__(self) -> Iterator[_Sentences]:
         batch = _Sentences()
-        seen = Seen()
+        seen = SeenFingerprints()
         for document in self.corpus:
             self.documents += 1
             number = fingerprint(document.text)
@@ -365,7 +365,7 @@ _Ids = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 def _tokenized(splitter: _Splitter, tokenizer: Tokenizer) -> Iterator[tuple[_Sentences, _Ids]]:
-    """Each batch of sentences with its ids, in order; the next are tokenized meanwhile."""
+    """Yield each batch of sentences with its ids, in order; the next are tokenized meanwhile."""
     with ThreadPoolExecutor(_BATCHES_AHEAD, thread_name_prefix="tokenize") as pool:
         waiting: deque[tuple[_Sentences, Future[_Ids]]] = deque()
         for batch in splitter:

@@ -184,7 +184,7 @@ def _check_outside(out: Path, files: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def _work_folder(out: Path, real: Path) -> Iterator[Path]:
-    """The folder of the parts beside `real`, which no other preparation may use meanwhile.
+    """Yield the folder of the parts beside `real`, which no other preparation may use meanwhile.
 
     It is removed if no part is in it in the end.
     """

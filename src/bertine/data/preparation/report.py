@@ -52,7 +52,7 @@ class PrepareReport(Shown):
         return self.manifest["corpus"]["text_bytes"] / 1e6 / max(self.seconds, 1e-9)
 
     def lines(self) -> list[str]:
-        """The report for people; everything dropped or cut is in it."""
+        """Return the report for people; everything dropped or cut is in it."""
         facts = self.manifest
         tokens = facts["num_tokens"]
         lines = [
@@ -66,21 +66,13 @@ class PrepareReport(Shown):
             lines.append(
                 f"documents with the same words as an earlier one: {copies['copies']:,} "
                 f"({copies['copies'] / copies['documents']:.1%})"
-                + (
-                    ", dropped"
-                    if copies["dropped"]
-                    else f"; {option('drop_duplicates', True)} leaves them out"
-                )
+                + _what_to_do(copies["dropped"], option("drop_duplicates", True))
             )
         if near := facts.get("near_duplicates"):
             lines.append(
                 f"documents at least {near['similarity']:.0%} the same as an earlier one: "
                 f"{near['documents']:,} ({near['documents'] / copies['documents']:.1%})"
-                + (
-                    ", dropped"
-                    if near["dropped"]
-                    else f"; {option('near_duplicates', 'drop')} leaves them out"
-                )
+                + _what_to_do(near["dropped"], option("near_duplicates", "drop"))
             )
         for what, count in (
             ("documents without a token, dropped", dropped["documents_without_tokens"]),
@@ -104,24 +96,28 @@ class PrepareReport(Shown):
         ]
 
 
+def _what_to_do(dropped: bool, way: str) -> str:
+    return ", dropped" if dropped else f"; {way} leaves them out"
+
+
 def store_warnings(store: TokenStore, unknown_share: float) -> list[str]:
-    """What to tell the user of a store that was just made."""
-    found: list[str] = []
+    """Return what to tell the user of a store that was just made."""
+    warnings: list[str] = []
     copies = store.duplicate_share or 0.0
     if copies > _MANY_COPIES:
         near = store.manifest.get("near_duplicates")
         drop_near = option("near_duplicates", "drop")
         dropping = option("drop_duplicates", True) if near is None else drop_near
-        found.append(
+        warnings.append(
             f"{store.path}: {copies:.0%} of the documents are copies of another, "
             f"or nearly; a model learns them by heart; use {dropping}"
         )
     if unknown_share > _MANY_UNKNOWN:
-        found.append(
+        warnings.append(
             f"{store.path}: {unknown_share:.0%} of the tokens are unknown to the vocabulary, so "
             "there is nothing to learn of them; train one on this text with 'bertine vocab'"
         )
-    return found + _pair_warnings(store)
+    return warnings + _pair_warnings(store)
 
 
 def _pair_warnings(store: TokenStore) -> list[str]:

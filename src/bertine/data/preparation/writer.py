@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,7 +56,7 @@ def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any])
 class StoreWriter:
     """Writes documents into an existing folder; the caller makes the folder atomic.
 
-    Use it as a context manager, and call :meth:`finish` when all is written.
+    Use it as a context manager, and call :meth:`close` when all is written.
 
     Args:
         folder: where ``tokens-*.arrow``, ``unigram_counts.npy`` and the manifest go.
@@ -127,7 +126,7 @@ class StoreWriter:
         sentence_lengths: npt.NDArray[Any],
         document_ends: npt.NDArray[Any],
     ) -> None:
-        """Append sentences to the open document, ending it where told.
+        """Append sentences to the open document, ending it where `document_ends` say.
 
         Args:
             input_ids: integers [tokens], the sentences' ids one after the other.
@@ -162,12 +161,6 @@ class StoreWriter:
         if self._complete_tokens >= self.record_batch_tokens:
             self._flush()
 
-    def add_document(self, sentences: Sequence[Sequence[int]]) -> None:
-        """Append one whole document, given as the ids of its sentences."""
-        lengths = np.array([len(sentence) for sentence in sentences], np.int64)
-        ids = np.array([token for sentence in sentences for token in sentence], np.int64)
-        self.append(ids, lengths, np.array([len(lengths)]))
-
     def close(self) -> dict[str, Any]:
         """End an open document, write what is left and the frequencies of the ids, and return
         what was counted: the part of the manifest that a writer knows.
@@ -194,16 +187,6 @@ class StoreWriter:
             "token_dtype": self.dtype.name,
             "shards": self._shards,
         }
-
-    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """:meth:`close`, then write the manifest and return it.
-
-        `facts` are further entries of the manifest: at least ``tokenizer_fingerprint``.
-
-        Raises:
-            BertineError: no document had a token.
-        """
-        return write_manifest(self.folder, facts, self.close())
 
     def _flush(self) -> None:
         """Write the complete documents as one record batch; keep the open one."""

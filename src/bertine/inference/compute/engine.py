@@ -9,8 +9,8 @@ import torch
 from bertine.errors import BertineError
 from bertine.inference.compute.choosing import choose, measured_threads
 from bertine.models.fast.backbone import PackedModel
-from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
+from bertine.system.memory import keep_freed_memory
 
 #: Tokens (with padding) in a batch: few enough that a layer's activations stay in the caches.
 BATCH_TOKENS = 768
@@ -20,7 +20,7 @@ class Engine:
     """A BERT on the CPU, its weights packed once, in the precision that a check found good.
 
     May be shared by threads; each call computes with `threads` of its own. Making one also keeps
-    freed memory in the process (:mod:`bertine.models.memory`), which saves a tenth of the time.
+    freed memory in the process (:mod:`bertine.system.memory`), which saves a tenth of the time.
 
     Args:
         model: on the CPU. It is not changed, and is needed no longer; its word embeddings are
@@ -80,5 +80,5 @@ class Engine:
         self._max_tokens = self.backbone.batch_tokens = max_tokens
 
     def lines(self) -> list[str]:
-        """What a person should know of the choices."""
+        """Return what a person should know of the choices."""
         return [] if self.check is None else self.check.lines()

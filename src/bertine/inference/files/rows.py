@@ -12,10 +12,10 @@ from bertine.files import os_errors
 from bertine.options.answering import PlainTexts
 from bertine.options.names import option
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.layout import LINE_COLUMN, Layout
+from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.parquet import count_rows, is_parquet
 from bertine.tables.streams import COMPRESSIONS
-from bertine.tables.table import Row, Table
+from bertine.tables.table import Table, TableRow
 from bertine.tables.text_columns import choose_text_column
 from bertine.terminal.console import progress
 
@@ -25,10 +25,14 @@ CHUNK_CHARACTERS = 1 << 22
 
 
 def chunks(
-    rows: Iterable[Row], size: Callable[[Row], int], most: int, most_rows: int | None = None
-) -> Iterator[list[Row]]:
-    """`rows` in parts that end where their sizes reach `most` in all, or they are `most_rows`."""
-    chunk: list[Row] = []
+    rows: Iterable[TableRow],
+    size: Callable[[TableRow], int],
+    most: int,
+    most_rows: int | None = None,
+) -> Iterator[list[TableRow]]:
+    """Divide `rows` into parts that end where their sizes reach `most` in all, or they are
+    `most_rows`."""
+    chunk: list[TableRow] = []
     total = 0
     for row in rows:
         chunk.append(row)
@@ -40,9 +44,18 @@ def chunks(
         yield chunk
 
 
+def text_chunks(
+    table: Table, column: str, most: int = CHUNK_CHARACTERS
+) -> Iterator[tuple[list[TableRow], list[str]]]:
+    """Divide a table of texts into parts of at most so many characters, or :data:`CHUNK_ROWS`: the
+    rows and their texts."""
+    for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
+        yield rows, [table.text(row, column) for row in rows]
+
+
 @contextlib.contextmanager
 def text_progress(
-    what: str, path: Source, layout: Layout | None = None, *, show: bool
+    what: str, path: Source, layout: TableLayout | None = None, *, show: bool
 ) -> Iterator[Callable[[int], None]]:
     """Show a bar over the texts of `path`; call what it gives with how many more are done.
 
@@ -66,7 +79,7 @@ def text_progress(
         bar.update(job, completed=done, total=done)
 
 
-def count_texts(path: Source, layout: Layout | None = None) -> int | None:
+def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
     """Count the rows of a table, for the estimate of the time left; None for what can be read but
     once, or would have to be unpacked. Blank and damaged rows count too.
 
@@ -130,14 +143,14 @@ def _text_column(table: Table, name: str | None) -> str:
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:
-    """`name`, with `prefix` before it as often as it takes to be none of `taken`."""
+    """Return `name`, with `prefix` before it as often as it takes to be none of `taken`."""
     while name in taken:
         name = prefix + name
     return name
 
 
-def joined(source: str, row: Row, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row of the table `source` and, behind them, those `added`.
+def joined(source: str, row: TableRow, added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row of the table `source` and, behind them, those `added`.
 
     Raises:
         BertineError: the row has one of these names. Keys of JSON lines may change from row to

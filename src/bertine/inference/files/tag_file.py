@@ -27,7 +27,7 @@ from bertine.records.conll import (
     HEAD,
     SUFFIXES,
     WORD_KEYS,
-    Columns,
+    WordColumns,
     blocks,
     file_format,
     json_words,
@@ -35,16 +35,18 @@ from bertine.records.conll import (
 from bertine.records.entities import OUTSIDE, entities
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.table_writer import TableWriter, open_writer
+from bertine.tables.column_names import missing_column
 from bertine.tables.given import GivenTable, Source
+from bertine.tables.json_rows import json_kind
 from bertine.tables.layout import (
     LINE_COLUMN,
-    Layout,
+    TableLayout,
     inner_suffix,
     named_kind,
     written_layout,
 )
 from bertine.tables.parquet import is_parquet
-from bertine.tables.table import Row, Table, json_kind, missing_column
+from bertine.tables.table import Table, TableRow
 from bertine.tasks.answer import json_value
 from bertine.tasks.tagging.tagged_text import TaggedText
 from bertine.tasks.tagging.task import Tagging
@@ -92,7 +94,7 @@ def tag_file(
     predictor: Predictor,
     input: Source,
     output: Path | str,
-    columns: Columns,
+    columns: WordColumns,
     *,
     details: bool = False,
     format: str | None = None,
@@ -138,9 +140,9 @@ def tag_file(
                 f"{output}: the tags of a column file are one more column of it, not Parquet or "
                 "JSON lines; name the output .conll"
             )
-        layout = Layout("text")
+        layout = TableLayout("text")
         if kind != "columns":
-            layout = written_layout(output, Layout("jsonl"), "texts with their tags")
+            layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
         job = _Job(predictor, table, columns, details, report)
         with (
             open_writer(output, layout, ()) as writer,
@@ -156,7 +158,7 @@ def tag_file(
     return report
 
 
-def _kind(input: Path | str, head: Sequence[Row], format: str | None) -> str:
+def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> str:
     """``"columns"``, ``"jsonl"`` or ``"text"``."""
     if format == "text":
         return format
@@ -175,7 +177,12 @@ class _Job:
     """One file being tagged; what is counted goes into `report`."""
 
     def __init__(
-        self, predictor: Predictor, table: Table, columns: Columns, details: bool, report: TagReport
+        self,
+        predictor: Predictor,
+        table: Table,
+        columns: WordColumns,
+        details: bool,
+        report: TagReport,
     ) -> None:
         self.predictor, self.task = predictor, cast(Tagging, predictor.task)
         self.table, self.name, self.report = table, table.name, report
@@ -204,7 +211,7 @@ class _Job:
 
     # Column files
 
-    def column_file(self, rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+    def column_file(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
         """Tag and write; yields the line that is reached."""
         lines = ColumnLines(self.name, rows)
         waiting: list[Line] = []
@@ -260,7 +267,7 @@ class _Job:
         table = self.table
         keys: dict[str, str] = {}
 
-        def run(rows: Iterable[Row], writer: TableWriter) -> Iterator[int]:
+        def run(rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
             for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
                 if kind == "text":
                     values = [dict(row.values) for row in chunk]
@@ -280,7 +287,7 @@ class _Job:
                 lines = [row.line for row in chunk]
                 answers = self._run(self.task.examples_of(texts, self.name, lines))
                 for line, value, answer in zip(lines, values, answers, strict=True):
-                    writer.write(self._joined(Row(line, value), self._answer(answer), keys))
+                    writer.write(self._joined(TableRow(line, value), self._answer(answer), keys))
                 if lines:
                     yield lines[-1]
             self.report.columns = list(keys.values())
@@ -288,7 +295,7 @@ class _Job:
 
         return run
 
-    def _joined(self, row: Row, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+    def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
         """The row with what is added, under names that the first row has not."""
         for name in added:
             keys.setdefault(name, unused(name, row.values, "predicted_"))
@@ -321,10 +328,10 @@ class _Job:
                 f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
                 f"the key with {text_option()}"
             )
-        return json_words(self.name, Row(line, value), key)
+        return json_words(self.name, TableRow(line, value), key)
 
 
-def _size(row: Row) -> int:
+def _size(row: TableRow) -> int:
     """Characters of a line, with its end; of a row of Parquet about."""
     return 1 + sum(
         len(value) if isinstance(value, str) else _CHARACTERS * len(value)

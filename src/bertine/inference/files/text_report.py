@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bertine.tasks.base import Features, cut_line
+from bertine.tasks.base import Features, cut_at
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
 
@@ -42,11 +42,12 @@ class TextReport(Shown):
         self.pieces_lost += sum(feature.num_truncated for feature in features)
 
     def warnings(self) -> list[str]:
-        """A line each for what was cut and what is empty, then the notes."""
+        """Return a line each for what was cut and what is empty, then the notes."""
         lines = []
         if self.cut:
             lines.append(
-                cut_line(self.cut, self.rows, self.max_length, self.pieces_lost, self.cut_texts)
+                f"{self.cut} of {self.rows} "
+                + cut_at(self.max_length, self.pieces_lost, self.cut_texts)
             )
         if self.empty:
             lines.append(f"{self.empty} of {self.rows} texts are empty")
@@ -54,6 +55,6 @@ class TextReport(Shown):
 
 
 def pace(count: int, seconds: float, unit: str = "") -> str:
-    """ "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
+    """Return "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
     rate = count / seconds if seconds else 0.0
     return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"

@@ -19,13 +19,13 @@ from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
 from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
 from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.recorded import Recorded
-from bertine.models.fast.rows import FEW_ROWS, Bare, Padded, Rows
+from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
 
 #: The numbers of tokens of a lone sequence from which on it is computed in another way.
 _DIFFERENT = (1, FEW_ROWS + 1, BLOCKED_FROM)
 
-Part = Literal["before last", "last", "first of last"]
+LayerPart = Literal["before last", "last", "first of last"]
 
 #: Where a full batch has more places than tokens by this, it is computed without its padding too:
 #: putting tokens in their places for attention costs as much as some hundredths of padding.
@@ -77,8 +77,8 @@ class PackedOutput:
         return None if pooler is None else torch.tanh(pooler(self.first_token))
 
     def rows(self, places: Tensor) -> Tensor:
-        """fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of the
-        inputs, padding included."""
+        """Return fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of
+        the inputs, padding included."""
         sequences = places.div(self._length, rounding_mode="floor")
         return self.last_hidden_state[sequences, places % self._length]
 
@@ -110,7 +110,7 @@ class PackedBackbone(nn.Module):
         # Of a small model the calls cost more than the padding of a larger group.
         self._together = 4 if self.config.hidden_size >= 512 else 8
         self.batch_tokens: int | None = None
-        self._recorded: dict[tuple[Part, int], Recorded] = {}
+        self._recorded: dict[tuple[LayerPart, int], Recorded] = {}
         self.pooler = copy.deepcopy(backbone.pooler)
         self.layers: list[FloatLayer] | list[Int8Layer]
         act = self.config.hidden_act
@@ -177,21 +177,21 @@ class PackedBackbone(nn.Module):
         """The word embeddings, fp32 [V, H]."""
         return self._words
 
-    def compute(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
-        """A part of the layers; x [N, H] as the first of them takes it."""
+    def compute(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
+        """Return a part of the layers; x [N, H] as the first of them takes it."""
         if rows.sequences > 1:
             return self._computed(part, x, rows)
         size = len(x)
         least = max(first for first in _DIFFERENT if first <= size)
         if (part, least) not in self._recorded:
             self._recorded[part, least] = Recorded(
-                lambda x: self._computed(part, x, Padded(1, len(x))),
+                lambda x: self._computed(part, x, PaddedRows(1, len(x))),
                 least,
                 [weight for layer in self.layers for weight in layer.weights()],
             )
         return self._recorded[part, least](x)
 
-    def _computed(self, part: Part, x: Tensor, rows: Rows) -> Tensor:
+    def _computed(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
         if part == "last":
             return self.layers[-1](x, rows)
         if part == "first of last":
@@ -201,22 +201,23 @@ class PackedBackbone(nn.Module):
         return x
 
     def _rows(self, sequences: int, length: int, lengths: Tensor | None) -> Rows:
-        """Padded to `length`, or, where that would be much to compute for nothing or needs kernels
-        that nobody else will, without padding. lengths int64 [B]; None: all are `length`."""
+        """Return rows padded to `length`, or, where that would be much to compute for nothing or
+        needs kernels that nobody else will, rows without padding. lengths int64 [B]; None: all are
+        `length`."""
         if lengths is None or sequences == 1:
-            padded, tokens = Padded(sequences, length), sequences * length
+            padded, tokens = PaddedRows(sequences, length), sequences * length
         else:
-            padded, tokens = Padded.of(lengths, length), int(lengths.sum())
+            padded, tokens = PaddedRows.of(lengths, length), int(lengths.sum())
         full = self.batch_tokens is None or sequences == self.batch_tokens // length
         if sequences == 1 or padded.few or (full and tokens * _WORTH > padded.area):
             return padded
         if lengths is None:
             lengths = torch.full((sequences,), length)
-        return Bare.of(lengths, self._together)
+        return UnpaddedRows.of(lengths, self._together)
 
     def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
-        """The sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
-        if isinstance(rows, Padded):
+        """Return the sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
+        if isinstance(rows, PaddedRows):
             fill = rows.count - rows.area
             x = torch.embedding(
                 self._words, F.pad(ids.flatten(), (0, fill)) if fill else ids.flatten()

@@ -1,14 +1,14 @@
 """BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
 
 Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
-zero point for each place in the network, told beforehand from sample inputs: a scale told from the
-batch would make an answer depend on the texts that happen to stand beside it. What is larger than
-the rest would make the steps of that scale too wide, so
+zero point for each place in the network, measured beforehand on sample inputs: a scale taken from
+the batch would make an answer depend on the texts that happen to stand beside it. What is larger
+than the rest would make the steps of that scale too wide, so
 
 - channels of a layer norm's output are divided by what makes them alike, and their weights
   multiplied with it, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
 - of the inner states of the feed-forward part the few neurons that reach furthest are computed by
-  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but told
+  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but chosen
   beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
 
 The residual stream is fp32, the attention bf16.
@@ -17,6 +17,7 @@ The residual stream is fp32, the attention bf16.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,7 @@ from bertine.models.fast.layers import (
     scaled_queries,
     self_attention,
 )
-from bertine.models.fast.rows import Padded, Rows
+from bertine.models.fast.rows import PaddedRows, Rows
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
 #: What sample inputs reach is made wider by this: others will reach a little further.
@@ -45,42 +46,34 @@ _ALPHA = 0.65
 _APART = 8
 
 
-@dataclass
 class Range:
     """The least and the largest value of each channel seen so far, fp32 [F]."""
 
-    low: Tensor | None = None
-    high: Tensor | None = None
+    def __init__(self) -> None:
+        self.low, self.high = torch.tensor(math.inf), torch.tensor(-math.inf)
 
     def add(self, x: Tensor) -> None:
-        """x [..., F]."""
+        """Take in the values x [..., F]."""
         low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
-        self.low = low if self.low is None else torch.minimum(self.low, low)
-        self.high = high if self.high is None else torch.maximum(self.high, high)
+        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
 
-    def ends(self, divisor: Tensor | None = None) -> tuple[float, float]:
-        """Of all channels, each divided by its `divisor`; 0 is between them."""
-        low, high = self._seen()
-        if divisor is not None:
-            low, high = low / divisor, high / divisor
-        return min(0.0, float(low.min())) * _MARGIN, max(0.0, float(high.max())) * _MARGIN
+    def ends(self, divisor: Tensor | float = 1.0) -> tuple[float, float]:
+        """Return the ends over all channels, each divided by its `divisor`; 0 is between them."""
+        low, high = float((self.low / divisor).min()), float((self.high / divisor).max())
+        return min(0.0, low) * _MARGIN, max(0.0, high) * _MARGIN
 
     def largest(self) -> Tensor:
-        """Of each channel, without its sign."""
-        low, high = self._seen()
-        return torch.maximum(low.abs(), high.abs())
+        """Return the largest value of each channel, without its sign."""
+        if not self.low.dim():
+            raise ValueError("no sample input has been seen")
+        return torch.maximum(self.low.abs(), self.high.abs())
 
     def without(self, channels: Tensor) -> Range:
-        """The same, as if `channels` had been 0."""
-        low, high = (ends.clone() for ends in self._seen())
-        low[channels] = 0.0
-        high[channels] = 0.0
-        return Range(low, high)
-
-    def _seen(self) -> tuple[Tensor, Tensor]:
-        if self.low is None or self.high is None:
-            raise ValueError("no sample input has been seen")
-        return self.low, self.high
+        """Return the range as if `channels` had been 0."""
+        other = Range()
+        other.low, other.high = self.low.clone(), self.high.clone()
+        other.low[channels] = other.high[channels] = 0.0
+        return other
 
 
 @dataclass
@@ -93,16 +86,16 @@ class LayerRanges:
     down: Range = field(default_factory=Range)
 
 
-class observed:
-    """While it is entered, what goes into the products of `backbone` is noted in its `ranges`,
-    one a layer."""
+class RangeObserver:
+    """Note in `ranges`, one a layer, what goes into the products of `backbone`, while it is
+    entered."""
 
     def __init__(self, backbone: Encoder) -> None:
         self.ranges = [LayerRanges() for _ in backbone.layers]
         self._backbone = backbone
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
-    def __enter__(self) -> observed:
+    def __enter__(self) -> RangeObserver:
         for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
             assert isinstance(layer, EncoderLayer)
             for product, seen in (
@@ -123,23 +116,24 @@ class observed:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ByteGrid:
     """Real numbers as unsigned bytes: (byte - zero) * scale."""
 
     scale: float
     zero: int
 
     @classmethod
-    def over(cls, low: float, high: float) -> Grid:
+    def over(cls, low: float, high: float) -> ByteGrid:
         scale = max(high - low, 1e-6) / 255
         return cls(scale, min(255, max(0, round(-low / scale))))
 
-    def of_ones(self) -> tuple[float, Grid]:
-        """The scale, and the grid of what was divided by it."""
-        return self.scale, Grid(1.0, self.zero)
+    def of_ones(self) -> tuple[float, ByteGrid]:
+        """Return the scale, and the grid of what was divided by it."""
+        return self.scale, ByteGrid(1.0, self.zero)
 
     def round(self, x: Tensor) -> Tensor:
-        """fp32, contiguous → uint8 of the same shape; what is beyond the ends becomes the end."""
+        """Round x, fp32 and contiguous, to uint8 of the same shape; what is beyond the ends becomes
+        the end."""
         if not _has_quantize():
             return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
         quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
@@ -152,7 +146,7 @@ class Grid:
 
 @functools.cache
 def _has_quantize() -> bool:
-    """Whether PyTorch has its function for rounding in one pass, which a future version is to
+    """Tell whether PyTorch has its function for rounding in one pass, which a future version is to
     lose: a fifth of the time of five operations. The first call warns of that."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -185,25 +179,24 @@ class Int8Linear:
         self.bias = bias.detach().float().clone()
 
     def weights(self) -> list[Any]:
-        """Those of the products, as they are packed."""
+        """Return the weights of the product, as they are packed."""
         return [self._weight[0]]
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
-        return self._product(x, 1.0, 0, dtype, "none", "")
+        return self._product(x, (1.0, 0, dtype))
 
-    def activated(self, x: Tensor, act: str, algorithm: str, grid: Grid) -> Tensor:
-        """The activation of it, on `grid`: uint8 [N, F]."""
-        return self._product(x, grid.scale, grid.zero, torch.uint8, act, algorithm)
+    def activated(self, x: Tensor, act: str, algorithm: str, grid: ByteGrid) -> Tensor:
+        """Return the activation of x W' + b on `grid`, uint8 [N, F]."""
+        return self._product(x, (grid.scale, grid.zero, torch.uint8), act, algorithm)
 
     def added_to(self, other: Tensor, x: Tensor) -> Tensor:
-        """`other` fp32 [N, F], to which x W' is added in place, without the bias."""
+        """Add x W' to `other`, fp32 [N, F], in place and without the bias, and return it."""
         return torch_private.byte_linear_add(x, self._zero, self._weight, other)
 
     def _product(
-        self, x: Tensor, scale: float, zero: int, dtype: torch.dtype, act: str, algorithm: str
+        self, x: Tensor, to: tuple[float, int, torch.dtype], act: str = "none", algorithm: str = ""
     ) -> Tensor:
-        to = (scale, zero, dtype)
         return torch_private.byte_linear(x, self._zero, self._weight, self.bias, to, act, algorithm)
 
 
@@ -239,11 +232,11 @@ class Int8Layer:
         # Numbers come to the products divided by the steps of their grids, so that those are 1.
         self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
         self._divisor = _divisor(ranges.up, up.weight)
-        steps, self._input = Grid.over(*ranges.qkv.ends(self.divisor)).of_ones()
+        steps, self._input = ByteGrid.over(*ranges.qkv.ends(self.divisor)).of_ones()
         self.divisor *= steps
-        steps, self._inner_input = Grid.over(*ranges.up.ends(self._divisor)).of_ones()
+        steps, self._inner_input = ByteGrid.over(*ranges.up.ends(self._divisor)).of_ones()
         self._divisor *= steps
-        steps, self._mixed = Grid.over(*ranges.out.ends()).of_ones()
+        steps, self._mixed = ByteGrid.over(*ranges.out.ends()).of_ones()
         out_weight = out.weight * steps
         weight[2 * size :] /= steps
         bias[2 * size :] /= steps
@@ -251,7 +244,7 @@ class Int8Layer:
         # The neurons that reach furthest become the last.
         order = ranges.down.largest().argsort(stable=True)
         apart = order[max(0, len(order) - _APART) :]
-        self._inner = Grid.over(*ranges.down.without(apart).ends())
+        self._inner = ByteGrid.over(*ranges.down.without(apart).ends())
         self._apart = slice(len(order) - len(apart), len(order))
         up_weight, up_bias = (up.weight * self._divisor)[order], up.bias[order]
         down_weight = down.weight[:, order]
@@ -276,7 +269,7 @@ class Int8Layer:
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [N, H]."""
         qkv = self._qkv(self._input.round(x), torch.bfloat16)
-        if isinstance(rows, Padded) and rows.few:
+        if isinstance(rows, PaddedRows) and rows.few:
             mixed = attend_few(qkv, rows, self.heads, torch.bfloat16)
             return self._rest(x, _wide(mixed, x))
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
@@ -284,7 +277,7 @@ class Int8Layer:
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
         first, rounded = rows.first(x), self._input.round(x)
-        if isinstance(rows, Padded) and rows.few:
+        if isinstance(rows, PaddedRows) and rows.few:
             qkv = self._qkv(rounded, torch.bfloat16)
             mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
             return self._rest(first, _wide(mixed, first))
@@ -293,14 +286,14 @@ class Int8Layer:
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
 
     def weights(self) -> list[Any]:
-        """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
+        """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
         products = [self._qkv, self._out, self._up, self._down]
         if self._split:
             products += [self._q, self._kv]
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows the attention; x and mixed fp32 [M, H]."""
+        """Return what follows the attention; x and mixed fp32 [M, H]."""
         x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(mixed)))
         rounded = self._inner_input.round(x)
@@ -314,12 +307,12 @@ class Int8Layer:
 
 
 def _wide(mixed: Tensor, x: Tensor) -> Tensor:
-    """`mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
+    """Return `mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
     return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
 
 
 def _divisor(seen: Range, weight: Tensor) -> Tensor:
-    """What each channel is divided by, and its weights multiplied with: fp32 [K], with a
+    """Return what each channel is divided by, and its weights multiplied with: fp32 [K], with a
     geometric mean of 1."""
     ours = seen.largest().clamp_min(1e-5)
     theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
@@ -328,11 +321,11 @@ def _divisor(seen: Range, weight: Tensor) -> Tensor:
 
 
 def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
-    """The layers of a backbone in 8 bits; the last is `split`."""
-    made: list[Int8Layer] = []
+    """Return the layers of a backbone in 8 bits; the last is `split`."""
+    packed: list[Int8Layer] = []
     following: Tensor | None = None
     for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
         assert isinstance(layer, EncoderLayer)
-        made.append(Int8Layer(layer, seen, act, following, split=not made))
-        following = made[-1].divisor
-    return made[::-1]
+        packed.append(Int8Layer(layer, seen, act, following, split=not packed))
+        following = packed[-1].divisor
+    return packed[::-1]

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.models.fast import torch_private
-from bertine.models.fast.rows import Padded, Rows
+from bertine.models.fast.rows import PaddedRows, Rows
 from bertine.models.fast.torch_private import has_packed
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
@@ -37,7 +37,7 @@ BLOCKED_FROM = 384
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k' + bias) v, the softmax in fp32.
+    """Compute softmax(q k' + bias) v, the softmax in fp32.
 
     For sequences of some tens of tokens two batched products take half the time of PyTorch's
     ``scaled_dot_product_attention``, which works through them head by head.
@@ -63,7 +63,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> Tensor:
-    """:func:`attend` within each sequence.
+    """Compute :func:`attend` within each sequence.
 
     Args:
         qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
@@ -72,16 +72,18 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     Returns:
         [N, H], contiguous.
     """
-    if isinstance(rows, Padded) and rows.sequences == 1:  # by itself: a recording must not know T
+    if (
+        isinstance(rows, PaddedRows) and rows.sequences == 1
+    ):  # by itself: a recording must not know T
         q, k, v = _parts(qkv, 3, rows, heads)
-        found = attend(q, k, v, rows.bias).transpose(1, 2)
-        found = found.to(dtype, memory_format=torch.contiguous_format)
-        return found.flatten(2).flatten(0, 1)
-    if isinstance(rows, Padded):
+        attended = attend(q, k, v, rows.bias).transpose(1, 2)
+        attended = attended.to(dtype, memory_format=torch.contiguous_format)
+        return attended.flatten(2).flatten(0, 1)
+    if isinstance(rows, PaddedRows):
         q, k, v = _parts(qkv[: rows.area], 3, rows, heads)
-        found = attend(q, k, v, rows.bias).transpose(1, 2)
+        attended = attend(q, k, v, rows.bias).transpose(1, 2)
         mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
-        mixed[: rows.area].view(found.shape).copy_(found)
+        mixed[: rows.area].view(attended.shape).copy_(attended)
         mixed[rows.area :] = 0
         return mixed
     places = qkv.index_select(0, rows.tokens)
@@ -90,14 +92,14 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     for group in rows.groups:
         here = slice(begin, begin + group.area)
         q, k, v = _parts(places[here], 3, group, heads)
-        found = attend(q, k, v, group.bias).transpose(1, 2)
-        mixed[here].view(found.shape).copy_(found)
+        attended = attend(q, k, v, group.bias).transpose(1, 2)
+        mixed[here].view(attended.shape).copy_(attended)
         begin = here.stop
     return mixed.index_select(0, rows.places).to(dtype)
 
 
 def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
-    """:func:`attend` of the first token of each sequence.
+    """Compute :func:`attend` for the first token of each sequence.
 
     Args:
         q: [at least B, H], divided by sqrt(D).
@@ -107,37 +109,37 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
         The same shape and type as q; 0 in rows beyond B.
     """
     queries = q.view(len(q), heads, 1, -1)
-    if isinstance(rows, Padded) and rows.sequences == 1:  # as above
+    if isinstance(rows, PaddedRows) and rows.sequences == 1:  # as above
         k, v = _parts(kv, 2, rows, heads)
         return attend(queries, k, v, rows.bias).reshape(q.shape)
     mixed = torch.zeros_like(q)
-    if isinstance(rows, Padded):
+    if isinstance(rows, PaddedRows):
         k, v = _parts(kv[: rows.area], 2, rows, heads)
-        found = attend(queries[: rows.sequences], k, v, rows.bias)
-        mixed[: rows.sequences] = found.reshape(rows.sequences, -1)
+        attended = attend(queries[: rows.sequences], k, v, rows.bias)
+        mixed[: rows.sequences] = attended.reshape(rows.sequences, -1)
         return mixed
     places = kv.index_select(0, rows.tokens)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
         here = slice(begin, begin + group.area)
         k, v = _parts(places[here], 2, group, heads)
-        found = attend(queries[members], k, v, group.bias)
-        mixed[members] = found.reshape(len(members), -1)
+        attended = attend(queries[members], k, v, group.bias)
+        mixed[members] = attended.reshape(len(members), -1)
         begin = here.stop
     return mixed
 
 
-def _parts(x: Tensor, parts: int, rows: Padded, heads: int) -> Tensor:
-    """[N, parts * H] → [parts, B, A, T, D], contiguous."""
+def _parts(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
+    """Lay out [N, parts * H] as [parts, B, A, T, D], contiguous."""
     # T as it is in x: what is recorded of one sequence serves others.
     parted = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
     return parted.permute(2, 0, 3, 1, 4).contiguous()
 
 
 def attend_few(
-    qkv: Tensor, rows: Padded, heads: int, dtype: torch.dtype, first: bool = False
+    qkv: Tensor, rows: PaddedRows, heads: int, dtype: torch.dtype, first: bool = False
 ) -> Tensor:
-    """:func:`attend` for few rows. It computes in fp32, as a product in bf16 takes 14 microseconds
+    """Compute :func:`attend` for few rows, in fp32, as a product in bf16 takes 14 microseconds
     before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same
     answer alone and among others.
 
@@ -167,8 +169,8 @@ def attend_few(
 
 
 def scaled_queries(layer: EncoderLayer) -> tuple[Tensor, Tensor]:
-    """The weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such that
-    queries come out divided by sqrt(D): scores need no division then."""
+    """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such
+    that queries come out divided by sqrt(D): scores need no division then."""
     attention = layer.attention
     weight, bias = (part.detach().float().clone() for part in attention.qkv.parameters())
     size = attention.qkv.in_features
@@ -219,14 +221,14 @@ class FloatLayer:
         return self._rest(first, first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
-        """Packed, for :class:`bertine.models.fast.recorded.Recorded`."""
+        """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
         products = [self._qkv, self._out, self._up, self._down]
         if self._split:
             products += [self._q, self._kv]
         return [weight for weight, _ in products]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows the attention; x, mixed [M, H]."""
+        """Return what follows the attention; x, mixed [M, H]."""
         x = self._attention_norm(_linear_add(mixed, x, self._out))
         if self._fused:
             inner = _linear(x, self._up, *self._fused)
@@ -263,8 +265,8 @@ def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
 
 
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """A layer norm with weights of its own, in fp32 within; its result is divided by `divisor`
-    (fp32 [H])."""
+    """Return a layer norm with weights of its own, in fp32 within; its result is divided by
+    `divisor` (fp32 [H])."""
     weight, bias = norm.weight.detach().float(), norm.bias.detach().float()
     weight, bias = (w.clone() if divisor is None else w / divisor for w in (weight, bias))
     shape: Any = list(norm.normalized_shape)

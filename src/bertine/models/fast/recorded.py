@@ -69,14 +69,13 @@ class Recorded:
                 holder = _Holder(self._work, self._weights).eval()
                 traced: Any = torch.jit.trace(holder, (x.clone(),), check_trace=False)
                 script: Any = torch.jit.freeze(traced)
-                for given in (x, x, other):  # the interpreter learns from its first calls
-                    found = script(given.clone())
-                    if not torch.equal(found, self._work(given.clone())):
+                for sample in (x, x, other):  # the interpreter learns from its first calls
+                    if not torch.equal(script(sample.clone()), self._work(sample.clone())):
                         return None
         except Exception:  # what is wrong with `work` itself, its next call will say
             return None
-        made: Callable[[Tensor], Tensor] = script
-        return made
+        recorded: Callable[[Tensor], Tensor] = script
+        return recorded
 
 
 class _Holder(nn.Module):

@@ -23,12 +23,12 @@ _ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
 def _filled(count: int, multiple: int) -> int:
-    """The least multiple that is no less than `count`."""
+    """Return the least multiple that is no less than `count`."""
     return -(-count // multiple) * multiple
 
 
 @dataclass(frozen=True)
-class Padded:
+class PaddedRows:
     """Sequences that have places of one length for attention, one after the other in the rows;
     where they are several and not few, some rows at the end fill up.
 
@@ -44,8 +44,8 @@ class Padded:
     bias: Tensor | None = None
 
     @classmethod
-    def of(cls, lengths: Tensor, length: int) -> Padded:
-        """Of sequences padded to `length`; lengths int64 [B], each at least 1."""
+    def of(cls, lengths: Tensor, length: int) -> PaddedRows:
+        """Make the rows of sequences padded to `length`; lengths int64 [B], each at least 1."""
         sequences = lengths.shape[0]
         if int(lengths.min()) == length:
             return cls(sequences, length)
@@ -86,7 +86,7 @@ class Padded:
 
 
 @dataclass(frozen=True)
-class Bare:
+class UnpaddedRows:
     """Sequences one after the other, without padding. For attention those of like length have
     places together.
 
@@ -101,7 +101,7 @@ class Bare:
         lengths: int64 [B].
     """
 
-    groups: list[Padded]
+    groups: list[PaddedRows]
     members: list[Tensor]
     tokens: Tensor
     places: Tensor
@@ -109,8 +109,9 @@ class Bare:
     lengths: Tensor
 
     @classmethod
-    def of(cls, lengths: Tensor, together: int) -> Bare:
-        """lengths int64 [B], each at least 1; so many sequences a group."""
+    def of(cls, lengths: Tensor, together: int) -> UnpaddedRows:
+        """Make the rows of sequences with `lengths`, int64 [B], each at least 1, in groups of so
+        many `together`."""
         ends = lengths.cumsum(0)
         starts = ends - lengths
         groups, tokens = [], []
@@ -121,7 +122,7 @@ class Bare:
         for chosen in members:
             sizes = lengths[chosen]
             length = _filled(int(sizes[0]), _TOKENS)
-            groups.append(Padded.of(sizes, length))
+            groups.append(PaddedRows.of(sizes, length))
             within = torch.arange(length)
             rows = torch.where(within < sizes[:, None], starts[chosen][:, None] + within, -1)
             tokens.append(rows.flatten())
@@ -157,4 +158,4 @@ class Bare:
         return x.index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
-Rows = Padded | Bare
+Rows = PaddedRows | UnpaddedRows

@@ -25,9 +25,9 @@ _NUMBERS = {torch.uint8: 0, torch.float32: 6, torch.bfloat16: 15}
 
 @functools.cache
 def has_packed(dtype: torch.dtype) -> bool:
-    """Whether :func:`pack`, :func:`linear` and :func:`linear_add` are there for `dtype`. They are
-    not in builds of PyTorch without oneDNN (macOS), and in bf16 not on every CPU (x86: AVX-512 or
-    AVX-NE-CONVERT); ``torch.nn.functional.linear`` is taken there."""
+    """Tell whether :func:`pack`, :func:`linear` and :func:`linear_add` are there for `dtype`. They
+    are not in builds of PyTorch without oneDNN (macOS), and in bf16 not on every CPU (x86: AVX-512
+    or AVX-NE-CONVERT); ``torch.nn.functional.linear`` is taken there."""
     if not torch.backends.mkldnn.is_available():
         return False
     try:
@@ -64,8 +64,8 @@ def linear_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor
 
 
 def has_byte_products() -> bool:
-    """Whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` are there; bf16
-    or fp32 is taken where they are not."""
+    """Tell whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` are there;
+    bf16 or fp32 is taken where they are not."""
     names = ("qlinear_prepack", "qlinear_pointwise")
     return all(hasattr(torch.ops.onednn, name) for name in names)
 
@@ -191,8 +191,8 @@ def gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             return torch.autograd.grad(F.gelu(x), x, grad)[0]
-    found: Tensor = torch.ops.aten.gelu_backward(grad, x)
-    return found
+    result: Tensor = torch.ops.aten.gelu_backward(grad, x)
+    return result
 
 
 def norms(tensors: list[Tensor]) -> list[Tensor]:
@@ -203,7 +203,7 @@ def norms(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def has_flash_forward() -> bool:
-    """Whether :func:`flash_attention` is there; attention is over padded batches where it is
+    """Tell whether :func:`flash_attention` is there; attention is over padded batches where it is
     not."""
     return hasattr(torch.ops.aten, "_flash_attention_forward")
 

@@ -15,8 +15,8 @@ _HEAD_SIZES = range(8, 257, 8)
 
 
 def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
-    """Whether PyTorch's flash attention runs there: a GPU of NVIDIA's Ampere generation or newer,
-    16-bit numbers, a head size that is a multiple of 8 and at most 256."""
+    """Tell whether PyTorch's flash attention runs there: a GPU of NVIDIA's Ampere generation or
+    newer, 16-bit numbers, a head size that is a multiple of 8 and at most 256."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
@@ -30,7 +30,8 @@ def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int
 def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, ends: Tensor, longest: int, p: float = 0.0
 ) -> Tensor:
-    """softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the probabilities.
+    """Compute softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the
+    probabilities.
 
     On a GPU, flash attention; ask :func:`has_flash_attention` before. PyTorch's public
     ``varlen_attn`` (2.13) has no dropout, but the operator that it calls has, and draws the mask
@@ -56,8 +57,8 @@ def varlen_attention(
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, p: float = 0.0) -> Tensor:
-    """What :func:`varlen_attention` computes, as plain products over all N x N pairs with those
-    of different sequences left out: what tests compare with."""
+    """Return what :func:`varlen_attention` computes, as plain products over all N x N pairs with
+    those of different sequences left out: what tests compare with."""
     row = torch.arange(q.shape[0], device=q.device)
     sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
     other = sequence[:, None] != sequence[None, :]

@@ -80,6 +80,6 @@ class BiLstmTagger(nn.Module):
         packed = pack_padded_sequence(
             self.dropout(x), lengths, batch_first=True, enforce_sorted=False
         )
-        found, _ = pad_packed_sequence(run_lstm(self.lstm, packed), batch_first=True)
-        logits: Tensor = self.out(self.dropout(found))
+        states, _ = pad_packed_sequence(run_lstm(self.lstm, packed), batch_first=True)
+        logits: Tensor = self.out(self.dropout(states))
         return logits

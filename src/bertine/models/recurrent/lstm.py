@@ -27,7 +27,7 @@ from bertine.models.precision import autocast_dtype
 
 
 def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
-    """``lstm(packed)[0]``; in bf16 under autocast.
+    """Compute ``lstm(packed)[0]``; in bf16 under autocast.
 
     Args:
         lstm: bidirectional, with biases and without a projection; on a GPU it runs itself.
@@ -37,8 +37,8 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
         Its data fp32 [N, 2 S]: of both directions of the last layer.
     """
     if packed.data.device.type != "cpu":
-        found: PackedSequence = lstm(packed)[0]
-        return found
+        output: PackedSequence = lstm(packed)[0]
+        return output
     x, sizes = packed.data, packed.batch_sizes
     # In fp32 between the products, which round what they read.
     dtype = autocast_dtype("cpu") or x.dtype
@@ -55,8 +55,8 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
 
 
 def _from_behind(sizes: Tensor) -> Tensor:
-    """int64 [N], of each word the row of that which is as far from its sentence's end as it is
-    from the begin. sizes int64 [steps], words of each step."""
+    """Return int64 [N], of each word the row of that which is as far from its sentence's end as it
+    is from the begin. sizes int64 [steps], words of each step."""
     starts = F.pad(sizes.cumsum(0), (1, 0))
     rows = torch.arange(int(starts[-1]))
     step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
@@ -154,12 +154,12 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _steps(sizes: Sequence[int]) -> list[slice]:
-    """The rows of each step."""
+    """Return the rows of each step."""
     return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
 
 
 def _previous(sizes: Sequence[int]) -> Tensor:
-    """int64, of each word from the second step on the row of the word before it."""
+    """Return int64, of each word from the second step on the row of the word before it."""
     starts = list(accumulate(sizes, initial=0))
     parts = [
         torch.arange(start, start + size) for start, size in zip(starts, sizes[1:], strict=False)
@@ -173,7 +173,8 @@ def _before(x: Tensor, previous: Tensor, first: int) -> Tensor:
 
 
 def _product(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """x, other → x W' (+ other), with W laid out for about so many rows."""
+    """Return a function of x and other that computes x W' (+ other), with W laid out for about so
+    many rows."""
     weight = weight.detach()
     if not has_packed(weight.dtype):
         return lambda x, other: F.linear(x, weight) if other is None else other + x @ weight.t()

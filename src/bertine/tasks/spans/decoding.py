@@ -1,4 +1,4 @@
-"""From the scores of every piece as start and end to the best answers of a question.
+"""Find the best answers to a question from the scores of every piece as start and end.
 
 Devlin et al. 2018, sections 4.2 and 4.3: the score of a span is the sum of its start's and its
 end's, the best one over all windows with end ≥ start is the answer, and no answer is given where
@@ -118,7 +118,8 @@ class SpanPrediction(Answer):
         return next((answer for answer in self.n_best if answer.start is not None), None)
 
     def decided(self, threshold: float) -> SpanPrediction:
-        """The same with the answer that `threshold` gives: "" where the null odds are above it."""
+        """Return the same with the answer that `threshold` gives: "" where the null odds are above
+        it."""
         best = self.best_span
         if best is None or (self.null_odds is not None and self.null_odds > threshold):
             best = next((answer for answer in self.n_best if answer.start is None), None)
@@ -132,8 +133,8 @@ class SpanPrediction(Answer):
 def window_spans(
     logits: np.ndarray, feature: SpanFeatures, max_pieces: int, count: int
 ) -> list[tuple[float, int, int]]:
-    """The `count` best spans of a window, best first: (score, first piece, last piece), of equal
-    scores the earlier, then the shorter.
+    """Find the `count` best spans of a window, best first: (score, first piece, last piece), of
+    equal scores the earlier, then the shorter.
 
     Args:
         logits: fp64 [T, 2], of start and end.
@@ -158,9 +159,9 @@ def window_spans(
         chosen = np.arange(len(flat))
     chosen = chosen[np.lexsort((chosen, -flat[chosen]))][:count]
     return [
-        (float(flat[at]), int(at) // width, int(at) // width + int(at) % width)
-        for at in chosen
-        if np.isfinite(flat[at])
+        (float(flat[place]), int(place) // width, int(place) // width + int(place) % width)
+        for place in chosen
+        if np.isfinite(flat[place])
     ]
 
 
@@ -173,7 +174,7 @@ def answer_question(
     unanswerable: bool,
     threshold: float,
 ) -> SpanPrediction:
-    """The answer to one question.
+    """Find the answer to one question.
 
     Args:
         outputs: [T or more, 2] of each of its windows.
@@ -183,21 +184,21 @@ def answer_question(
         unanswerable: whether no answer may be given.
         threshold: no answer is given where the null odds are above it.
     """
-    found: list[tuple[float, int, int, int]] = []
+    spans: list[tuple[float, int, int, int]] = []
     null: tuple[float, float] | None = None
     tables = [np.asarray(output, dtype=np.float64) for output in outputs]
     for number, (table, feature) in enumerate(zip(tables, features, strict=True)):
         table = table[: len(feature.input_ids)]
         if null is None or table[0].sum() < sum(null):
             null = float(table[0, 0]), float(table[0, 1])
-        found += [
+        spans += [
             (score, number, first, last)
             for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
         ]
     assert null is not None, "a question has a window"
-    found.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
+    spans.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
     answers: dict[str, SpanAnswer] = {}
-    for _, number, first, last in found:
+    for _, number, first, last in spans:
         if len(answers) == n_best:
             break
         feature, table = features[number], tables[number]
@@ -217,7 +218,7 @@ def answer_question(
 
 
 def _with_probabilities(answers: Sequence[SpanAnswer]) -> list[SpanAnswer]:
-    """The softmax of the scores."""
+    """Return the answers with the softmax of their scores."""
     if not answers:
         return []
     scores = np.array([answer.score for answer in answers])

@@ -19,18 +19,18 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalized(text: str) -> str:
-    """`text` in lower case, without ASCII punctuation and the words a, an and the, with single
-    spaces: what two answers are compared by."""
+    """Return `text` in lower case, without ASCII punctuation and the words a, an and the, with
+    single spaces: what two answers are compared by."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(guess: str, gold: str) -> float:
-    """1 if the two are the same when normalized, else 0."""
+    """Return 1 if the two are the same when normalized, else 0."""
     return float(normalized(guess) == normalized(gold))
 
 
 def f1(guess: str, gold: str, *, v2: bool) -> float:
-    """The F1 of the words of `guess` among those of `gold`, each as often as it occurs.
+    """Compute the F1 of the words of `guess` among those of `gold`, each as often as it occurs.
 
     Where nothing is left of one of them, v2.0 compares (1 if nothing is left of both), and v1.1
     gives 0.
@@ -46,7 +46,7 @@ def f1(guess: str, gold: str, *, v2: bool) -> float:
 
 
 def answer_scores(guess: str, golds: Sequence[str], *, v2: bool) -> tuple[float, float]:
-    """Exact match and F1 of `guess`, each against the gold answer that suits it best.
+    """Compute exact match and F1 of `guess`, each against the gold answer that suits it best.
 
     Args:
         guess: the answer; "" says that there is none.
@@ -70,7 +70,7 @@ def answer_scores(guess: str, golds: Sequence[str], *, v2: bool) -> tuple[float,
 def best_threshold(
     null_odds: Sequence[float], answered: Sequence[float], silent: Sequence[float]
 ) -> tuple[float, float]:
-    """The threshold with the best mean score: of questions whose odds are above it, "" is the
+    """Find the threshold with the best mean score: of questions whose odds are above it, "" is the
     answer.
 
     The official script puts the threshold on a question's own odds, and where everything is to

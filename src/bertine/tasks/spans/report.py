@@ -17,7 +17,7 @@ from bertine.terminal.console import counted
 
 @dataclass(repr=False)
 class SpanReport(TaskReport):
-    """Scores of answers to questions.
+    """The scores of answers to questions.
 
     Attributes:
         metrics: exact_match and f1, as fractions of 1; where questions may have no answer also
@@ -53,7 +53,8 @@ class SpanReport(TaskReport):
         return silent / self.num_examples if silent else None
 
     def lines(self) -> list[str]:
-        """Scores beside what always giving no answer would get, the threshold, a collapse."""
+        """Return scores beside what always giving no answer would get, the threshold, a
+        collapse."""
         lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
@@ -121,7 +122,7 @@ def span_report(
 def _best_threshold(
     pairs: Sequence[tuple[SpanPrediction, Gold]],
 ) -> tuple[float, float] | None:
-    """The null threshold with the best F1, and that; None without null odds."""
+    """Find the null threshold with the best F1, and that; None without null odds."""
     odds = [prediction.null_odds for prediction, _ in pairs if prediction.null_odds is not None]
     if len(odds) < len(pairs):
         return None
@@ -138,7 +139,7 @@ def _scores(answer: str, gold: Gold) -> tuple[float, float]:
 
 
 def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
-    """Of scores [N, 2]; nothing where there are none."""
+    """Average scores [N, 2]; nothing where there are none."""
     if not len(scores):
         return {}
     exact, f1 = scores.mean(0).tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -53,7 +54,8 @@ MAX_LENGTH = 384
 
 @dataclass(frozen=True)
 class SpanLimits:
-    """How questions and contexts are read, and how long an answer may be, in pieces.
+    """The limits to how questions and contexts are read, and to how long an answer may be, in
+    pieces.
 
     Attributes:
         doc_stride: from the begin of one window of a context to that of the next.
@@ -74,7 +76,7 @@ class SpanLimits:
 
 @dataclass(frozen=True)
 class SpanExtraction(Task[SpanPrediction]):
-    """Which part of a context answers a question, or (SQuAD v2.0) that none does.
+    """The task to find which part of a context answers a question, or (SQuAD v2.0) that none does.
 
     The head is a linear layer with two outputs on every token, the scores as start and as end;
     the loss is the mean of the two cross-entropies over the tokens of the input. Where a window
@@ -278,6 +280,14 @@ class SpanExtraction(Task[SpanPrediction]):
             losses.append(min(holding) if holding else float(np.mean(of_windows)))
         return losses
 
+    def constant_loss(
+        self, examples: Examples[Any], features: Sequence[SpanFeatures]
+    ) -> float | None:
+        """Compute the mean log of how many places a window has."""
+        if not features:
+            return None
+        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
+
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
@@ -307,10 +317,10 @@ class SpanExtraction(Task[SpanPrediction]):
         usual = not known and all(name in names for name in TEXT_COLUMNS)
         return TEXT_COLUMNS if usual else self.text_columns, 0
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
         ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
-        columns = super().columns(False)
+        columns = super().output_columns(False)
         if not self.unanswerable:
             del columns["null_odds"]
         if details:

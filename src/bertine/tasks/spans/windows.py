@@ -1,4 +1,4 @@
-"""A question and its context → windows that fit the model, and back to characters.
+"""Cut a question's context into windows that fit the model, and find its characters again.
 
 A context longer than the model's inputs is read in windows that overlap (Devlin et al. 2018,
 section 4.2; google-research/bert, ``run_squad.py``). A piece then stands in several windows, and
@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples, Unaligned
-from bertine.tasks.base import Features, cut_line
+from bertine.tasks.base import Features, cut_at
 from bertine.terminal.console import counted
 from bertine.text.template import Template
 from bertine.text.tokenizer import Tokenizer
@@ -43,10 +43,10 @@ class SpanFeatures(Features):
         span: the target: places in the sequence of the answer's first and last piece; (0, 0),
             the first place, where the window does not hold it or there is none; None where it is
             not known.
-        on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
+        on_pieces: where the gold answer begins or ends inside a piece (only in the first
             window): the answer, and the text of the pieces that are trained on.
         windows: how many the context was read in.
-        answer_pieces: of the gold answer (told once, in the first window); None where there is
+        answer_pieces: of the gold answer (only in the first window); None where there is
             none, or it is not known.
     """
 
@@ -61,23 +61,23 @@ class SpanFeatures(Features):
 
 
 def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
+    """Return (begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
 
     The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
     `room`. No pieces are one empty window, so that every question has a feature.
     """
-    found = []
+    bounds = []
     begin = 0
     while True:
         length = min(room, pieces - begin)
-        found.append((begin, length))
+        bounds.append((begin, length))
         if begin + length >= pieces:
-            return found
+            return bounds
         begin += min(room, stride)
 
 
 def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """For each piece the number of the window that shows most around it: int64 [pieces].
+    """Find for each piece the number of the window that shows most around it: int64 [pieces].
 
     That is the one with the largest smaller side, where a longer window counts for a little
     (a hundredth of its length), as in the published code; of equal ones the first.
@@ -85,8 +85,8 @@ def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
     best = np.full(pieces, -np.inf)
     owner = np.zeros(pieces, dtype=np.int64)
     for number, (begin, length) in enumerate(spans):
-        at = np.arange(length)
-        view = np.minimum(at, length - 1 - at) + 0.01 * length
+        places = np.arange(length)
+        view = np.minimum(places, length - 1 - places) + 0.01 * length
         better = view > best[begin : begin + length]
         best[begin : begin + length][better] = view[better]
         owner[begin : begin + length][better] = number
@@ -94,7 +94,8 @@ def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
 
 
 def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last piece that hold one of the characters `begin` to `end` (exclusive).
+    """Find the first and the last piece that hold one of the characters `begin` to `end`
+    (exclusive).
 
     Where none does (the tokenizer leaves out control characters), the next piece, or the last;
     None where there are no pieces.
@@ -133,7 +134,7 @@ def encode_spans(
     max_question_length: int,
     doc_stride: int,
 ) -> list[SpanFeatures]:
-    """Questions and contexts → features, the windows of a question in their order.
+    """Turn questions and contexts into features, the windows of a question in their order.
 
     A question longer than `max_question_length` pieces is cut, which the ``num_truncated`` of its
     first window counts. Each context is tokenized once, however many questions there are.
@@ -159,11 +160,11 @@ def encode_spans(
             offsets = np.asarray(spans, dtype=np.int32).reshape(-1, 2)
             known[text] = ids, _with_marks(text, offsets)
         questions = tokenizer.encode_plain([example.texts[0] for example in part])
-        for at, (example, question) in enumerate(zip(part, questions, strict=True)):
+        for number, (example, question) in enumerate(zip(part, questions, strict=True)):
             features.extend(
                 _windows_of(
                     example,
-                    start + at,
+                    start + number,
                     np.asarray(question[:max_question_length], dtype=np.int32),
                     max(0, len(question) - max_question_length),
                     *known[example.texts[1]],
@@ -187,7 +188,7 @@ def _windows_of(
     doc_stride: int,
     template: Template,
 ) -> Iterator[SpanFeatures]:
-    """The features of one question; `question` and `ids` are without special tokens."""
+    """Yield the features of one question; `question` and `ids` are without special tokens."""
     context, gold = example.texts[1], example.label
     _, first = template.two.starts([len(question), len(ids)])
     spans = windows(len(ids), max_length - template.added(2) - len(question), doc_stride)
@@ -219,20 +220,20 @@ def _windows_of(
 def _target(
     context: str, offsets: np.ndarray, gold: Gold | None
 ) -> tuple[tuple[int, int] | None, tuple[str, str] | None]:
-    """The pieces of the answer, and where they are not exactly its text, the two texts."""
+    """Find the pieces of the answer, and where they are not exactly its text, the two texts."""
     if gold is None or gold.span is None:
         return None, None
     begin, end = gold.span
     target = pieces_of(offsets, begin, end)
-    found = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
-    wanted = context[begin:end]
-    return target, None if found == wanted.strip() else (wanted, found)
+    pieces_text = "" if target is None else context[offsets[target[0], 0] : offsets[target[1], 1]]
+    answer = context[begin:end]
+    return target, None if pieces_text == answer.strip() else (answer, pieces_text)
 
 
 def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
-    """The offsets, with the marks that the normalization removed (category Mn, which the published
-    tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before them, so
-    that an answer does not end between an e and its accent."""
+    """Return the offsets, with the marks that the normalization removed (category Mn, which the
+    published tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before
+    them, so that an answer does not end between an e and its accent."""
     if text.isascii():
         return offsets
     for piece in range(len(offsets)):
@@ -249,35 +250,36 @@ def _is_mark(character: str) -> bool:
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
-    """The gold answers of `examples` that are not at their place, those that begin or end inside a
-    piece, and those that are whole in no window, as JSON values. Nothing for other tasks."""
+    """List the gold answers of `examples` that are not at their place, those that begin or end
+    inside a piece, and those that are whole in no window, as JSON values. Nothing for other
+    tasks."""
     if not isinstance(examples, SpanExamples):
         return []
-    found = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
+    answers = [{"source": examples.source, **asdict(answer)} for answer in examples.unaligned]
     for row, windows in by_row(cast(Sequence[SpanFeatures], features)):
         inside = windows[0].on_pieces
-        told = [f"in the pieces {inside[1]!r}"] if inside else []
-        told += ["whole in no window"] if whole_nowhere(windows) else []
+        reasons = [f"in the pieces {inside[1]!r}"] if inside else []
+        reasons += ["whole in no window"] if whole_nowhere(windows) else []
         example = examples.items[row]
-        for what in told:
+        for what in reasons:
             assert example.label is not None
             assert example.label.span is not None
             begin, end = example.label.span
             answer = Unaligned(
                 example.id, example.texts[0], example.texts[1][begin:end], begin, what
             )
-            found.append({"source": examples.source, **asdict(answer)})
-    return found
+            answers.append({"source": examples.source, **asdict(answer)})
+    return answers
 
 
 def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
-    """Whether the gold answer of a question is whole in none of its windows, so that each is
+    """Tell whether the gold answer of a question is whole in none of its windows, so that each is
     trained to say that there is none."""
-    return bool(windows[0].answer_pieces) and all(each.span == (0, 0) for each in windows)
+    return bool(windows[0].answer_pieces) and all(window.span == (0, 0) for window in windows)
 
 
 def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:
-    """The windows of each question."""
+    """Group the windows of each question."""
     grouped = itertools.groupby(features, key=lambda feature: feature.row)
     return [(row, list(windows)) for row, windows in grouped]
 
@@ -290,42 +292,39 @@ def span_notes(
     max_question_length: int,
     max_answer_length: int,
 ) -> list[str]:
-    """What a person should know of questions in windows; the other arguments are those of
+    """Say what a person should know of questions in windows; the other arguments are those of
     :class:`bertine.tasks.spans.task.SpanExtraction` and its limits."""
     questions = [windows for _, windows in by_row(features)]
     firsts = [windows[0] for windows in questions]
     total = len(firsts)
-    notes = []
-    several = sum(1 for feature in firsts if feature.windows > 1)
-    if several:
-        notes.append(
-            f"{several} of {total} contexts are longer than an input of {max_length} "
-            f"pieces and are read in windows at most {doc_stride} apart: "
-            f"{len(features)} inputs in all"
-        )
-    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
-    if cut:
-        notes.append(cut_line(len(cut), total, max_question_length, sum(cut), "questions"))
+    several = sum(feature.windows > 1 for feature in firsts)
     inside = [feature.on_pieces for feature in firsts if feature.on_pieces]
-    if inside:
-        shown = ", ".join(f"{gold[:40]!r} in {found[:40]!r}" for gold, found in inside[:5])
-        more = ", …" if len(inside) > 5 else ""
-        notes.append(
-            f"{len(inside)} of {total} gold answers begin or end inside a piece, and the "
-            f"whole piece is the target ({shown}{more})"
-        )
+    shown = ", ".join(f"{gold[:40]!r} in {pieces[:40]!r}" for gold, pieces in inside[:5])
+    shown += ", …" if len(inside) > 5 else ""
     nowhere = sum(map(whole_nowhere, questions))
-    if nowhere:
-        notes.append(
-            f"{nowhere} of {total} gold answers are whole in no window, which is trained as if "
-            f"there were none; fine-tune with a lower {option('doc_stride')} or a higher "
-            "max_length"
-        )
-    long = sum(1 for feature in firsts if (feature.answer_pieces or 0) > max_answer_length)
-    if long:
-        notes.append(
-            f"{long} of {total} gold answers have more than {max_answer_length} pieces, the most "
-            "that an answer may have; fine-tune with a higher "
-            f"{option('max_answer_length')}"
-        )
-    return notes
+    long = sum((feature.answer_pieces or 0) > max_answer_length for feature in firsts)
+    cut = [feature.num_truncated for feature in firsts if feature.num_truncated]
+    notes = [
+        (
+            several,
+            f"contexts are longer than an input of {max_length} pieces and are read in windows at "
+            f"most {doc_stride} apart: {len(features)} inputs in all",
+        ),
+        (len(cut), cut_at(max_question_length, sum(cut), "questions")),
+        (
+            len(inside),
+            "gold answers begin or end inside a piece, and the whole piece is the target "
+            f"({shown})",
+        ),
+        (
+            nowhere,
+            "gold answers are whole in no window, which is trained as if there were none; "
+            f"fine-tune with a lower {option('doc_stride')} or a higher max_length",
+        ),
+        (
+            long,
+            f"gold answers have more than {max_answer_length} pieces, the most that an answer may "
+            f"have; fine-tune with a higher {option('max_answer_length')}",
+        ),
+    ]
+    return [f"{count} of {total} {note}" for count, note in notes if count]

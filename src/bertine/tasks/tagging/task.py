@@ -42,12 +42,11 @@ from bertine.tasks.answer import json_value
 from bertine.tasks.base import Features, Task, pad_features, setting
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import known_labels, label_ids
-from bertine.tasks.losses import NONE, cross_entropies
+from bertine.tasks.losses import NONE, cross_entropies, label_entropy
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
-from bertine.tasks.tagging.word_windows import WordFeatures, sentence_bounds, word_window
-from bertine.tasks.windows import cover
+from bertine.tasks.tagging.word_windows import WordFeatures, cover, sentence_bounds, word_window
 from bertine.terminal.console import aligned, counted, visible
 from bertine.text.tokenizer import Tokenizer
 
@@ -57,7 +56,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Tagging(Task[Tags]):
-    """Which tag each word of a sentence has.
+    """The task to tag each word of a sentence.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the
     paper and in ``BertForTokenClassification``. Sentences longer than the model are read in
@@ -83,7 +82,7 @@ class Tagging(Task[Tags]):
     reads_words: ClassVar[bool] = True
     head = "token_classifier"
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("words",)
     label_column: str | None = None
     max_length: int = 128
@@ -296,6 +295,10 @@ class Tagging(Task[Tags]):
             ]
             losses.append(float(np.concatenate(of_words).mean()) if of_words else NONE)
         return losses
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the frequencies of the tags."""
+        return label_entropy(tag for item in examples.items for tag in item.tags or ())
 
     def metrics(
         self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]

@@ -47,7 +47,8 @@ class WordPieces:
         self.first_word: list[int] = [0, *np.cumsum(sizes).tolist()]
 
     def read(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids [n] of the words from `begin` to before `end`, and where each begins in them."""
+        """Return ids [n] of the words from `begin` to before `end`, and where each begins in
+        them."""
         lengths = np.asarray(self.lengths[begin:end], np.int64)
         starts = np.cumsum(lengths) - lengths
         if begin == end:
@@ -57,10 +58,10 @@ class WordPieces:
             return self._ids[self._starts[begin] : last], starts
         parts = []
         for word, length in zip(range(begin, end), lengths.tolist(), strict=True):
-            at = self._starts[word]
+            start = self._starts[word]
             after = self._starts[word + 1] if word + 1 < len(self._starts) else len(self._ids)
-            found = self._ids[at : min(after, at + length)]
-            parts.append(found if len(found) == length else np.array([self._unknown], np.int32))
+            ids = self._ids[start : min(after, start + length)]
+            parts.append(ids if len(ids) == length else np.array([self._unknown], np.int32))
         return np.concatenate(parts), starts
 
 
@@ -78,22 +79,13 @@ def met_notes(
         room: the same without special tokens.
         keep: whether words without pieces are read as unknown ones.
     """
-    notes = []
-    if met["several"]:
-        notes.append(
-            f"{source}: {met['several']} of {met['sentences']} sentences are longer than "
-            f"{max_length} pieces; they are read in {met['windows']} windows, so that every word "
-            "is predicted"
-        )
-    if met["empty"]:
-        what = "read as unknown words" if keep else f"their tag is {OUTSIDE}"
-        notes.append(
-            f"{source}: of {met['empty']} of {met['words']} words normalization leaves nothing; "
-            f"{what}"
-        )
-    if met["long"]:
-        notes.append(
-            f"{source}: {counted(met['long'], 'word', 'has', 'have')} more than {room} "
-            f"pieces; the last ones are left out ({counted(met['cut'], 'piece')} lost)"
-        )
-    return notes
+    notes = {
+        "several": f"{met['several']} of {met['sentences']} sentences are longer than "
+        f"{max_length} pieces; they are read in {met['windows']} windows, so that every word is "
+        "predicted",
+        "empty": f"of {met['empty']} of {met['words']} words normalization leaves nothing; "
+        + ("read as unknown words" if keep else f"their tag is {OUTSIDE}"),
+        "long": f"{counted(met['long'], 'word', 'has', 'have')} more than {room} pieces; the last "
+        f"ones are left out ({counted(met['cut'], 'piece')} lost)",
+    }
+    return [f"{source}: {note}" for name, note in notes.items() if met[name]]

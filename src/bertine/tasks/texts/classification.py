@@ -5,6 +5,7 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, setting
 from bertine.tasks.labels import label_id, label_ids, same_numbers
 from bertine.tasks.long_text import pooled
-from bertine.tasks.losses import cross_entropy
+from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_log_loss
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
@@ -62,7 +63,7 @@ class Prediction(Answer):
 
 @dataclass(frozen=True)
 class TextClassification(WholeTextTask[Prediction]):
-    """Which of two or more classes a text, or a pair of texts, belongs to.
+    """The task to choose one of two or more classes for a text or a pair of texts.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
     ``BertForSequenceClassification``; or, of pairs whose texts are encoded apart, a linear layer on
@@ -91,7 +92,7 @@ class TextClassification(WholeTextTask[Prediction]):
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128
@@ -171,8 +172,8 @@ class TextClassification(WholeTextTask[Prediction]):
         weights = []
         for number, weight in enumerate(self.class_weights):
             share = texts[number] / texts.total()
-            met = inputs[number] / len(features)
-            weights.append(weight * (share / met) if met else weight)
+            share_of_inputs = inputs[number] / len(features)
+            weights.append(weight * (share / share_of_inputs) if share_of_inputs else weight)
         return replace(self, class_weights=tuple(weights))
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
@@ -208,6 +209,19 @@ class TextClassification(WholeTextTask[Prediction]):
         """Compute the cross-entropy of logits [K]."""
         return cross_entropy(output, label)
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the label frequencies; the log of the number of labels where
+        these have weights."""
+        if self.focal_gamma:
+            return None
+        if self.class_weights is not None:
+            return math.log(len(self.labels))
+        return label_entropy(item.label for item in examples.items)
+
+    def majority(self, train: Examples) -> str:
+        counts = Counter(item.label for item in train.items)
+        return max(self.labels, key=lambda label: counts[label])
+
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
         """Compute accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two
         labels also f1 (of the second one)."""
@@ -236,9 +250,9 @@ class TextClassification(WholeTextTask[Prediction]):
             self.labels, self.metrics(predictions, labels), confusion.tolist()
         )
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``label``, ``probability``; with `details` also the probability of each label."""
-        return super().columns(False) | (probability_columns(self.labels) if details else {})
+        return super().output_columns(False) | (probability_columns(self.labels) if details else {})
 
 
 def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:

@@ -9,6 +9,8 @@ Shape legend: B sequences in a batch, K labels.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -68,7 +70,7 @@ class LabelSet(Answer):
 
 @dataclass(frozen=True)
 class MultiLabel(WholeTextTask[LabelSet]):
-    """Which labels, none to all of them, a text or a pair of texts has.
+    """The task to choose labels, none to all of them, for a text or a pair of texts.
 
     Attributes:
         labels: in the order of the head's outputs.
@@ -95,7 +97,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     primary_metric: ClassVar[str] = "micro_f1"
     answer: ClassVar[type[LabelSet]] = LabelSet
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128
@@ -212,6 +214,17 @@ class MultiLabel(WholeTextTask[LabelSet]):
         """Compute the binary cross-entropy, the mean over the labels."""
         return float(binary_cross_entropies(output, label).mean())
 
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean over the labels of the entropy of whether an example has it."""
+        if self.focal_gamma:
+            return None
+        counts = Counter(label for item in examples.items for label in labels_in(item.label or ""))
+        entropies = []
+        for label in self.labels:
+            share = counts[label] / len(examples)
+            entropies.append(-sum(p * math.log(p) for p in (share, 1 - share) if p > 0))
+        return sum(entropies) / len(entropies) or None
+
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """Stack the targets of N examples: fp32 [N, K]."""
         targets: list[Any] = [
@@ -241,7 +254,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
             raise BertineError("there are no examples to evaluate on")
         return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
 
-    def columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``labels``, with the separator between them; with `details` also the probability
         of each."""
         labels = {"labels": lambda answer: joined(answer.labels, self.separator)}

@@ -149,8 +149,8 @@ class Team:
         self._engine = None
 
     def _started(self) -> nn.Module:
-        """The engine. Replicas are made at the first step: by then the optimizer, which is to
-        have all parameters, is there and a checkpoint has been read."""
+        """Return the engine. Replicas are made at the first step: by then the optimizer, which is
+        to have all parameters, is there and a checkpoint has been read."""
         if self._engine is None:
             from torch.nn.parallel import DistributedDataParallel
 
@@ -174,13 +174,13 @@ class Team:
 
 
 def _nothing(term: Term) -> Term:
-    """`term` of a sequence that does not count."""
+    """Return `term` as of a sequence that does not count."""
     correct = None if term.correct is None else torch.zeros_like(term.correct)
     return Term(torch.zeros_like(term.total), 0, correct, term.weight)
 
 
 def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
-    """`terms` with its parameters sharded in place: each layer by itself, the rest together.
+    """Shard the parameters of `terms` in place: each layer by itself, the rest together.
 
     Layers are gathered and computed in `dtype`, and their gradients are summed in fp32.
     Embeddings and heads are gathered in fp32, once for all of a pass, and computed by autocast.
@@ -201,14 +201,14 @@ def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
 def _untrained(
     model: Model, objective: Loss, sample: Batch, dtype: torch.dtype, device: torch.device
 ) -> list[nn.Parameter]:
-    """The parameters that `objective` gives no gradient, such as the pooler's without NSP: found
-    by a backward pass over one sequence, whose gradients are dropped."""
+    """Return the parameters that `objective` gives no gradient, such as the pooler's without NSP:
+    found by a backward pass over one sequence, whose gradients are dropped."""
     part = select(sample, torch.zeros(1, dtype=torch.int64)).to(device)
     with autocast(dtype, device):
         terms = objective.terms(model, part)
     loss = sum(term.total for term in terms.values())
     assert isinstance(loss, Tensor)
     loss.backward()
-    found = [p for p in model.parameters() if p.requires_grad and p.grad is None]
+    untrained = [p for p in model.parameters() if p.requires_grad and p.grad is None]
     model.zero_grad(set_to_none=True)
-    return found
+    return untrained

@@ -14,7 +14,7 @@ from bertine.training.distributed.world import World
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process has a part of `tensor` only.
+    """Tell whether this process has a part of `tensor` only.
 
     Asked by its method, because the module of ``DTensor`` takes long to import and a process
     by itself never needs it.
@@ -23,26 +23,27 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of `tensor` that this process has; it shares the memory."""
+    """Return the part of `tensor` that this process has; it shares the memory."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of `tensor`, on its device. Of a sharded one all processes must ask."""
+    """Return all of `tensor`, on its device. Of a sharded one all processes must ask."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gathered(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
-    """`tensors` whole in the first process, the sharded ones in the memory of its CPU; nothing in
-    the others. One tensor after the other, so that no device holds more than one whole."""
+    """Return `tensors` whole in the first process, the sharded ones in the memory of its CPU;
+    nothing in the others. One tensor after the other, so that no device holds more than one
+    whole."""
     if world.size == 1:
         return tensors
-    found = {}
+    result = {}
     for name, tensor in tensors.items():
         full = whole(tensor)
         if world.main:
-            found[name] = full.cpu() if is_sharded(tensor) else full
-    return found
+            result[name] = full.cpu() if is_sharded(tensor) else full
+    return result
 
 
 @torch.no_grad()
@@ -66,11 +67,11 @@ def put(tensor: Tensor, value: Tensor | None, world: World) -> None:
 
 
 def norm(tensors: list[Tensor]) -> Tensor:
-    """The Euclidean norm of `tensors` together (fp32 scalar, plain), shards counted once."""
+    """Return the Euclidean norm of `tensors` together (fp32 scalar, plain), shards counted once."""
     parts = [local(tensor) for tensor in tensors]
-    found = torch.linalg.vector_norm(torch.stack(norms(parts)))
+    total = torch.linalg.vector_norm(torch.stack(norms(parts)))
     if any(is_sharded(tensor) for tensor in tensors):
-        squared = found.square()
+        squared = total.square()
         dist.all_reduce(squared)
-        found = squared.sqrt()
-    return found
+        total = squared.sqrt()
+    return total

@@ -58,23 +58,23 @@ class World:
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is set in any process. All must ask."""
+        """Tell whether `flag` is set in any process. All must ask."""
         if self.size == 1:
             return flag
-        found = torch.tensor(int(flag))
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return bool(found)
+        value = torch.tensor(int(flag))
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return bool(value)
 
     def from_main(self, value: float) -> float:
-        """The first process's `value`. All must ask."""
+        """Return the first process's `value`. All must ask."""
         if self.size == 1:
             return value
-        found = torch.tensor(value, dtype=torch.float64)
-        dist.broadcast(found, 0)
-        return float(found)
+        shared = torch.tensor(value, dtype=torch.float64)
+        dist.broadcast(shared, 0)
+        return float(shared)
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's `value` (as JSON), by rank. All must ask."""
+        """Return everybody's `value` (as JSON), by rank. All must ask."""
         if self.size == 1:
             return [value]
         text = torch.frombuffer(bytearray(json.dumps(value), "utf-8"), dtype=torch.uint8)
@@ -83,15 +83,16 @@ class World:
         width = int(max(sizes))
         padded = torch.zeros(width, dtype=torch.uint8)
         padded[: len(text)] = text
-        found = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(found, padded)
+        texts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(texts, padded)
         return [
-            json.loads(one[: int(size)].numpy().tobytes())
-            for one, size in zip(found, sizes, strict=True)
+            json.loads(padded_text[: int(size)].numpy().tobytes())
+            for padded_text, size in zip(texts, sizes, strict=True)
         ]
 
     def alone(self, work: Callable[[], R]) -> R:
-        """What `work` gives in the first process, in all. The others wait, however long it takes.
+        """Return what `work` gives in the first process, in all. The others wait, however long it
+        takes.
 
         Args:
             work: called in the first process only; its result must be JSON, and is given back
@@ -107,11 +108,11 @@ class World:
         if self.main:
             try:
                 result = work()
-                told = json.dumps({"result": result})
+                text = json.dumps({"result": result})
             except BaseException as error:
                 store.set(key, json.dumps({"error": str(error)}))
                 raise
-            store.set(key, told)
+            store.set(key, text)
             return result
         while True:
             try:
@@ -119,10 +120,10 @@ class World:
                 break
             except dist.DistStoreError:
                 continue  # not yet
-        found = json.loads(store.get(key))
-        if "error" in found:
-            raise BertineError(found["error"] or "the first process was interrupted")
-        result = found["result"]
+        message = json.loads(store.get(key))
+        if "error" in message:
+            raise BertineError(message["error"] or "the first process was interrupted")
+        result = message["result"]
         return result
 
     def same(self, value: dict[str, Any], what: str) -> None:
@@ -143,7 +144,8 @@ class World:
 
 
 def join(device: str | None) -> World:
-    """The world that this process is in: joined if ``torchrun`` started several, else its own.
+    """Return the world that this process is in: joined if ``torchrun`` started several, else its
+    own.
 
     Args:
         device: as PyTorch calls it; None: a GPU if there are any. Of several processes on a
@@ -227,8 +229,8 @@ def _set_by_user() -> bool:
 
 
 def together(verb: Callable[P, R]) -> Callable[P, R]:
-    """For a verb that may run in several processes: what a process meets when another one ended
-    becomes a :class:`BertineError`, and the group is left at the end, if it was made here."""
+    """Let a verb run in several processes: what a process meets when another one ended becomes a
+    :class:`BertineError`, and the group is left at the end, if it was made here."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -265,7 +267,7 @@ def _leave() -> None:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether `error` is that of a connection, as gloo and NCCL tell it."""
+    """Tell whether `error` is that of a connection, as gloo and NCCL tell it."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or any(
         sign in text for sign in ("gloo", "nccl", "connection closed", "connection reset")

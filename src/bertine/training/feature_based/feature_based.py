@@ -20,7 +20,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.predictor import evaluate
+from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint
@@ -28,13 +28,13 @@ from bertine.models.precision import precision_name, resolve_device, resolve_pre
 from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.records.conll import Columns, find_tagged, read_sentences
+from bertine.records.conll import WordColumns, find_tagged, read_sentences
 from bertine.records.sentences import Sentences
 from bertine.tables.given import GivenTable
 from bertine.tasks.options import TableOptions
 from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import human_time, say, warn
-from bertine.training.feature_based.bilstm_training import Part, train_row
+from bertine.training.feature_based.bilstm_training import TaggedStates, train_row
 from bertine.training.feature_based.table import (
     FINE_TUNING,
     ROWS,
@@ -102,12 +102,12 @@ def feature_based(
     if test_file is not None:
         sets["test"] = read_sentences(
             test_file,
-            Columns.trained_with(train.text_columns, train.label_column),
+            WordColumns.trained_with(train.text_columns, train.label_column),
             scheme=options.tag_scheme if task.has_entities else "plain",
             format=options.format,
             strict=options.strict,
         )
-    # An unknown tag of the test file is told now, and not after hours.
+    # An unknown tag of the test file is reported now, and not after hours.
     tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
     recipe = BilstmRecipe.of(options)
     loaded = load_model(model, heads=task.heads(config), seed=seed)
@@ -117,7 +117,7 @@ def feature_based(
         "finetune": [options.finetune_epochs, options.finetune_learning_rate],
         "precision": precision_name(precision, where),
         "weights": weights_fingerprint(loaded.model.backbone),
-        "sentences": {name: each.fingerprint() for name, each in sets.items()},
+        "sentences": {name: tagged.fingerprint() for name, tagged in sets.items()},
     }
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
@@ -126,7 +126,7 @@ def feature_based(
             f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
         )
     dtype = resolve_precision(precision, where)
-    prepared: dict[str, Part] = {}
+    prepared: dict[str, TaggedStates] = {}
     if any(name not in results for name in wanted if name != FINE_TUNING):
         loaded.model.to(where)
         for name, sentences in sets.items():
@@ -134,7 +134,7 @@ def feature_based(
             states = word_states(
                 loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
             )
-            prepared[name] = Part(sentences, states, tags[name])
+            prepared[name] = TaggedStates(sentences, states, tags[name])
             took = (
                 "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
             )
@@ -188,7 +188,7 @@ def _without_training(task: Tagging) -> dict[str, Any]:
 
 
 def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:
-    """The rows that `folder` has, when they may be kept; else none."""
+    """Return the rows that `folder` has, when they may be kept; else none."""
     file = folder / TABLE
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose another folder for the results")
@@ -212,7 +212,8 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
 
 
 def _by_name(settings: Any) -> dict[str, Any]:
-    """Settings by the names that a user has given them; empty where a file holds something else."""
+    """Return settings by the names that a user has given them; empty where a file holds something
+    else."""
     try:
         epochs, rate = settings["finetune"]
         return {
@@ -232,8 +233,8 @@ def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
     return [
         np.array(
             [
-                task.label_id(tag, sentences.where(item, at), word)
-                for at, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
+                task.label_id(tag, sentences.where(item, place), word)
+                for place, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
             ],
             dtype=np.int64,
         )
@@ -249,7 +250,7 @@ def _finetuned(
     resume: bool,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
-    """The row of fine-tuning."""
+    """Return the row of fine-tuning."""
     resume = resume and (out / "run.json").exists()
     result = finetune("tagging", model=model, out=out, resume=resume, baselines=False, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}

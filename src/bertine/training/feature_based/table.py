@@ -17,7 +17,7 @@ FINE_TUNING = "fine-tuning"
 
 
 @dataclass(frozen=True)
-class Row:
+class StatesRow:
     """A row of the table: which states are read (of an encoder of L layers; 0 are the embeddings),
     and whether they are joined or summed."""
 
@@ -27,13 +27,13 @@ class Row:
 
 
 #: The rows in the paper's order, by the names of the command line.
-ROWS: dict[str, Row] = {
-    "embeddings": Row("embeddings", lambda count: [0]),
-    "second-to-last": Row("second-to-last hidden", lambda count: [max(0, count - 1)]),
-    "last": Row("last hidden", lambda count: [count]),
-    "sum-last-four": Row("weighted sum last four hidden", lambda count: _last(count, 4)),
-    "concat-last-four": Row("concat last four hidden", lambda count: _last(count, 4), True),
-    "sum-all": Row("weighted sum all layers", lambda count: _last(count, count)),
+ROWS: dict[str, StatesRow] = {
+    "embeddings": StatesRow("embeddings", lambda count: [0]),
+    "second-to-last": StatesRow("second-to-last hidden", lambda count: [max(0, count - 1)]),
+    "last": StatesRow("last hidden", lambda count: [count]),
+    "sum-last-four": StatesRow("weighted sum last four hidden", lambda count: _last(count, 4)),
+    "concat-last-four": StatesRow("concat last four hidden", lambda count: _last(count, 4), True),
+    "sum-all": StatesRow("weighted sum all layers", lambda count: _last(count, count)),
 }
 
 
@@ -59,7 +59,7 @@ class FeatureBasedReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A row each: the main metric, times 100, on the validation and test sentences."""
+        """Return a row each: the main metric, times 100, on the validation and test sentences."""
         titles = {FINE_TUNING: "fine-tuning", **{name: row.title for name, row in ROWS.items()}}
         width = max(len(titles[name]) for name in self.rows)
         test = any("test" in row for row in self.rows.values())
@@ -77,7 +77,7 @@ class FeatureBasedReport(Shown):
 
 
 def chosen_rows(rows: Sequence[str] | None) -> list[str]:
-    """The names of the wanted rows, in the paper's order."""
+    """Return the names of the wanted rows, in the paper's order."""
     known = [FINE_TUNING, *ROWS]
     for name in rows or ():
         if name not in known:

@@ -49,16 +49,17 @@ class EpochLines:
             return None
         number = f"{epoch_of(step, self._epoch)} of {epoch_of(self._steps, self._epoch)}"
         names = [*self._judged, *(["loss"] if "loss" not in self._judged else [])]
-        told = ", ".join(_told(name, scores[name], scores) for name in names if name in scores)
+        shown = ", ".join(_told(name, scores[name], scores) for name in names if name in scores)
         if step < self._steps:
-            told += " (the best so far)"
+            shown += " (the best so far)"
         elif self._best is not None and not is_best:
             best = score_text(self._best.metric, self._best.value)
-            told += f" (the best was epoch {epoch_of(self._best.step, self._epoch)} with {best})"
-        return f"validation after epoch {number}: {told}"
+            shown += f" (the best was epoch {epoch_of(self._best.step, self._epoch)} with {best})"
+        return f"validation after epoch {number}: {shown}"
 
     def latest(self, step: int, scores: Mapping[str, float]) -> str:
-        """The first score after `step` steps, for the progress line: "accuracy 74% (epoch 3)"."""
+        """Return the first score after `step` steps, for the progress line: "accuracy 74% (epoch
+        3)"."""
         name = self._judged[0]
         if name not in scores:
             return "-"
@@ -66,7 +67,7 @@ class EpochLines:
 
 
 def epoch_of(step: int, epoch: int) -> int:
-    """The number of the epoch, from 1 on, that `step` ends or is in."""
+    """Return the number of the epoch, from 1 on, that `step` ends or is in."""
     return -(-step // epoch)
 
 
@@ -79,7 +80,7 @@ def saved_line(
     steps: int,
     asked: bool,
 ) -> str:
-    """Which epoch's weights are saved, in words.
+    """Return which epoch's weights are saved, in words.
 
     Args:
         taken: the evaluation whose weights were taken; None: those of the last step were kept.

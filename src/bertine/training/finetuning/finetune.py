@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.files import write_json
 from bertine.models.precision import precision_name
 from bertine.names import TaskName
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
+from bertine.runs.files import START
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import reading_of
 from bertine.training.distributed.world import join, together
@@ -20,11 +25,13 @@ from bertine.training.finetuning.learner import Learner, Origin
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.run import found, train
 from bertine.training.finetuning.run_baselines import kept_baselines
-from bertine.training.finetuning.setup import Start, prepare, read_or_given
-from bertine.training.finetuning.start_file import write_start
+from bertine.training.finetuning.setup import Prepared, Start, prepare, read_or_given
 from bertine.training.loop.fit import FitConfig
 from bertine.training.loop.schedule import WARMUP_RATIO, warmup
 from bertine.training.run import Run
+
+#: Arguments that a command to run next does not repeat.
+_LEFT_OUT = ("out", "resume")
 
 
 @takes_options()
@@ -67,11 +74,11 @@ def finetune(
     """
     if not isinstance(data, Labelled):
         data = as_data(data)
-    given = {"task": task, "model": model, "data": data, "out": out, **options.values()}
+    arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
     start, reading = Start.of(options, model=model), reading_of(options)
     seed, save_best, frozen = options.seed, options.save_best, options.frozen
     if task == "glue" and (options.glue_task or "").lower() == "all":
-        return finetune_all(finetune, given)
+        return finetune_all(finetune, arguments)
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, options.resume))
@@ -125,7 +132,7 @@ def finetune(
         if run.finished:
             outcome = found(run, world, save_best=bool(save_best))
         else:
-            world.alone(lambda: write_start(run.folder, finetune, given, prepared))
+            world.alone(lambda: _write_start(run.folder, finetune, arguments, prepared))
             outcome = train(
                 prepared,
                 config,
@@ -153,3 +160,49 @@ def finetune(
             precision=config.precision,  # as it was judged: answering chooses 8 bits as well
         ),
     )
+
+
+def _write_start(
+    folder: Path, verb: Callable[..., Any], values: Mapping[str, Any], prepared: Prepared
+) -> None:
+    """Write ``start.json`` into the `folder` of a run: what was asked for, kept for the diagnosis
+    of its report.
+
+    Unlike ``run.json``, which has every setting as it was resolved, it has the arguments as the
+    user gave them, so that a report can name the command to run next.
+
+    Args:
+        folder: of the run.
+        verb: the function that was called.
+        given: all its arguments, by name; those that are not the defaults are kept.
+        prepared: what the run starts from.
+    """
+    defaults = {
+        name: parameter.default for name, parameter in inspect.signature(verb).parameters.items()
+    }
+    arguments = {
+        name: _json(value)
+        for name, value in values.items()
+        if name not in _LEFT_OUT and value != defaults.get(name)
+    }
+    if not isinstance(values["data"], str | Path):
+        arguments.pop("data", None)  # examples in memory
+    usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
+    start = {
+        "arguments": arguments,
+        "constant_loss": prepared.task.constant_loss(
+            prepared.train.examples, prepared.train.features
+        ),
+        "hidden_size": prepared.loaded.config.hidden_size,
+        "usual_epochs": usual.epochs,
+        "usual_batch_size": usual.batch_size,
+        "usual_learning_rate": usual.learning_rate,
+    }
+    write_json(folder / START, start)
+
+
+def _json(value: Any) -> Any:
+    """Return an argument as a JSON value."""
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -92,14 +92,14 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
             f"out ({option('freeze_layers')} leaves some layers as they are)"
         )
-    given = {
+    values = {
         name: getattr(options, name)
         for name in (
             *("focal_gamma", "epochs", "batch_size", "learning_rate", "paper", "patience"),
             *("shard", "freeze_layers", "freeze_embeddings"),
         )
     }
-    for name, value in given.items():
+    for name, value in values.items():
         if value:
             raise BertineError(
                 f"{name} (--{name.replace('_', '-')}) is of training, but frozen fits the head "
@@ -171,7 +171,7 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
 
 
 def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
-    """The metrics of the answers to examples that were left out, and their number."""
+    """Return the metrics of the answers to examples that were left out, and their number."""
     task = prepared.task
     if fitted.left_out is None or task.reads_words or task.has_choices:
         return {}, 0
@@ -200,31 +200,33 @@ class _PairVectors:
 
 
 def _pairs(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
-    """What the head reads of each pair, fp32 [N, 4 D + 1]."""
-    found = run_features(
+    """Return what the head reads of each pair, fp32 [N, 4 D + 1]."""
+    vectors = run_features(
         encoder.computing(features),
         _PairVectors(task),
         features,
         pad_id=encoder.tokenizer.pad_token_id,
         dtype=encoder.dtype,
     )
-    return np.stack(found)
+    return np.stack(vectors)
 
 
 def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
-    """What the head reads of each input, fp32 [N, H]; of taggers of each word."""
+    """Return what the head reads of each input, fp32 [N, H]; of taggers of each word."""
     if not task.reads_words:
         return np.stack(encoder.run(features, Pooling(("cls",))))
-    each = encoder.run(_words_of(features), Pooling(("tokens",)))
+    vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
     return np.concatenate(
-        [states[window.positions] for states, window in zip(each, windows, strict=True)]
+        [states[window.positions] for states, window in zip(vectors, windows, strict=True)]
     )
 
 
 def _words_of(features: Sequence[Features]) -> Sequence[Features]:
-    """The first windows that have no more words than may be looked at."""
-    words = np.cumsum([len(each.positions) for each in cast(Sequence[WordFeatures], features)])
+    """Return the first windows that have no more words than may be looked at."""
+    words = np.cumsum(
+        [len(feature.positions) for feature in cast(Sequence[WordFeatures], features)]
+    )
     return features[: max(1, int(np.searchsorted(words, _MOST_WORDS, side="right")))]
 
 
@@ -266,10 +268,8 @@ def _(task: MultipleChoice, features: Sequence[Features]) -> Targets:
 
 @_targets.register
 def _(task: Tagging, features: Sequence[Features]) -> Targets:
-    tags = [each.tags for each in cast(Sequence[WordFeatures], _words_of(features))]
-    return ClassTargets(
-        np.concatenate([each for each in tags if each is not None]), len(task.labels)
-    )
+    tags = [feature.tags for feature in cast(Sequence[WordFeatures], _words_of(features))]
+    return ClassTargets(np.concatenate([ids for ids in tags if ids is not None]), len(task.labels))
 
 
 @torch.no_grad()

@@ -60,8 +60,8 @@ def head_alone_instead(
     chosen |= not fits_alone(prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
-    found = [each["metrics"] for each in baselines if each.get("name") == _BASELINE]
-    beside: Mapping[str, float] = found[0] if found else {}
+    scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]
+    beside: Mapping[str, float] = scores[0] if scores else {}
     if not set(names) <= set(beside):
         return None
     own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
@@ -102,8 +102,8 @@ def score_of_head(
     left_out: int,
     names: Sequence[str],
 ) -> float:
-    """The score of the head alone (the mean of the metrics `names`) on all examples that it was
-    not fitted to: the `count` validation examples, and the `left_out` training examples of the
+    """Return the score of the head alone (the mean of the metrics `names`) on all examples that it
+    was not fitted to: the `count` validation examples, and the `left_out` training examples of the
     cross-validation, where there was one. Of a hundred examples ten are held out, which say next to
     nothing about either model; but the head's score on all hundred is well known."""
     if not set(names) <= set(validation):
@@ -118,7 +118,7 @@ def score_of_head(
 
 
 def alone_is_better(metric: str, alone: float, trained: float, count: int, *, pairs: bool) -> bool:
-    """Whether the head alone is to be saved.
+    """Tell whether the head alone is to be saved.
 
     Args:
         metric: the first by which the task is judged.

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate, evaluate_sets
 from bertine.inference.files.given_texts import Text
 from bertine.inference.losses import worst_examples
-from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.inference.predictor import Predictor
 from bertine.names import Precision
+from bertine.reports.checks.diagnosis import diagnose
+from bertine.reports.checks.log_view import Finding
+from bertine.runs.files import RunFolder
 from bertine.tables.given import TableLike
+from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
+from bertine.tasks.metrics import official_score
 from bertine.tasks.report import EvaluationReport
 from bertine.tasks.worst import WorstExample, WorstExamples
+from bertine.terminal.console import human_time
+from bertine.terminal.shown import Shown
 from bertine.training.arguments import with_options_of
-from bertine.training.finetuning.result import FinetuneResult
+from bertine.training.finetuning.result import next_lines, write_pages
+
+#: Findings at the end of the command; the report has all.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Origin:
 
 
 @dataclass(frozen=True, repr=False)
-class Learner(FinetuneResult):
+class Learner(Shown):
     """What a fine-tuning run ended with, and what is done with it next.
 
     A learner is light: the model is loaded from its directory, and the validation examples are
@@ -50,11 +61,88 @@ class Learner(FinetuneResult):
     ended, was resumed, or was found to be finished.
 
     Attributes:
+        model: the model directory; of all of GLUE, the folder with a run for each task.
+        scores: the metrics on the validation examples after each epoch, with ``step``.
+        report: the evaluation of the model in `model`; None when a finished run was found, and
+            in all processes but the first.
+        elapsed: seconds of training, evaluation not counted.
+        metric_names: the metrics by which the task is judged.
+        runs: of all of GLUE, the learner of each task by its name.
+        final: the metrics of the model in `model` on the validation examples; of all of GLUE empty.
+        baselines: the scores of the task's baselines on the same examples.
+        saved: which weights the model has, in words, such as "saved: the last epoch (12)".
         origin: of all of GLUE None: each task's learner is in `runs`.
     """
 
+    model: Path
+    scores: list[dict[str, Any]]
+    report: EvaluationReport | None
+    elapsed: float
+    metric_names: tuple[str, ...] = ()
     runs: Mapping[str, Learner] = field(default_factory=dict)
+    final: dict[str, float] = field(default_factory=dict)
+    baselines: tuple[BaselineScore, ...] = ()
+    saved: str = ""
     origin: Origin | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the final model on the validation examples."""
+        return dict(self.final if self.report is None else self.report.metrics)
+
+    @property
+    def score(self) -> float:
+        """The mean of the metrics by which the task is judged: in GLUE, its score; of all of GLUE,
+        the average over the tasks."""
+        return official_score(self.metrics, self.metric_names)
+
+    def lines(self) -> list[str]:
+        """Return what the command prints at the end."""
+        return self._lines(self._findings())
+
+    def shown_lines(self) -> list[str]:
+        """Return :meth:`lines` with calls of Python to run next in place of commands."""
+        return self._lines(self.findings)
+
+    def _lines(self, findings: Sequence[Finding]) -> list[str]:
+        lines = self.report.lines() if self.report is not None else []
+        if self.report is None and self.final:  # the run was found finished
+            scores = ", ".join(f"{name} {value:.4f}" for name, value in self.final.items())
+            lines.append(f"on the validation examples: {scores}")
+        if len(self.metric_names) > 1 and self.metrics:
+            lines.append(f"score: {self.score:.4f}, the mean of {' and '.join(self.metric_names)}")
+        return [
+            *lines,
+            *baseline_lines(self.metrics, self.metric_names, self.baselines),
+            *(str(finding) for finding in findings[:_SHOWN]),
+            f"trained in {human_time(self.elapsed)}",
+            *([self.saved] if self.saved else []),
+            f"model: {self.model}",
+        ]
+
+    def write_pages(self) -> None:
+        """Write the run's page, ``report.html`` in its folder; of all of GLUE that of each task."""
+        write_pages(self.model if self.runs else self.model.parent)
+
+    def next_lines(self) -> list[str]:
+        """Return where the page is, and the commands to run next; of all of GLUE empty."""
+        return [] if self.runs else next_lines(self.model.parent)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The diagnosis of the run, the gravest first; empty where nothing stands out. Each has
+        the next call in ``command``."""
+        return [
+            replace(finding, command=finding.call or finding.command)
+            for finding in self._findings()
+        ]
+
+    def _findings(self) -> list[Finding]:
+        folder = self.model.parent
+        if self.runs or not (folder / "run.json").is_file():
+            return []
+        files = RunFolder.read(folder)
+        return diagnose(files.log, files.facts())
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -67,14 +155,14 @@ class Learner(FinetuneResult):
         return Predictor.load(self.model, origin.device, origin.precision)
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
-        """Answers for texts; see :meth:`Predictor.predict`."""
+        """Return answers for texts; see :meth:`Predictor.predict`."""
         return self.predictor.predict(texts)
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
     def validate(
         self, data: Path | str | TableLike | None = None, **options: Any
     ) -> EvaluationReport:
-        """The report of the model on labelled examples.
+        """Return the report of the model on labelled examples.
 
         Args:
             data: a file or a folder, as for :func:`~bertine.evaluate`; None:
@@ -126,7 +214,7 @@ class Learner(FinetuneResult):
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
         predictor = self.predictor
-        found = worst_examples(
+        worst, _ = worst_examples(
             predictor.computing,
             predictor.task,
             examples,
@@ -134,7 +222,7 @@ class Learner(FinetuneResult):
             n,
             dtype=predictor.dtype,
         )
-        return WorstExamples(found)
+        return WorstExamples(worst)
 
     def _one(self) -> Origin:
         if self.origin is None:

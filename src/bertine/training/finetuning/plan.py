@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.models.config import Config
-from bertine.options.finetuning import Recipe
+from bertine.options.finetuning import FinetuneRecipe
 from bertine.options.optimization import Patience, Rate
 from bertine.options.run import Saving
 
@@ -57,13 +57,13 @@ class TrainingPlan:
     paper: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes(Recipe, Rate, Saving, Patience):
+class Wishes(FinetuneRecipe, Rate, Saving, Patience):
     """What the user says of a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 
     def plan(self, config: Config, num_examples: int) -> TrainingPlan:
-        """The plan for a model with the sizes of `config` and `num_examples` training examples."""
+        """Return the plan for a model with the sizes of `config` and `num_examples` training
+        examples."""
         if self.paper:
             usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, PAPER_RATE)
         else:
@@ -85,13 +85,13 @@ class Wishes(Recipe, Rate, Saving, Patience):
 
 
 def epochs_for(num_examples: int) -> int:
-    """The number of passes over so many training examples: 3 over 16,000 and more, 9 over 1,000,
-    23 over 100."""
+    """Return the number of passes over so many training examples: 3 over 16,000 and more, 9 over
+    1,000, 23 over 100."""
     passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
     return min(_MOST_PASSES, max(_PASSES, round(passes)))
 
 
 def rate_for(config: Config) -> float:
-    """The highest learning rate for a model of this width, with one significant digit."""
+    """Return the highest learning rate for a model of this width, with one significant digit."""
     rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
     return float(f"{rate:.0e}")

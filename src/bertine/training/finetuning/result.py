@@ -1,32 +1,29 @@
-"""What a fine-tuning run ended with."""
+"""What stands in the folder of a finished fine-tuning run, its page, and the commands to run
+next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bertine.cores.launch import is_main
 from bertine.errors import BertineError
 from bertine.files import read_json_object
-from bertine.reports.checks.diagnosis import diagnose
-from bertine.reports.checks.log_view import Finding
-from bertine.runs.files import RunFolder
-from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
-from bertine.tasks.metrics import official_score
-from bertine.tasks.report import EvaluationReport
-from bertine.terminal.console import human_time
-from bertine.terminal.shown import Shown
-from bertine.training.finetuning.next_steps import next_lines, write_pages
+from bertine.modeldir import TASK
+from bertine.reports.run_page import REPORT, report
+from bertine.taskinfo import TaskInfo
+from bertine.terminal.console import warn
 
 #: The key of ``scores.json`` that says in words which weights are saved.
 SAVED = "saved"
-#: Findings at the end of the command; the report has all.
-_SHOWN = 3
+#: Files whose rows say of themselves what they hold, of all tasks.
+_ROWS = (".jsonl", ".json", ".parquet")
 
 
 def final_of(folder: Path) -> dict[str, Any]:
-    """The report on the model of the finished run in `folder`, from its ``scores.json``: its
+    """Return the report on the model of the finished run in `folder`, from its ``scores.json``: its
     ``metrics``, whether it ``collapsed`` to one answer; empty where there were no validation
     examples. A run that is found finished is not evaluated again."""
     file = folder / "scores.json"
@@ -37,90 +34,65 @@ def final_of(folder: Path) -> dict[str, Any]:
 
 
 def saved_of(folder: Path) -> str:
-    """Which weights the model of the finished run in `folder` has, in words; "" where an earlier
-    Bertine trained it, which did not write that down."""
+    """Return which weights the model of the finished run in `folder` has, in words; "" where an
+    earlier Bertine trained it, which did not write that down."""
     return str(read_json_object(folder / "scores.json", lenient=True).get(SAVED, ""))
 
 
-@dataclass(frozen=True, repr=False)
-class FinetuneResult(Shown):
-    """What a fine-tuning run ended with.
+def write_pages(out: Path | str) -> None:
+    """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE.
+    A page that cannot be made is a warning: the model is there. Of several processes the first
+    writes."""
+    if not is_main():
+        return
+    for folder in _runs(Path(out)):
+        try:
+            report(folder)
+        except BertineError as error:
+            warn(f"no report was written: {error}")
 
-    Attributes:
-        model: the model directory; of all of GLUE, the folder with a run for each task.
-        scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the model in `model`; None when a finished run was found, and
-            in all processes but the first.
-        elapsed: seconds of training, evaluation not counted.
-        metric_names: the metrics by which the task is judged.
-        runs: of all of GLUE, the result of each task by its name.
-        final: the metrics of the model in `model` on the validation examples; of all of GLUE empty.
-        baselines: the scores of the task's baselines on the same examples.
-        saved: which weights the model has, in words, such as "saved: the last epoch (12)".
-    """
 
-    model: Path
-    scores: list[dict[str, Any]]
-    report: EvaluationReport | None
-    elapsed: float
-    metric_names: tuple[str, ...] = ()
-    runs: Mapping[str, FinetuneResult] = field(default_factory=dict)
-    final: dict[str, float] = field(default_factory=dict)
-    baselines: tuple[BaselineScore, ...] = ()
-    saved: str = ""
+def next_lines(out: Path | str) -> list[str]:
+    """Return what to do with a finished run: its page, and the commands; empty where `out` is not
+    the folder of one run."""
+    folder = Path(out)
+    if not (folder / "model" / TASK).is_file():
+        return []
+    info = TaskInfo.read(folder / "model" / TASK)
+    name = shlex.quote(str(out))
+    page = [f"report: {folder / REPORT}"] if (folder / REPORT).is_file() else []
+    return [
+        *page,
+        "next:",
+        f"  bertine predict {name} {_example(info)}",
+        f"  bertine predict {name} --input new{_suffix(info)} --output answered{_suffix(info)}",
+        f"  bertine evaluate {name} --data FILE",
+        f"  bertine serve {name}",
+    ]
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The metrics of the final model on the validation examples."""
-        return dict(self.final if self.report is None else self.report.metrics)
 
-    @property
-    def score(self) -> float:
-        """The mean of the metrics by which the task is judged: in GLUE, its score; of all of GLUE,
-        the average over the tasks."""
-        return official_score(self.metrics, self.metric_names)
+def _runs(out: Path) -> Iterator[Path]:
+    if (out / "scores.json").is_file():
+        yield out
+    elif out.is_dir():
+        for folder in sorted(out.iterdir()):
+            if (folder / "run.json").is_file() and (folder / "scores.json").is_file():
+                yield folder
 
-    def lines(self) -> list[str]:
-        """What the command prints at the end."""
-        return self._lines(self._findings())
 
-    def shown_lines(self) -> list[str]:
-        """The same, with calls of Python to run next in place of commands."""
-        return self._lines(self.findings)
+def _suffix(info: TaskInfo) -> str:
+    """Return the suffix of a file to answer: that of the training data, as far as it tells what is
+    in them."""
+    suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
+    if info.name == "tagging":
+        return suffix if suffix in _ROWS else ".conll"
+    return suffix if suffix in (".csv", ".tsv", *_ROWS) else ".csv"
 
-    def _lines(self, findings: Sequence[Finding]) -> list[str]:
-        lines = self.report.lines() if self.report is not None else []
-        if self.report is None and self.final:  # the run was found finished
-            scores = ", ".join(f"{name} {value:.4f}" for name, value in self.final.items())
-            lines.append(f"on the validation examples: {scores}")
-        if len(self.metric_names) > 1 and self.metrics:
-            lines.append(f"score: {self.score:.4f}, the mean of {' and '.join(self.metric_names)}")
-        return [
-            *lines,
-            *baseline_lines(self.metrics, self.metric_names, self.baselines),
-            *(str(finding) for finding in findings[:_SHOWN]),
-            f"trained in {human_time(self.elapsed)}",
-            *([self.saved] if self.saved else []),
-            f"model: {self.model}",
-        ]
 
-    def write_pages(self) -> None:
-        """Write the run's page, ``report.html`` in its folder; of all of GLUE that of each task."""
-        write_pages(self.model if self.runs else self.model.parent)
-
-    def next_lines(self) -> list[str]:
-        """Where the page is, and the commands to run next; of all of GLUE empty."""
-        return [] if self.runs else next_lines(self.model.parent)
-
-    @property
-    def findings(self) -> list[Finding]:
-        """The diagnosis of the run, the gravest first; empty where nothing stands out. Each has
-        the next call in ``command``."""
-        return [replace(one, command=one.call or one.command) for one in self._findings()]
-
-    def _findings(self) -> list[Finding]:
-        folder = self.model.parent
-        if self.runs or not (folder / "run.json").is_file():
-            return []
-        files = RunFolder.read(folder)
-        return diagnose(files.log, files.facts())
+def _example(info: TaskInfo) -> str:
+    """Return texts for the command line as the task takes them."""
+    if info.name == "spans":
+        return '--question "…" --context "…"'
+    if info.name == "choice":
+        return '"a question" "a choice" "another choice"'
+    return '"a text" "its second text"' if len(info.text_columns) > 1 else '"a text"'

@@ -13,15 +13,14 @@ from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.log import read_log
-from bertine.tasks.majority import MAJORITY, majority_of
-from bertine.tasks.report import ClassificationReport, EvaluationReport
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
 from bertine.training.finetuning.result import SAVED, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
-from bertine.training.finetuning.setup import Part, Prepared
+from bertine.training.finetuning.setup import FeaturedExamples, Prepared
 from bertine.training.loop.best import Choice, clearly_better, load_best, recorded_best
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
@@ -34,7 +33,7 @@ DATA = "data.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run ended with; see :class:`~bertine.training.finetuning.result.FinetuneResult`."""
+    """What a run ended with; see :class:`~bertine.training.finetuning.learner.Learner`."""
 
     scores: list[dict[str, Any]]
     report: EvaluationReport | None
@@ -102,12 +101,12 @@ def train(
     beside: list[dict[str, Any]] = []
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    majority = majority_of(task, prepared.train.examples)
+    majority = task.majority(prepared.train.examples)
     reports: list[EvaluationReport] = []
     heads: list[FittedHead] = []
 
     def score(judged: Prepared) -> EvaluationReport:
-        def score_on(part: Part) -> EvaluationReport:
+        def score_on(part: FeaturedExamples) -> EvaluationReport:
             report = evaluate_examples(
                 judged.loaded.model,
                 judged.task,
@@ -148,8 +147,8 @@ def train(
             fitted = fit_head(prepared, dtype)
             heads.append(fitted)
             scores = {} if not held else score_once().metrics
-            told = {f"eval_{name}": value for name, value in scores.items()}
-            entry = {"step": config.steps, "elapsed": fitted.seconds, **told}
+            logged = {f"eval_{name}": value for name, value in scores.items()}
+            entry = {"step": config.steps, "elapsed": fitted.seconds, **logged}
             write_text(run.folder / "log.jsonl", json.dumps(entry) + "\n")
 
         world.alone(fit_frozen)
@@ -196,7 +195,7 @@ def train(
         facts["reading"] = prepared.reading.to_facts()
         if majority is not None:
             facts[MAJORITY] = majority
-        told = {} if report is None else report.to_dict()
+        final = {} if report is None else report.to_dict()
         step = config.steps if best is None else best.step
         saved_as = "saved: the head alone, on the encoder as it was before training"
         if instead is None and not start.frozen:
@@ -208,7 +207,7 @@ def train(
                 steps=config.steps,
                 asked=save_best is not None,
             )
-        values = {"scores": scores, "step": step, "final": told, SAVED: saved_as}
+        values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
         if instead is not None:
             facts["frozen"] = True
             values["instead_of"] = trained.metrics
@@ -235,8 +234,8 @@ def train(
 
 
 def _best_is_clear(run: Run, count: int) -> bool:
-    """Whether the best evaluation, on `count` examples, is better than the last one by more than
-    chance."""
+    """Tell whether the best evaluation, on `count` examples, is better than the last one by more
+    than chance."""
     best, scores = recorded_best(run.checkpoints), _scores(run)
     if best is None or not scores:
         return False
@@ -244,13 +243,13 @@ def _best_is_clear(run: Run, count: int) -> bool:
 
 
 def _scores(run: Run) -> list[dict[str, Any]]:
-    """The evaluations in the run's log, those before a resume included."""
-    found = []
+    """Return the evaluations in the run's log, those before a resume included."""
+    evaluations = []
     for entry in read_log(run.folder / "log.jsonl"):
         scores = {k.removeprefix("eval_"): v for k, v in entry.items() if k.startswith("eval_")}
         if scores:
-            found.append({"step": entry["step"], **scores})
-    return found
+            evaluations.append({"step": entry["step"], **scores})
+    return evaluations
 
 
 def _elapsed(run: Run) -> float:

@@ -23,7 +23,7 @@ BASELINES = "baselines"
 
 
 def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> list[dict[str, Any]]:
-    """The baselines of a run that is about to train, or to go on; as JSON.
+    """Return the baselines of a run that is about to train, or to go on; as JSON.
 
     They are fitted on the training examples, and judged on the validation examples, where there
     are some. What a run that was stopped had measured is taken from its `folder`.
@@ -35,7 +35,7 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     """
     file = folder / SCORES
     if file.is_file():
-        return [each.to_dict() for each in kept_baselines(folder)]
+        return [score.to_dict() for score in kept_baselines(folder)]
     if not prepared.validation.features:
         return []
     start, loaded = prepared.start, prepared.loaded
@@ -49,24 +49,25 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     measured = measure_baselines(prepared.task, prepared.train.examples, sets, encoder)
     if measured:
         say(_measured_line(measured, prepared.metric_names))
-    found = [each.to_dict() for each in measured]
-    write_json(file, {BASELINES: found})
-    return found
+    values = [score.to_dict() for score in measured]
+    write_json(file, {BASELINES: values})
+    return values
 
 
 def _measured_line(measured: Sequence[BaselineScore], names: Sequence[str]) -> str:
-    """The baselines by the metrics of the task: "baselines (accuracy): majority 38.00%, …"."""
+    """Return the baselines by the metrics of the task: "baselines (accuracy): majority 38.00%,
+    …"."""
 
-    def scores(one: BaselineScore) -> str:
-        return " and ".join(score_text(name, one.metrics[name]) for name in names)
+    def scores(score: BaselineScore) -> str:
+        return " and ".join(score_text(name, score.metrics[name]) for name in names)
 
-    told = ", ".join(f"{one.name} {scores(one)}" for one in measured)
-    seconds = sum(one.seconds for one in measured)
-    return f"baselines ({' and '.join(map(score_name, names))}): {told}; {human_time(seconds)}"
+    shown = ", ".join(f"{score.name} {scores(score)}" for score in measured)
+    seconds = sum(score.seconds for score in measured)
+    return f"baselines ({' and '.join(map(score_name, names))}): {shown}; {human_time(seconds)}"
 
 
 def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
-    """The baselines in the ``scores.json`` of the run in `folder`; none where it has none.
+    """Return the baselines in the ``scores.json`` of the run in `folder`; none where it has none.
 
     Raises:
         BertineError: the file is damaged.
@@ -75,7 +76,7 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
     if not file.is_file():
         return ()
     try:
-        found = read_json_object(file, lenient=True).get(BASELINES, [])
-        return tuple(BaselineScore.read(each) for each in found)
+        values = read_json_object(file, lenient=True).get(BASELINES, [])
+        return tuple(BaselineScore.read(value) for value in values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error

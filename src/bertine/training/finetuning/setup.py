@@ -25,7 +25,7 @@ from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
-from bertine.options.optimization import Dropout
+from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples
 from bertine.reports.scores import exact_rate
 from bertine.tables.given import Data
@@ -35,8 +35,7 @@ from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start(FreshWeights, Dropout, Layers):
+class Start(FreshWeights, DropoutRate, Layers):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""
 
@@ -44,7 +43,7 @@ class Start(FreshWeights, Dropout, Layers):
 
 
 @dataclass(frozen=True)
-class Part:
+class FeaturedExamples:
     """Examples, and the features that were made of them."""
 
     examples: Examples[Any]
@@ -72,9 +71,9 @@ class Prepared:
     task: Task[Any]
     loaded: LoadedModel
     start: Start
-    train: Part
-    validation: Part
-    others: dict[str, Part] = field(default_factory=dict)
+    train: FeaturedExamples
+    validation: FeaturedExamples
+    others: dict[str, FeaturedExamples] = field(default_factory=dict)
     plan: TrainingPlan = field(kw_only=True)
     batches: FeatureBatches[Features] = field(kw_only=True)
     data_path: str = field(kw_only=True)
@@ -88,7 +87,7 @@ class Prepared:
 
 
 def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Reading) -> Labelled:
-    """The examples of `data`, or those that `data` are.
+    """Return the examples of `data`, or those that `data` are.
 
     Raises:
         BertineError: it is said how to read what is read already, or that is not all labelled;
@@ -145,7 +144,7 @@ def prepare(
     built = built.weighted_for(features)
     held = built.featurize(validation, loaded.tokenizer) if judged else []
     others = {
-        word: Part(examples, built.featurize(examples, loaded.tokenizer))
+        word: FeaturedExamples(examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in (labelled.others if judged else {}).items()
     }
     weighed = getattr(built, "class_weights", None) is not None
@@ -164,8 +163,8 @@ def prepare(
         built,
         loaded,
         start,
-        Part(train, features),
-        Part(validation, held),
+        FeaturedExamples(train, features),
+        FeaturedExamples(validation, held),
         others,
         plan=plan,
         batches=batches,
@@ -176,8 +175,8 @@ def prepare(
 
 
 def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
-    """The task for a head on the states of an encoder that is not trained: it compares the vectors
-    of two texts, where an encoder that is trained reads both as one input."""
+    """Return the task for a head on the states of an encoder that is not trained: it compares the
+    vectors of two texts, where an encoder that is trained reads both as one input."""
     if task.takes_pairs:
         pooling = pooling_of(start.model).name
         return cast(Task[Any], dataclasses.replace(cast(Any, task), pair_pooling=pooling))
@@ -185,8 +184,8 @@ def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
 
 
 def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
-    """The same run with an encoder that is not trained: the weights that it started with, and a
-    fresh head; the examples and their features are shared."""
+    """Return the same run with an encoder that is not trained: the weights that it started with,
+    and a fresh head; the examples and their features are shared."""
     start = dataclasses.replace(prepared.start, frozen=True)
     task = as_frozen(prepared.task, start)
     config = load_config(start.model, dropout=start.dropout)
@@ -206,7 +205,7 @@ def _say_plan(plan: TrainingPlan, num_examples: int) -> None:
 
 
 def fitting(max_length: int, model: Path | str, config: Config) -> int:
-    """`max_length`, or fewer pieces if the model has fewer positions, which is said."""
+    """Return `max_length`, or fewer pieces if the model has fewer positions, which is said."""
     if max_length > config.longest_input:
         max_length = config.longest_input
         say(f"{model}: has {max_length} positions, so max_length is {max_length}")
@@ -214,7 +213,7 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
 
 
 def _loaded(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
-    """The model with the heads of `built`: those that it has, if they answer the same."""
+    """Return the model with the heads of `built`: those that it has, if they answer the same."""
     heads = built.heads(config)
     loaded = load_model(start.model, heads=heads, seed=seed, dropout=start.dropout)
     if loaded.task is None or not built.reuses(loaded.task):
@@ -230,8 +229,8 @@ def _loaded(start: Start, built: Task[Any], config: Config, seed: int) -> Loaded
 
 
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
-    """The same architecture and tokenizer, with random weights of `seed`, as pre-training begins
-    with."""
+    """Return the same architecture and tokenizer, with random weights of `seed`, as pre-training
+    begins with."""
     with seeded(seed, "initial weights"):
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)

@@ -14,10 +14,10 @@ from bertine.data.checks import check_batch
 from bertine.data.split import split
 from bertine.models.dropout import stream
 from bertine.models.gpu.compiled import compile_parts
-from bertine.models.memory import keep_freed_memory
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.objectives.base import Loss, Term
+from bertine.system.memory import keep_freed_memory
 from bertine.training.distributed.parallel import Team
 from bertine.training.distributed.world import World
 from bertine.training.loop.device import send

@@ -28,7 +28,7 @@ from bertine.names import TaskName
 from bertine.options.fields import names_of
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
-from bertine.options.search import RateTest
+from bertine.options.search import RisingRates
 from bertine.options.verbs import takes_options
 from bertine.reports.scores import rate_text
 from bertine.tables.given import TableLike, as_data
@@ -57,7 +57,7 @@ def lr_find(
     model: Path | str,
     data: Path | str | Labelled | TableLike,
     out: Path | str,
-    test: RateTest,
+    test: RisingRates,
     **options: Any,
 ) -> LrFindReport:
     """Try rising learning rates on labelled examples, and read off between which to fine-tune.

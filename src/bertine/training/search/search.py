@@ -26,7 +26,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.options.search import SearchOptions
 from bertine.options.verbs import takes_options
-from bertine.records.given_writer import write_given
+from bertine.records.table_writer import write_given
 from bertine.tables.given import TableLike, as_data
 from bertine.terminal.console import counted, human_time, progress, say, warn
 from bertine.training.arguments import names_one_task, reading_of
