@@ -36,13 +36,13 @@ def worst(run: RunFolder) -> Section | None:
         mean, count = float(run.worst["mean_loss"]), int(run.worst["num_examples"])
         sources = {str(example.get("file", "")) for example in examples} - {""}
     source = f" of {Path(sources.pop()).name}" if len(sources) == 1 else ""
-    return Section(
-        "Predicted worst",
-        [TextCards(cards)],
-        lead=f"The {len(cards)} of {count:,} validation examples{source} with the highest "
-        f"loss{' of those predicted wrongly' if wrong else ''} (the mean of all is "
-        f"{mean:.3f}): what the model has not learned. Wrong labels are often among them.",
-    )
+    lead = f"The {len(cards)} of {count:,} validation examples{source} with the highest loss"
+    if wrong:
+        lead += f" of those predicted wrongly (the mean of all is {mean:.3f}): what the model has "
+        lead += "not learned. Wrong labels are often among them."
+    else:
+        lead += f" (the mean of all is {mean:.3f}). All of them are predicted rightly."
+    return Section("Predicted worst", [TextCards(cards)], lead)
 
 
 def _card(example: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> TextCard:
