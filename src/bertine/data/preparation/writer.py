@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -107,17 +106,12 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         # After a failure (a full disk) closing may fail again; the folder is thrown away anyhow.
         try:
             self._close_shard()
         except Exception:
-            if error is None:
+            if kind is None:
                 raise
 
     def append(
