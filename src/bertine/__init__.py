@@ -60,7 +60,7 @@ _HOME = {
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
     "embed": "bertine.inference.embedding.embed",
-    "evaluate": "bertine.inference.predictor",
+    "evaluate": "bertine.inference.evaluate",
     "explain": "bertine.inference.explaining.explain",
     "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based.feature_based",

@@ -1129,7 +1129,8 @@ def similar(
     precision: AnswerPrecision = "auto",
     device: str | None = None,
 ) -> Neighbours:
-    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory.
 
     Args:
         query: a text.

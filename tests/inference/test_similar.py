@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bertine.inference.embedding.similar as similar_module
+import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
@@ -24,7 +25,7 @@ def embedder(pretrained: Path) -> Embedder:
 
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(rows_module, "CHUNK_ROWS", 7)
     monkeypatch.setattr(similar_module, "_ROWS", 6)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from bertine.datasets.choice_data import SWAG
 from bertine.errors import BertineError
 from bertine.options.reading import (
-    Columns,
     DocumentContext,
-    GlueTask,
+    GlueChoice,
     SplitSeed,
+    TableColumns,
     TableReading,
     TaggedColumns,
 )
@@ -25,7 +25,7 @@ from bertine.tasks.tagging.task import Tagging
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a run is trained and judged on.
+    """The examples that a run is trained and judged on.
 
     Attributes:
         build: (the longest input) → the task that the training examples describe.
@@ -46,9 +46,8 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
-    """How data are read; see :func:`bertine.finetune`, whose arguments the
+class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
+    """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""
 
     options: TableOptions = field(default_factory=TableOptions)
@@ -56,7 +55,7 @@ class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, S
 
     @property
     def table(self) -> dict[str, Any]:
-        """What is said of a table: columns, format, quotes, strictness, by name."""
+        """The options of a table: columns, format, quotes, strictness, by name."""
         return {
             "text_columns": self.text_columns,
             "label_column": self.label_column,

@@ -25,8 +25,8 @@ from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
+from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
-from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.terminal.console import say
@@ -170,7 +170,8 @@ class Served:
         """What a client, and the page, should know of it."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
-        choices = len(getattr(task, "choice_columns", ()))
+        labels = [] if task is None else list(task.labels)
+        choices = 0 if task is None else len(task.choice_columns)
         parts = [] if task is None else list(task.text_columns)
         if task is not None and task.reads_words:
             parts = ["text"]
@@ -181,14 +182,14 @@ class Served:
             "owned_by": "bertine",
             "task": self.task,
             "operations": sorted(self.operations),
-            "labels": list(getattr(task, "labels", ())),
+            "labels": labels,
             "text_columns": parts,
             "max_choices": choices,
             "max_length": config.longest_input if task is None else task.max_length,
-            "long_text": getattr(task, "long_text", "head"),
+            "long_text": "head" if task is None else task.long_text,
             "example": sample_text(
                 self.task,
-                list(getattr(task, "labels", ())),
+                labels,
                 len(parts),
                 choices,
                 self._chinese,
@@ -234,7 +235,7 @@ class Served:
         ]
 
     def tokens(self, text: str) -> int:
-        """About how many tokens a text has, without tokenizing it."""
+        """Estimate how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
         about = self.model.tokenizer.template.added() + len(text) // each
         return min(about, self.model.config.longest_input)
@@ -284,7 +285,8 @@ class Served:
 
 
 def _weights(path: Path) -> Path:
-    """The folder of the BERT, which in a directory of sentence-transformers may be one inside."""
+    """Return the folder of the BERT, which in a directory of sentence-transformers may be one
+    inside."""
     try:
         modules = read_sentence_modules(path)
     except BertineError:

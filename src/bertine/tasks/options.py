@@ -1,8 +1,8 @@
-"""What can be said of one's own table and of how it is learned from, beyond its text and label."""
+"""Options of how the user's own tables are read and learned from, beyond text and label."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from bertine.errors import BertineError
 from bertine.options.reading import OwnTable
@@ -19,9 +19,8 @@ _FOR = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableOptions(OwnTable):
-    """Options of some tasks; see :func:`bertine.finetune`.
+    """The options of some tasks; see :func:`bertine.finetune`.
 
     Raises:
         BertineError: a value is not known or out of range.

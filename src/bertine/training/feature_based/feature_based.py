@@ -20,7 +20,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.predictor import evaluate
+from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint

@@ -11,9 +11,10 @@ from typing import Any
 
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate, evaluate_sets
 from bertine.inference.files.given_texts import Text
 from bertine.inference.losses import worst_examples
-from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.inference.predictor import Predictor
 from bertine.names import Precision
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
@@ -213,7 +214,7 @@ class Learner(Shown):
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
         predictor = self.predictor
-        worst = worst_examples(
+        worst, _ = worst_examples(
             predictor.computing,
             predictor.task,
             examples,
