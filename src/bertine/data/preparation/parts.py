@@ -33,6 +33,7 @@ from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, os_errors, read_json_object, write_json
+from bertine.options.corpus import CorpusReading
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
@@ -203,14 +204,8 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
         BertineError: a file cannot be read, or the disk is full.
     """
     settings = part.settings
-    corpus = Corpus(
-        part.files,
-        document_per_file=settings.document_per_file,
-        text_column=settings.text_column,
-        quotes=settings.quotes,
-        strict=settings.strict,
-        allow_empty=True,
-    )
+    reading = CorpusReading.of(settings).values()
+    corpus = Corpus(part.files, **reading, allow_empty=True)
     splitter = _Splitter(
         corpus, settings.language, settings.drop_duplicates, tokenizer.keeps_spaces
     )
