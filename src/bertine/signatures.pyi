@@ -1058,7 +1058,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
 
 def serve(

@@ -1,5 +1,5 @@
 """A pre-trained model of every variant: what is saved is loaded, computes the same, in transformers
-too, and is gone on with."""
+too, and is resumed."""
 
 from __future__ import annotations
 

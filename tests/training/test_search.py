@@ -1,4 +1,4 @@
-"""A search from end to end, one run after the other; killed and gone on with."""
+"""A search from end to end, one run after the other; killed and resumed."""
 
 from __future__ import annotations
 

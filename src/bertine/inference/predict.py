@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -46,7 +47,7 @@ from bertine.tables.layout import LINE_COLUMN, TableLayout, written_layout
 from bertine.tables.table import Table, TableRow
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction
-from bertine.terminal.console import counted, quietly, visible_list
+from bertine.terminal.console import counted, quietly, visible_list, warn
 
 
 @dataclass(repr=False)
@@ -62,7 +63,7 @@ class PredictReport(TextReport):
     rows_before: int = 0
 
     def counts(self) -> dict[str, int]:
-        """What was counted so far, for a process that goes on."""
+        """Return what was counted so far, for a process that goes on."""
         return {name: getattr(self, name) for name in ("rows", "cut", "pieces_lost", "empty")}
 
     def go_on(self, table: UnfinishedTable) -> None:
@@ -72,7 +73,7 @@ class PredictReport(TextReport):
         self.rows_before = table.rows_done
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
         told = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
         lines = [told + visible_list(self.columns)]
@@ -141,9 +142,10 @@ def predict(
         BertineError: no such model; neither a file nor texts, or both; what reading the table
             raises; a column is missing; something is said that does not apply to the task or the
             file; the output is named as a format that the rows cannot be written in; nothing can
-            be gone on with there, or what is left is of another input, model or setting.
+            be resumed there, or what is left is of another input, model or setting.
     """
     if texts is not None or question is not None or context is not None:
+        file = _named_file(texts)
         for name, value in {
             "input": input,
             "text_columns": text_columns,
@@ -153,7 +155,11 @@ def predict(
             "resume": resume or None,
         }.items():
             if value is not None:
+                if file is not None and input is None:
+                    raise BertineError(f"{file} is a file; read it with {option('input', file)}")
                 raise BertineError(f"texts are given, so leave out {name}, which is for a file")
+        if file is not None:
+            warn(f"{file} is answered as a text; to read the file: {option('input', file)}")
         size = len(str((texts, question, context)))
         with quietly():
             predictor = Predictor.opened(
@@ -296,7 +302,7 @@ class _Job:
         self.names = [*table.columns, *added]
 
     def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
-        """What the answers depend on."""
+        """Return what the answers depend on."""
         model = self.predictor.fingerprint()
         return {
             "input": input_identity(input),
@@ -343,8 +349,16 @@ class _Job:
         report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
 
 
+def _named_file(texts: Any) -> str | None:
+    """Return the only text where it is the name of a file: somebody meant its contents."""
+    text = texts[0] if isinstance(texts, list | tuple) and len(texts) == 1 else texts
+    # Longer names are refused by the system, and a zero character by Python.
+    name = isinstance(text, str) and len(text) < 256 and "\0" not in text and text
+    return name if name and os.path.isfile(name) else None
+
+
 def _lasting(input: Source, output: Path | str) -> bool:
-    """Whether both are files, so that work on them can be gone on with. A device or a pipe is
+    """Tell whether both are files, so that work on them can be resumed. A device or a pipe is
     written to as it comes."""
     if isinstance(input, GivenTable) or is_stream(output):
         return False

@@ -144,7 +144,7 @@ class ConfigKeys:
         return self.renamed.get(name, name)
 
     def _in_their_words(self, message: str) -> str:
-        """`message` with the file's keys in place of our fields."""
+        """Return `message` with the file's keys in place of our fields."""
         return re.sub(r"\b\w+\b", lambda word: self.key(word[0]), message)
 
 

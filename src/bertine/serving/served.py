@@ -167,7 +167,7 @@ class Served:
         return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
-        """What a client, and the page, should know of it."""
+        """Return what a client, and the page, should know of it."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
         labels = [] if task is None else list(task.labels)
@@ -226,7 +226,7 @@ class Served:
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
-        """Outputs of the features → an answer to each text."""
+        """Turn outputs of the features into an answer to each text."""
         assert self.predictor is not None
         answers = self.predictor.answering.finish(prepared, outputs)
         return [

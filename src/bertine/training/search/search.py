@@ -39,7 +39,7 @@ from bertine.training.search.table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
 _OWN = names_of(FinetuneOptions, not_in="search")
-#: Those that may differ when a search is gone on with: they do not change what is computed.
+#: Those that may differ when a search is resumed: they do not change what is computed.
 _FREE = free_in("search", [FinetuneOptions])
 #: By which validation examples are held out, where it is not said: the same in all runs.
 _SPLIT_SEED = 0
@@ -76,7 +76,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
