@@ -26,7 +26,7 @@ from bertine.text.wordpiece import SPECIAL_TOKENS
 
 @dataclass(frozen=True, repr=False)
 class VocabReport(Shown):
-    """What came of training a vocabulary. A *word* here has a letter or digit; marks do not count.
+    """The result of training a vocabulary. A *word* here has a letter or digit; marks do not count.
 
     Attributes:
         out: the tokenizer's folder.

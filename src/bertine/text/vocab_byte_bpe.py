@@ -31,7 +31,7 @@ _WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9ff
 
 
 class ByteBpeLearner(VocabLearner):
-    """Learns byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
+    """A learner of byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
 
     Raises:
         BertineError: `vocab_size` has no room for the bytes.

@@ -36,7 +36,7 @@ _CODE_POINTS = sys.maxunicode + 1
 
 
 class WordPieceLearner(VocabLearner):
-    """Learns a WordPiece vocabulary; see :func:`bertine.train_vocab` for its arguments."""
+    """A learner of WordPiece vocabularies; see :func:`bertine.train_vocab` for its arguments."""
 
     counts = True
 

@@ -58,7 +58,7 @@ class MaskedTokens:
 
 
 class InstanceDraws:
-    """Random numbers that belong to an instance, not to the batch it stands in: static masking.
+    """The random numbers that belong to an instance, not to the batch it stands in: static masking.
 
     It makes the choices that a :class:`numpy.random.Generator` makes for a batch as a whole, for
     each sequence from words of its own, so that a sequence is masked alike in any batch.
@@ -86,7 +86,7 @@ class InstanceDraws:
 
 
 class TokenMasking:
-    """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
+    """The corruption of BERT and RoBERTa: some tokens of each sequence are hidden.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);
     static masking hides the same ones whenever a sequence comes again.

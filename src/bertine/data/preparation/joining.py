@@ -42,7 +42,7 @@ _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_docum
 
 @dataclass
 class Joined:
-    """What the parts hold together.
+    """The counts of all parts together.
 
     Attributes:
         counted: as :meth:`bertine.data.preparation.writer.StoreWriter.close` returns it.

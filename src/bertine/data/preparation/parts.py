@@ -60,7 +60,7 @@ _PARTS_VERSION = 3
 
 @dataclass(frozen=True)
 class PartSettings:
-    """What the content of a part depends on, besides its files and the tokenizer.
+    """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
         language, document_per_file, text_column, quotes, strict, drop_duplicates, shard_tokens:
@@ -80,7 +80,7 @@ class PartSettings:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """Some files that are worked through together.
+    """A part of a corpus: files that are worked through together.
 
     Attributes:
         files: their paths, in the order of the corpus.
@@ -114,7 +114,7 @@ class CorpusPart:
 
 @dataclass
 class PartProgress:
-    """How far the making of a part is.
+    """The progress of making a part.
 
     Attributes:
         position: bytes of the files on disk that have been read.
@@ -260,7 +260,7 @@ def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
 
 @dataclass
 class _Sentences:
-    """Sentences to be tokenized together.
+    """A batch of sentences to be tokenized together.
 
     Attributes:
         texts: the sentences.
@@ -278,7 +278,7 @@ class _Sentences:
 
 
 class _Sums:
-    """Adds up over the sentences of each document, which may go over several batches."""
+    """A sum over the sentences of each document, which may go over several batches."""
 
     def __init__(self) -> None:
         self._open = 0  # of the document that the batches have not yet ended
@@ -297,7 +297,7 @@ class _Sums:
 
 
 class _Splitter:
-    """Documents into batches of sentences."""
+    """A splitter of documents into batches of sentences."""
 
     def __init__(
         self, corpus: Corpus, language: str, drop_duplicates: bool, keeps_spaces: bool

@@ -53,7 +53,7 @@ def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any])
 
 
 class StoreWriter:
-    """Writes documents into an existing folder; the caller makes the folder atomic.
+    """A writer of documents into an existing folder; the caller makes the folder atomic.
 
     Use it as a context manager, and call :meth:`close` when all is written.
 
