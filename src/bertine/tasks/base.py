@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -133,6 +134,11 @@ class Task(ABC, Generic[Prediction]):
     def unsaved(self) -> bool:
         """Whether it holds numbers that :meth:`finished` moves into the head."""
         return False
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The numbers of its labels."""
+        return {label: number for number, label in enumerate(self.labels)}
 
     # What a model directory says of it
 
