@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +57,11 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     return tasks
 
 
-@dataclass(frozen=True)
-class GlueData:
-    """The labelled examples of a task.
-
-    Attributes:
-        train: the training examples.
-        validation: of the dev file, the matched one of MNLI; None where there is no dev file.
-        others: further dev sets, by the word before the names of their metrics.
-    """
-
-    train: Examples
-    validation: Examples | None
-    others: dict[str, Examples] = field(default_factory=dict)
-
-
-def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> GlueData:
-    """Read the training and dev examples of `task`.
+def read_glue(
+    data: Path | str, task: GlueTask, *, strict: bool = False
+) -> tuple[Examples, dict[str, Examples]]:
+    """Read the training examples of `task`, and its dev sets by the word before the names of their
+    metrics: "" for the first, the matched one of MNLI. There are none where the folder has none.
 
     Raises:
         BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
@@ -88,28 +76,15 @@ def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> Glue
     if not (folder / task.train).is_file():
         raise BertineError(f"{folder}: has no {task.train} to train on")
     train = read_glue_file(folder / task.train, task, strict=strict)
-    dev = read_glue_validation(folder, task, strict=strict)
-    return GlueData(train, dev.pop("", None), dev)
-
-
-def read_glue_validation(
-    folder: Path, task: GlueTask, *, strict: bool = False
-) -> dict[str, Examples]:
-    """Read the dev sets of `task`, by the word before the names of their metrics; empty where the
-    folder has none.
-
-    Raises:
-        BertineError: see :func:`read_glue_file`; or one of several dev files is missing.
-    """
-    there = [name for name in task.validation.values() if (folder / name).is_file()]
-    missing = [name for name in task.validation.values() if name not in there]
-    if there and missing:
-        raise BertineError(f"{folder}: has {there[0]}, but no {missing[0]}; {task.name} needs both")
-    return {
-        word: read_glue_file(folder / name, task, strict=strict)
-        for word, name in task.validation.items()
-        if there
-    }
+    files = {word: folder / name for word, name in task.validation.items()}
+    present = [path.name for path in files.values() if path.is_file()]
+    missing = [path.name for path in files.values() if path.name not in present]
+    if present and missing:
+        raise BertineError(
+            f"{folder}: has {present[0]}, but no {missing[0]}; {task.name} needs both"
+        )
+    sets = files if present else {}
+    return train, {word: read_glue_file(path, task, strict=strict) for word, path in sets.items()}
 
 
 def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:

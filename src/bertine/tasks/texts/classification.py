@@ -142,8 +142,7 @@ class TextClassification(WholeTextTask[Prediction]):
         for one, other in same_numbers(task.labels):
             note = f"{examples.source}: the labels {one!r} and {other!r} are told apart, but are "
             note += "the same number; write them alike if they are the same label"
-            if note not in examples.notes:
-                examples.notes.append(note)
+            examples.note(note)
         return task
 
     def target(self, label: str | None, source: str, line: int) -> int | None:
