@@ -12,12 +12,12 @@ import torch
 
 import bertine
 import toys
-from bertine.data.inspection.store import inspect_store
 from bertine.data.preparation.prepare import prepare
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.explaining.explained_text import read_text
+from bertine.inspection.store import inspect_store
 from bertine.modeldir import LoadedModel, load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model

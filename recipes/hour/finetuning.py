@@ -17,7 +17,7 @@ import bertine
 from bertine.cores.launch import cores
 from bertine.files import read_json, write_json
 from bertine.terminal.console import say
-from bertine.training.search.runners import run_processes
+from bertine.training.search.runs import run_processes
 
 #: What is fine-tuned → whether from weights that are random.
 WAYS = {"pre-trained": False, "random weights": True}
@@ -58,7 +58,7 @@ class Finetuning:
         return 100 * float(read_json(self.file(".json"))[self.task.metric])
 
     def job(self, model: Path, glue: Path) -> dict[str, Any]:
-        """The run as :func:`bertine.training.search.run.run_one` is given it."""
+        """The run as :func:`bertine.training.search.runs.run_one` is given it."""
         arguments = {
             "task": "glue",
             "glue_task": self.task.task,

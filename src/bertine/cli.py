@@ -82,16 +82,16 @@ def _main(arguments: list[str]) -> int:
 
 
 def _without_memory(error: Exception) -> int:
-    """The exit status where memory has run out, which is told; any other error goes on."""
-    told = out_of_memory(error)
-    if told is None:
+    """Return the exit status where memory has run out, and say so; raise any other error."""
+    line = out_of_memory(error)
+    if line is None:
         raise error
-    _tell(f"bertine: error: {one_line(told)}")
+    _tell(f"bertine: error: {one_line(line)}")
     return EXIT_MISTAKE
 
 
 def _tell(line: str) -> None:
-    """How it ended; of several processes that end alike, one says so."""
+    """Say how it ended; of several processes that end alike, one says so."""
     if launch.tells():
         print(line, file=sys.stderr, flush=True)
 
@@ -132,7 +132,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def overview() -> str:
-    """What ``bertine`` and ``bertine --help`` print: the commands, one per line."""
+    """Return what ``bertine`` and ``bertine --help`` print: the commands, one per line."""
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
     width = max(map(len, COMMANDS)) + 1
     lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
@@ -145,7 +145,7 @@ def overview() -> str:
 
 
 def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any]:
-    """The value of every argument of `command`: from the command line, else from its config
+    """Return the value of every argument of `command`: from the command line, else from its config
     files (the last wins), else the default.
 
     Raises:
@@ -168,7 +168,7 @@ def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any
 
 
 def resolved(command: Command, values: dict[str, Any]) -> str:
-    """The values that `command` is called with and that differ from the defaults, as
+    """Return the values that `command` is called with and that differ from the defaults, as
     ``name=value``: the arguments given on the command line and in configuration files.
 
     Returns:

@@ -66,20 +66,20 @@ class _Loader(yaml.SafeLoader):
 
 
 def recipes() -> list[str]:
-    """The names of the configurations that come with the package."""
+    """Return the names of the configurations that come with the package."""
     return sorted(path.stem for path in _RECIPES.glob("*.yaml"))
 
 
 def _found(path: str | Path) -> Path:
-    """The file `path`; where there is none, the package's recipe of that name."""
+    """Return the file `path`; where there is none, the package's recipe of that name."""
     if not Path(path).exists() and str(path) in recipes():
         return _RECIPES / f"{path}.yaml"
     return Path(path)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file, or of a recipe of the package by its name; dashes in
-    keys turned to underscores.
+    """Return the keys and values of a YAML file, or of a recipe of the package by its name; dashes
+    in keys turned to underscores.
 
     Raises:
         BertineError: the file cannot be read, is not YAML, or is not keys with values.
@@ -127,8 +127,8 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     unused = [key for key in config if key in parser.left_out]
     if arguments.keys() >= set(unused):
         unused = []
-    given = {key for key, value in config.items() if value is not None}
-    parser.take_back({action for name, action in arguments.items() if name in given})
+    said_keys = {key for key, value in config.items() if value is not None}
+    parser.take_back({action for name, action in arguments.items() if name in said_keys})
     for key, value in config.items():
         if key in unused:
             continue

@@ -12,7 +12,7 @@ from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.predictor import Predictor
-from bertine.inspection import Inspection
+from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
     ClassWeights,
@@ -1058,7 +1058,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
 
 def serve(
@@ -1129,7 +1129,8 @@ def similar(
     precision: AnswerPrecision = "auto",
     device: str | None = None,
 ) -> Neighbours:
-    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory.
 
     Args:
         query: a text.
@@ -1227,5 +1228,6 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """

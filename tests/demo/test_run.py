@@ -15,27 +15,30 @@ from bertine.demo.examples import masked_from_articles
 from bertine.demo.recipe import FAST, FULL
 from bertine.demo.result import DemoResult, spoken_time
 from bertine.demo.run import run_demo
-from bertine.demo.scores import Scores
+from bertine.demo.scores import DemoScores
 from bertine.errors import BertineError
 from bertine.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
-    # In so short a time pre-training gets its least.
     out = tmp_path_factory.mktemp("demo") / "out"
-    return run_demo(out, fast=True, minutes=0.1, seed=3)
+    with pytest.MonkeyPatch.context() as patched:
+        # Pre-training gets the least, which is little here.
+        shorter = dataclasses.replace(FAST, budget_seconds=0.0, least_seconds=3.0)
+        patched.setattr("bertine.demo.run.FAST", shorter)
+        return run_demo(out, fast=True, seed=3)
 
 
 @pytest.mark.slow
 def test_the_model_answers(demo: DemoResult) -> None:
     predictor = bertine.Predictor.load(demo.model)
-    assert predictor.task.labels == texts.facts().subjects
+    assert predictor.task.labels == texts.count_texts().subjects
     answer = predictor.predict(["The band released its first album in 1994."])[0]
     assert answer.label == "music"
     assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-4)
     report = bertine.evaluate(demo.model, demo.out / "passages" / "test.csv", show_progress=False)
-    assert report.metrics["accuracy"] == pytest.approx(demo.bundled.each[0], abs=0.003)
+    assert report.metrics["accuracy"] == pytest.approx(demo.bundled.accuracies[0], abs=0.003)
 
 
 @pytest.mark.slow
@@ -58,9 +61,9 @@ def test_the_figures_agree(demo: DemoResult) -> None:
     assert list(demo.seconds) == stages
     written = json.loads((demo.out / "demo.json").read_text())
     assert written["finished"]
-    assert written["pretrained"]["accuracy_of_each"] == demo.pretrained.each
+    assert written["pretrained"]["accuracy_of_each"] == demo.pretrained.accuracies
     assert written["mlm_loss"] == demo.mlm_loss
-    for scores in [*demo.kinds, demo.tf_idf]:
+    for scores in [*demo.models, demo.tf_idf]:
         assert len(scores.right) == FAST.draws
         assert len(scores.articles) == len(texts.passages("test"))
 
@@ -110,12 +113,12 @@ class _Words(HTMLParser):
 def test_the_report_says_what_came_out(demo: DemoResult) -> None:
     page = _Words()
     page.feed(demo.report.read_text(encoding="utf-8"))
-    for scores in [*demo.kinds, demo.tf_idf]:
+    for scores in [*demo.models, demo.tf_idf]:
         assert f"{scores.accuracy:.1%}" in page.text
         assert scores.name in page.text
     assert f"{demo.unigram_entropy:.3f}" in page.text
     assert demo.verdict() in page.text
-    for subject in texts.facts().subjects:
+    for subject in texts.count_texts().subjects:
         assert subject in page.text
     # What it is about comes before how it was made.
     assert page.text.index("Right answers") < page.text.index("What is this passage about?")
@@ -148,7 +151,7 @@ def test_a_demo_replaces_a_demo_and_nothing_else(
     (again / "model" / "config.json").write_text("{}")
     (again / "notes.txt").write_text("mine")
     (again / "demo.json").write_text((demo.out / "demo.json").read_text())
-    monkeypatch.setattr("bertine.demo.run.write_labelled", stop)
+    monkeypatch.setattr("bertine.demo.runs.DemoRuns.write_labelled", stop)
     with pytest.raises(Reached):
         run_demo(again, fast=True)
     assert sorted(path.name for path in again.iterdir()) == ["demo.json", "notes.txt"]
@@ -176,8 +179,8 @@ def test_masked_words_are_from_the_test_passages() -> None:
         assert tokenizer.token_to_id(one.truth) is not None
 
 
-def shares(name: str, right: int, of: int = 200) -> Scores:
-    return Scores(name, [f"{n}" for n in range(of)], [[n < right for n in range(of)]])
+def shares(name: str, right: int, of: int = 200) -> DemoScores:
+    return DemoScores(name, [f"{n}" for n in range(of)], [[n < right for n in range(of)]])
 
 
 def test_the_verdict_is_about_intervals() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertine.demo.scores import Scores
+from bertine.demo.scores import DemoScores
 from bertine.intervals import mean_interval
 
 
-def scores(shares: np.ndarray, seed: int, trainings: int = 2) -> Scores:
+def scores(shares: np.ndarray, seed: int, trainings: int = 2) -> DemoScores:
     """Answers to three passages of each article, right with its share."""
     draw = np.random.default_rng(seed)
     articles = [f"article {number // 3}" for number in range(3 * len(shares))]
     right = draw.random((trainings, len(articles))) < np.repeat(shares, 3)
-    return Scores("a model", articles, right.tolist())
+    return DemoScores("a model", articles, right.tolist())
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -48,6 +48,6 @@ def test_a_difference_is_surer_than_two_scores() -> None:
 
 
 def test_an_interval_stays_within_what_shares_may_be() -> None:
-    always = Scores("a model", [f"{number}" for number in range(40)], [[True] * 40])
+    always = DemoScores("a model", [f"{number}" for number in range(40)], [[True] * 40])
     assert always.interval == (1.0, 1.0)
     assert mean_interval([0.0, 1.0] * 50) == pytest.approx((0.4015, 0.5985), abs=1e-4)

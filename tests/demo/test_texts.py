@@ -59,7 +59,7 @@ def test_passages_are_short_and_balanced() -> None:
         assert all(25 <= len(passage.text.split()) <= 45 for passage in rows)
         assert len(set(Counter(passage.subject for passage in rows).values())) == 1
         # Subjects take turns, so that any beginning is balanced too.
-        assert [p.subject for p in rows[:6]] == list(texts.facts().subjects)
+        assert [p.subject for p in rows[:6]] == list(texts.count_texts().subjects)
     shown = Counter(passage.article for passage in texts.passages("train"))
     assert set(shown.values()) == {1}, "a label a passage should not come from one article"
     assert max(Counter(passage.article for passage in texts.passages("test")).values()) == 3
@@ -69,7 +69,9 @@ def test_passages_are_short_and_balanced() -> None:
 def test_draws_are_balanced_and_share_no_passage(per_subject: int) -> None:
     draws = [texts.draw(number, per_subject) for number in range(4)]
     for one in draws:
-        assert Counter(p.subject for p in one) == dict.fromkeys(texts.facts().subjects, per_subject)
+        assert Counter(p.subject for p in one) == dict.fromkeys(
+            texts.count_texts().subjects, per_subject
+        )
     for one, other in combinations(draws, 2):
         assert not {p.text for p in one} & {p.text for p in other}
 
@@ -98,7 +100,7 @@ def test_the_typesetter_leaves_no_traces_in_the_novels() -> None:
 
 
 def test_facts_agree_with_the_files() -> None:
-    facts = texts.facts()
+    facts = texts.count_texts()
     rows = rows_of(texts.articles_corpus)
     assert facts.articles == len(rows)
     assert facts.characters == sum(len(row["text"]) for row in rows)

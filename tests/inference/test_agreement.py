@@ -13,7 +13,8 @@ import torch
 
 from bertine.inference.agreement import answer_agreement
 from bertine.inference.compute import choosing
-from bertine.inference.predictor import Predictor, evaluate
+from bertine.inference.evaluate import evaluate
+from bertine.inference.predictor import Predictor
 from bertine.models import precision as precision_module
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model

@@ -15,8 +15,9 @@ import torch
 
 import toys
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate
 from bertine.inference.predict import PredictReport, predict
-from bertine.inference.predictor import Predictor, evaluate
+from bertine.inference.predictor import Predictor
 from bertine.models.model import Model
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.report import ClassificationReport

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import bertine.inference.embedding.embed as embed_module
+import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
@@ -26,7 +26,7 @@ def write_csv(path: Path, texts: list[str]) -> Path:
 
 @pytest.fixture
 def chunked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(rows_module, "CHUNK_ROWS", 7)
 
 
 @pytest.mark.usefixtures("chunked")
@@ -107,7 +107,7 @@ def test_columns_of_parquet_keep_their_kinds(deep: Path, tmp_path: Path) -> None
         with source.open("a") as handle:
             handle.write(json.dumps({**rows[1], **bad}) + "\n")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(embed_module, "CHUNK_ROWS", 1)
+            patch.setattr(rows_module, "CHUNK_ROWS", 1)
             with pytest.raises(BertineError, match=said):
                 embed(embedder, source, tmp_path / "bad.parquet", show_progress=False)
         assert not (tmp_path / "bad.parquet").exists()

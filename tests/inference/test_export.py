@@ -35,6 +35,7 @@ from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.heads import ClassificationHead, SpanHead
 from bertine.models.model import Model
+from bertine.options.vectors import AnyVectors
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.texts.classification import TextClassification
@@ -364,5 +365,5 @@ def test_where_no_length_is_said_it_is_that_of_the_answers(
         save_model(tmp_path / name, Model(long, heads), tokenizer)
         (tmp_path / name / "bertine.json").unlink(missing_ok=True)
         answering = Predictor.load(tmp_path / name, "cpu", "fp32")
-        source = writing_module._open(tmp_path / name, None, None, None, None)
+        source = writing_module._open(tmp_path / name, AnyVectors(), None)
         assert source.max_length == answering.task.max_length == length

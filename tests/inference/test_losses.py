@@ -16,7 +16,9 @@ import torch.nn.functional as F
 
 import tagged
 import toys
-from bertine.inference.losses import example_losses, worst_examples, write_worst
+from bertine.inference import losses as losses_of_examples
+from bertine.inference.compute.running import run_features
+from bertine.inference.losses import write_worst
 from bertine.inference.ranking import ranked
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples, read_examples
@@ -36,6 +38,14 @@ from bertine.tasks.worst import Mark, WorstExample, worst_lines
 TOPICS = list(toys.TOPICS)
 #: From short to long, so that sorting by length changes their order.
 TEXTS = [" ".join([toys.sentence(TOPICS[n % 8], toys.ADJECTIVES[n % 4])] * n) for n in range(1, 5)]
+
+
+def example_losses(model: Model, task: Task[Any], features: Any) -> list[float]:
+    return task.losses(run_features(model, task, features, pad_id=0), features)
+
+
+def worst_examples(*arguments: Any) -> list[WorstExample]:
+    return losses_of_examples.worst_examples(*arguments)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +122,7 @@ def of_training(model: Model, task: Task[Any], features: list[Any]) -> float:
 def test_it_is_the_loss_of_training(name: str, task: Task[Any], examples: Examples[Any]) -> None:
     model, features = model_of(task), list(task.featurize(examples, toys.tokenizer()))
     model.train()  # dropout must not count, and the mode must come back
-    losses = example_losses(model, task, features, pad_token_id=0)
+    losses = example_losses(model, task, features)
     assert model.training
     model.eval()
     assert len(losses) == len(examples)
@@ -134,7 +144,7 @@ def test_a_class_in_words_of_the_formula() -> None:
     _, task, examples = cases()[0]
     model = model_of(task)
     features = task.featurize(examples, toys.tokenizer())
-    losses = example_losses(model, task, features, pad_token_id=0)
+    losses = example_losses(model, task, features)
     with torch.no_grad():
         logits = task.outputs(model, task.collate(list(features), 0))
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 1, 0]), reduction="none")
@@ -147,11 +157,11 @@ def test_a_saved_regression_tells_the_losses_of_its_training() -> None:
     assert isinstance(task, TextRegression)
     model = model_of(task)
     features = task.featurize(examples, toys.tokenizer())
-    before = example_losses(model, task, features, pad_token_id=0)
+    before = example_losses(model, task, features)
     saved = task.finished(model, None)
     again = TextRegression.from_info(saved.task_info(), toys.config())
     assert (again.scale, again.deviation) == (1.0, pytest.approx(task.scale))
-    assert example_losses(model, again, features, pad_token_id=0) == pytest.approx(before, rel=1e-3)
+    assert example_losses(model, again, features) == pytest.approx(before, rel=1e-3)
 
 
 def test_without_a_label_there_is_no_loss_and_no_place_among_the_worst() -> None:
@@ -159,7 +169,7 @@ def test_without_a_label_there_is_no_loss_and_no_place_among_the_worst() -> None
     task = TextClassification(("animal", "dish"), ("text",), "label", 40)
     model = model_of(task)
     features = task.featurize(examples, toys.tokenizer())
-    losses = example_losses(model, task, features, pad_token_id=0)
+    losses = example_losses(model, task, features)
     assert [math.isnan(loss) for loss in losses] == [False, True, False, True]
     worst = worst_examples(model, task, examples, toys.tokenizer(), 10)
     assert sorted(each.index for each in worst) == [0, 2]
@@ -169,7 +179,7 @@ def test_the_worst_come_first_with_what_was_answered() -> None:
     _, task, examples = cases()[0]
     model = model_of(task)
     features = task.featurize(examples, toys.tokenizer())
-    losses = [round(loss, 5) for loss in example_losses(model, task, features, pad_token_id=0)]
+    losses = [round(loss, 5) for loss in example_losses(model, task, features)]
     worst = worst_examples(model, task, examples, toys.tokenizer(), 3)
     assert [each.loss for each in worst] == sorted(losses, reverse=True)[:3]
     answers = [p.label for p in _decoded(model, task, examples)]

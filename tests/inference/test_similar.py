@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bertine.inference.embedding.similar as similar_module
+import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
@@ -24,7 +25,7 @@ def embedder(pretrained: Path) -> Embedder:
 
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(rows_module, "CHUNK_ROWS", 7)
     monkeypatch.setattr(similar_module, "_ROWS", 6)
 
 
@@ -110,11 +111,11 @@ def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:
         with pytest.raises(BertineError, match=rf"v.npy: is vectors without texts, so {name} has"):
             similar("a", vectors, model=embedder, **{name: value})
     vectors.write_bytes(b"no array")
-    with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
+    with pytest.raises(BertineError, match=r"v.npy: is not an array of numbers"):
         similar("a", vectors, model=embedder)
     with open(vectors, "wb") as handle:
         np.savez(handle, np.ones((2, 32), dtype=np.float32))
-    with pytest.raises(BertineError, match=r"v.npy: is no array of numbers"):
+    with pytest.raises(BertineError, match=r"v.npy: is not an array of numbers"):
         similar("a", vectors, model=embedder)
     np.save(vectors, np.ones((3, 32), dtype=np.int64))
     with pytest.raises(BertineError, match="must have a vector of real numbers in each row"):

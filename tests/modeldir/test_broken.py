@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.model_inspection import describe_model
+from bertine.inspection.model import describe_model
 from bertine.modeldir import (
     TaskInfo,
     load_model,

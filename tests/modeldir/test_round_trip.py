@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertine.errors import BertineError
-from bertine.model_inspection import describe_model
+from bertine.inspection.model import describe_model
 from bertine.modeldir import (
     TaskInfo,
     load_config,

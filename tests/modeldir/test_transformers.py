@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from bertine.errors import BertineError
-from bertine.model_inspection import describe_model
+from bertine.inspection.model import describe_model
 from bertine.modeldir import (
     TaskInfo,
     load_model,

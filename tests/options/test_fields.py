@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 
 import pytest
 
@@ -18,7 +18,6 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.options.verbs import takes_options
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cooking(OptionGroup):
     title = "cooking"
 
@@ -30,7 +29,6 @@ class Cooking(OptionGroup):
     masking: Masking = declare("dynamic", "of the smell")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Slow(Cooking):
     heat: float = like(Cooking, "heat", default=0.1, help="how warm")
     name: str = declare(MISSING, "of the dish")

@@ -11,33 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from bertine.demo.curves import training_curves
 from bertine.errors import BertineError
 from bertine.intervals import wilson_interval
 from bertine.reports import plots
 from bertine.reports.command_markup import command_markup
 from bertine.reports.html import (
     Block,
-    Candidate,
     Commands,
     Fact,
-    Facts,
+    FactList,
     Figure,
     Figures,
+    Guess,
     Guesses,
     Heat,
-    Judged,
-    JudgedExamples,
     MaskHistories,
     MaskHistory,
     Note,
-    Report,
     Section,
     Segment,
-    Table,
-    render_report,
-    report_html,
+    TextCard,
+    TextCards,
 )
+from bertine.reports.html import Page as Built
+from bertine.reports.html import PageTable as Table
+from bertine.reports.run_curves import term_curves
 
 HOSTILE = '<script>alert("x")</script>\'&"><img src=x onerror=y> $x^{ {{ 7*7 }} \x00\x1b \ud800'
 PNG = b"\x89PNG\r\n\x1a\n" + b"not looked into"
@@ -90,21 +88,22 @@ class Page(HTMLParser):
         return [str(a["id"]) for _, a in self.tags if "id" in a]
 
 
-def whole_report(text: str = "some text") -> Report:
-    """A report with every kind of block, `text` wherever text can be."""
-    log = [{"step": s, "mlm_loss": 8 - s / 50, "nsp_accuracy": 0.5} for s in range(1, 60)]
-    return Report(
+def whole_page(text: str = "some text") -> Built:
+    """A page with every kind of block, `text` wherever text can be."""
+    log = [{"step": s, "mlm_loss": 8 - s / 50, "mlm_accuracy": 0.5} for s in range(1, 60)]
+    return Built(
         text,
         text,
         [Fact(text, text, text)],
         [
-            Section(text, [Facts([Fact(text, text, text)]), Note(text, "good", text)], text, True),
+            Section(
+                text, [FactList([Fact(text, text, text)]), Note(text, "good", text)], text, True
+            ),
             Section(
                 text,
                 [
-                    Figures.of_curves(training_curves(log, unigram_entropy=6.25)),
+                    Figures(term_curves(log, "mlm", 6.25)),
                     Heat([text, "b"], [[1, 2], [0, 4]], text),
-                    Figures([Figure(text, plots.confusion([text, "b"], [[1, 2], [3, 4]]), text)]),
                     Figures([Figure(text, plots.comparison([plots.Bar(text, 0.5)]), text, text)]),
                     Figures([Figure(text, PNG, text)]),
                 ],
@@ -115,23 +114,23 @@ def whole_report(text: str = "some text") -> Report:
                 text,
                 [
                     MaskHistories(
-                        [
-                            MaskHistory(
-                                text, text, text, [Guesses(text, [Candidate(text, 0.5)], 0.5)]
-                            )
-                        ]
+                        [MaskHistory(text, text, text, [Guesses(text, [Guess(text, 0.5)], 0.5)])]
                     )
                 ],
             ),
             Section(
                 text,
                 [
-                    JudgedExamples(
+                    TextCards(
                         [
-                            Judged([(text, [Segment(text)])], text, text, text, text, 0.875, True),
-                            Judged([("", [Segment(text, "wrong", text)])], text, "other", text),
-                            Judged([("", [Segment(text)])], "", "", text),
-                        ]
+                            TextCard(
+                                [(text, [Segment(text)])], [(text, text, "right")], text, text
+                            ),
+                            TextCard([("", [Segment(text, "wrong", text)])], [(text, "", "")]),
+                            TextCard([("", [Segment(text, "masked", text, above=True)])]),
+                        ],
+                        text,
+                        [Segment(text, "kept", text, above=True), Segment(text)],
                     )
                 ],
             ),
@@ -141,8 +140,8 @@ def whole_report(text: str = "some text") -> Report:
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    render_report(out, whole_report(HOSTILE))
+    out = tmp_path / "page.html"
+    whole_page(HOSTILE).write(out)
     page = Page(out.read_text(encoding="utf-8"))
     page.check_scripts()
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
@@ -152,7 +151,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_the_page_is_well_formed_and_loads_nothing() -> None:
-    html = report_html(whole_report())
+    html = whole_page().html()
     page = Page(html)
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href"):
@@ -163,69 +162,72 @@ def test_the_page_is_well_formed_and_loads_nothing() -> None:
 
 
 def test_ids_are_unique_although_many_plots_share_the_page() -> None:
-    ids = Page(report_html(whole_report())).ids()
+    ids = Page(whole_page().html()).ids()
     assert len(ids) > 5
     assert sorted(set(ids)) == sorted(ids)
 
 
 def test_references_inside_the_plots_find_their_targets() -> None:
-    page = Page(report_html(whole_report()))
+    page = Page(whole_page().html())
     wanted = {str(a["xlink:href"])[1:] for _, a in page.tags if "xlink:href" in a}
     assert wanted
     assert wanted <= set(page.ids())
 
 
 def test_given_numbers_are_shown() -> None:
-    log = [{"step": s, "loss": 4.25, "accuracy": 0.123} for s in range(1, 5)]
+    log = [{"step": s, "mlm_loss": 4.25, "mlm_accuracy": 0.123} for s in range(1, 5)]
     bars = [plots.Bar("before", 0.4321, *wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
     history = MaskHistory(
-        "a ", " b", "wife", [Guesses("step 1,000", [Candidate("wife", 0.0423)], 0.0423)]
+        "a ", " b", "wife", [Guesses("step 1,000", [Guess("wife", 0.0423)], 0.0423)]
     )
-    judged = Judged([("", [Segment("text")])], "Wells", "Austen", "2.09", "line 7", 0.124)
-    report = Report(
+    card = TextCard(
+        [("", [Segment("text")])],
+        [("actual", "Wells", "right"), ("predicted", "Austen", "wrong"), ("loss 2.09", "", "")],
+        place="line 7",
+    )
+    page = Built(
         "t",
         headline=[Fact("Accuracy", "71.9%", "of 1,234")],
         sections=[
             Section(
                 "s",
                 [
-                    Figures.of_curves(training_curves(log, unigram_entropy=6.324)),
+                    Figures(term_curves(log, "mlm", 6.324)),
                     Figures([Figure("f", plots.comparison(bars), "a")]),
-                    Figures([Figure("g", plots.confusion(["x", "y"], [[5071, 2], [3, 914]]), "a")]),
+                    Heat(["x", "y"], [[5071, 2], [3, 914]]),
                     MaskHistories([history]),
-                    JudgedExamples([judged]),
+                    TextCards([card]),
                 ],
             )
         ],
     )
-    words = Page(report_html(report)).words
+    words = Page(page.html()).words
     for shown in (
         *("71.9%", "of 1,234", "4.25", "12.3%", "unigram entropy 6.32", "43.2%", "70.0%"),
         *("5,071", "914", "step 1,000", "wife 4.2%", "Original word: wife"),
-        *("actual Wells", "predicted Austen", "actual label 12%", "loss 2.09", "line 7"),
+        *("actual Wells", "predicted Austen", "loss 2.09", "line 7"),
     ):
         assert shown in words, shown
 
 
 @pytest.mark.parametrize("points", [0, 1, 2])
 def test_an_empty_and_a_very_short_log_give_a_page(points: int, tmp_path: Path) -> None:
-    log = [{"step": s, "loss": 5.0, "accuracy": 0.5, "learning_rate": 0.0} for s in range(points)]
-    curves = training_curves(log, unigram_entropy=None)
-    report = Report("t", sections=[Section("Pre-training", [Figures.of_curves(curves)])])
-    render_report(tmp_path / "r.html", report)
-    words = Page((tmp_path / "r.html").read_text(encoding="utf-8")).words
-    assert ("nothing logged yet" in words) == (points == 0)
-    assert ("Accuracy" in words) == (points > 0)
+    log = [{"step": s, "mlm_loss": 5.0, "mlm_accuracy": 0.5} for s in range(points)]
+    Built("t", sections=[Section("s", [Figures(term_curves(log, "mlm", None))])]).write(
+        tmp_path / "p.html"
+    )
+    words = Page((tmp_path / "p.html").read_text(encoding="utf-8")).words
+    assert ("MLM accuracy" in words) == (points > 0)
 
 
-def test_an_empty_report_is_a_page() -> None:
-    assert "only a title" in Page(report_html(Report("only a title"))).words
+def test_an_empty_page_is_a_page() -> None:
+    assert "only a title" in Page(Built("only a title").html()).words
 
 
 def test_writing_where_one_cannot_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(BertineError, match="file"):
-        render_report(tmp_path / "file" / "report.html", Report("t"))
+        Built("t").write(tmp_path / "file" / "page.html")
 
 
 def test_a_table_row_of_the_wrong_length_is_refused() -> None:
@@ -235,9 +237,7 @@ def test_a_table_row_of_the_wrong_length_is_refused() -> None:
 
 def test_only_svg_and_png_are_let_into_the_page() -> None:
     with pytest.raises(ValueError, match="neither SVG nor PNG"):
-        report_html(
-            Report("t", sections=[Section("s", [Figures([Figure("f", b"<script>", "a")])])])
-        )
+        Built("t", sections=[Section("s", [Figures([Figure("f", b"<script>", "a")])])]).html()
 
 
 COMMAND = "bertine finetune text --model /a/long-path/to-it --data 'my file.csv' --out my-run -v"
@@ -248,7 +248,7 @@ def test_commands_are_copied_by_a_button_and_break_before_options() -> None:
         Commands([("Do it again:", COMMAND)]),
         Note("then", command="bertine report a-b"),
     ]
-    page = report_html(Report("t", sections=[Section("s", blocks)]))
+    page = Built("t", sections=[Section("s", blocks)]).html()
     codes = re.findall(r"<pre tabindex=\"0\"><code>(.*?)</code></pre>", page, flags=re.S)
     assert len(codes) == page.count('<button type="button" class="copy" hidden>Copy</button>') == 2
     # What is selected or copied is the command, to the letter.
@@ -269,17 +269,15 @@ def test_a_command_stays_what_it_was(command: str) -> None:
 
 def test_an_option_in_a_sentence_is_not_broken() -> None:
     note = Note("lower --max-rate, or a well-known --text-columns; --out.")
-    page = report_html(Report("t", sections=[Section("s", [note], "as --resume does")]))
+    page = Built("t", sections=[Section("s", [note], "as --resume does")]).html()
     options = re.findall('<span class="option">(.*?)</span>', page)
     assert options == ["--resume", "--max-rate", "--text-columns", "--out"]
 
 
 def test_long_lists_are_folded_and_nothing_is_left_out() -> None:
     table = Table(["n"], [[f"row {number}"] for number in range(40)])
-    texts = JudgedExamples(
-        [Judged([("", [Segment(f"text {n}")])], "a", "b", "1") for n in range(9)]
-    )
-    page = report_html(Report("t", sections=[Section("s", [table, texts])]))
+    texts = TextCards([TextCard([("", [Segment(f"text {n}")])]) for n in range(9)])
+    page = Built("t", sections=[Section("s", [table, texts])]).html()
     assert "<summary>28 more rows</summary>" in page
     assert "<summary>3 more examples</summary>" in page
     shown = Page(page).words
@@ -290,6 +288,6 @@ def test_long_lists_are_folded_and_nothing_is_left_out() -> None:
 def test_tables_with_texts_are_stacked_on_narrow_screens_and_those_of_numbers_are_not() -> None:
     texts = Table(["place", "text"], [["line 3", "a text that is wider than a phone is"]])
     numbers = Table(["step", "loss"], [["1", "0.5"]], numeric=[0, 1])
-    page = report_html(Report("t", sections=[Section("s", [texts, numbers])]))
+    page = Built("t", sections=[Section("s", [texts, numbers])]).html()
     assert page.count('<table class="stacked">') == 1
     assert '<td data-column="text">a text' in page

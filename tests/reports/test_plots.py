@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from bertine.demo.curves import training_curves
 from bertine.intervals import wilson_interval
 from bertine.reports import plots
+from bertine.reports.run_curves import term_curves
 
 
 def text_of(svg: bytes) -> list[str]:
@@ -19,8 +19,7 @@ def text_of(svg: bytes) -> list[str]:
 
 def test_labels_are_text_and_hostile_ones_are_escaped() -> None:
     names = ["<b>&\"'", "$\\frac{", "a\x00b\x1b", "日本"]
-    svg = plots.confusion(names, np.eye(4, dtype=int).tolist())
-    shown = " ".join(text_of(svg))
+    shown = " ".join(text_of(plots.comparison([plots.Bar(name, 0.5) for name in names])))
     for expected in ("<b>&\"'", "$\\frac{", "a�b�", "日本"):
         assert expected in shown
 
@@ -110,22 +109,15 @@ def test_the_last_value_is_lettered(value: float, percent: bool, expected: str) 
 
 
 def test_values_that_are_not_numbers_leave_a_gap_not_an_error() -> None:
-    log = [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 3.5}, {"step": 3}]
-    curves = training_curves(log, unigram_entropy=6.0)
-    assert [c.title for c in curves] == ["Loss"]
-    assert "3.5" in text_of(curves[0].svg)
+    log = [{"step": 1, "mlm_loss": float("nan")}, {"step": 2, "mlm_loss": 3.5}, {"step": 3}]
+    figures = term_curves(log, "mlm", 6.0)
+    assert [figure.title for figure in figures] == ["MLM loss"]
+    assert "3.5" in text_of(figures[0].picture)
 
 
-def test_confusion_refuses_a_matrix_of_another_size() -> None:
-    with pytest.raises(ValueError, match="2 labels"):
-        plots.confusion(["a", "b"], [[1, 2, 3], [1, 2, 3]])
-
-
-def test_confusion_letters_the_rows_as_true_labels() -> None:
-    """Counts come row by row: 7 of true "a" were predicted "b"."""
-    shown = text_of(plots.confusion(["a", "b"], [[11, 7], [0, 13]]))
-    counts = [word for word in shown if word.isdigit()]
-    assert counts == ["11", "7", "0", "13"]
+def test_a_plot_of_nothing_says_so() -> None:
+    for svg in (plots.curve([], []), plots.comparison([]), plots.scatter([]), plots.spread([], [])):
+        assert text_of(svg) == ["nothing logged yet"]
 
 
 def test_wilson_interval() -> None:

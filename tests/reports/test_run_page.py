@@ -13,9 +13,11 @@ from bertine import finetune, pretrain, report
 from bertine.errors import BertineError
 from bertine.reports.plots import curve
 from bertine.reports.run_sections import sentence
+from bertine.terms import OBJECTIVE_TERMS, TERMS, TermTexts
 from reports.run_pages import (
     SETTINGS,
     line,
+    page_of,
     sample,
     titles,
     words,
@@ -152,7 +154,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     settings = {**SETTINGS, HOSTILE: HOSTILE, "architecture": {HOSTILE: [HOSTILE]}}
     run = write_run(tmp_path / "run", [{**line(10), f"eval_{HOSTILE}": 1.0}], settings)
     write_samples(run, [(1, [sample(0.5, HOSTILE, f"{HOSTILE} [MASK] {HOSTILE}")])])
-    page = Page(report(run).path.read_text(encoding="utf-8"))
+    page = Page(page_of(run))
     assert "img" not in {tag for tag, _ in page.tags}
     page.check_scripts()
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
@@ -163,7 +165,7 @@ def test_chinese_is_written_without_spaces(tmp_path: Path) -> None:
     text = "在 2019 年 ， [MASK] 京 人 口"
     write_samples(run, [(1, [sample(0.1, "北", text)]), (2, [sample(0.5, "北", text)])])
     assert "在 2019 年， [MASK] 京人口 Original word: 北" in words(run)
-    page = report(run).path.read_text(encoding="utf-8")
+    page = page_of(run)
     assert "在 2019 年，<mark>[MASK]</mark>京人口" in page
 
 
@@ -274,3 +276,34 @@ def test_a_logarithmic_axis_of_a_small_range_has_numbers_too() -> None:
     svg = curve([1.0, 2.0], [0.62, 1.1], reference=1.0, reference_label="one", log_scale=True)
     numbers = re.findall(rb">(\d[\d.]*)<", svg)
     assert any(0.5 < float(number) < 1 for number in numbers)
+
+
+def test_an_objective_with_other_terms_has_a_page_and_a_diagnosis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next-token prediction: its loss is of words, none of which can be copied."""
+    clm = TermTexts(
+        title="CLM",
+        loss="Mean cross-entropy of the next tokens, in nats.",
+        accuracy="Next tokens whose best guess is right.",
+        right="next tokens guessed right",
+        targets="next tokens",
+        words=True,
+    )
+    monkeypatch.setitem(TERMS, "clm", clm)
+    monkeypatch.setitem(OBJECTIVE_TERMS, "clm", ("clm",))
+    log = [
+        {"step": step, "loss": 6.25, "accuracy": 0.2, "learning_rate": 1e-3}
+        for step in range(10, 1001, 10)
+    ]
+    log.append({"step": 1000, "eval_loss": 6.5, "eval_accuracy": 0.1, "eval_clm_count": 7000})
+    run = write_run(tmp_path / "run", log, {**SETTINGS, "objective": "clm"})
+    assert titles(run) == ["CLM loss", "CLM accuracy", "Learning rate"]
+    shown = words(run)
+    for text in (
+        *("CLM loss 6.250", "nats; unigram entropy 6.25", "20.0%", "next tokens guessed right"),
+        *("CLM loss 6.25 from step", "is at the unigram entropy 6.25", "7,000 next tokens"),
+    ):
+        assert text in shown, text
+    assert "MLM" not in shown
+    assert [finding.kind for finding in report(run).findings] == ["stalled"]

@@ -19,8 +19,8 @@ from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.serving.examples import sample_text
 from bertine.serving.http.limits import Limits
-from bertine.serving.sample_texts import sample_text
 from bertine.serving.served import Served
 
 from .conftest import Client, running

@@ -24,8 +24,7 @@ from bertine.errors import BertineError
 from bertine.inference.compute.choosing import why_not_int8
 from bertine.serving.http.keys import read_api_key
 from bertine.serving.http.sockets import bound_socket, listen
-from bertine.serving.names import named_models
-from bertine.serving.serve import serve
+from bertine.serving.serve import named_models, serve
 
 SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
 
@@ -162,7 +161,7 @@ def test_names_of_models(tmp_path: Path) -> None:
     for wrong, said in (
         ([], "no model to serve"),
         ([run, run], "two models are called 'my-run'"),
-        (["a b=c"], "'a b' is no name for a model"),
+        (["a b=c"], "'a b' is not a name for a model"),
         (["=c"], "'' is no name"),
     ):
         with pytest.raises(BertineError, match=said):

@@ -8,7 +8,7 @@ import pytest
 
 import toys
 from bertine.inference.predictor import Predictor
-from bertine.serving.batcher import Done
+from bertine.serving.batcher import ComputedBatch
 
 from .conftest import Client
 
@@ -106,7 +106,7 @@ def test_long_texts_are_cut_and_counted(ask: Client) -> None:
 def test_others_are_answered_between_the_parts_of_an_explanation(method: str, ask: Client) -> None:
     """No batch is larger than those of other requests, so none is held up for long."""
     batcher = ask.service.batchers["text"]
-    seen: list[Done] = []
+    seen: list[ComputedBatch] = []
     before, batcher.on_batch = batcher.on_batch, seen.append
     try:
         text = toys.sentence("cat", "old")

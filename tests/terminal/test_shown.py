@@ -15,7 +15,7 @@ import bertine
 from bertine.datasets.data_look import DataLook
 from bertine.errors import BertineError
 from bertine.inference.explaining.explain import Explanations
-from bertine.inspection import Inspection
+from bertine.inspection.inspect import Inspection
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.choice import ChoicePrediction
 from bertine.tasks.report import ClassificationReport

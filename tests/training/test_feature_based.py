@@ -17,7 +17,7 @@ import bertine
 import tagged
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.inference.predictor import evaluate
+from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_model
 from bertine.models.precision import precision_name

@@ -18,8 +18,10 @@ from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.datasets.labelled import read_labelled
 from bertine.errors import BertineError
+from bertine.options.finetuning import FinetuneOptions
 from bertine.training.loop.optim import AdamW
 from bertine.training.rate.curve import RateCurve
+from bertine.training.rate.page import write_files
 from bertine.training.rate.report import LrFindReport, next_command
 
 SETTINGS: dict[str, Any] = {
@@ -164,8 +166,7 @@ def test_the_command_to_run_next_is_one_that_runs(
 
 def test_a_hidden_file_gives_no_name_that_reads_as_an_option(tmp_path: Path) -> None:
     for data, out in ((tmp_path / ".posts.csv", "posts-model"), (Path("/"), "my-model")):
-        given = {"task": "text", "data": data, "glue_task": None}
-        assert next_command(given, {"glue_task": None}, {}).endswith(f"--out {out}")
+        assert next_command("text", "m", data, FinetuneOptions(), {}).endswith(f"--out {out}")
 
 
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_a_curve_that_diverges_at_once_is_told_as_such() -> None:
         "num_examples": 99,
         "seconds": 1.0,
     }
-    found = LrFindReport.of(curve, out=Path("o"), **facts)
+    found = LrFindReport(curve, out=Path("o"), **facts)
     assert found.bracket is None
     assert found.notes[0].startswith("the loss diverged after 3 steps with a rising rate")
     # There is none that could be too high.
@@ -226,9 +227,9 @@ def test_a_curve_that_falls_to_its_end_is_not_said_to_rise(tmp_path: Path) -> No
         "num_examples": 99,
         "seconds": 1.0,
     }
-    found = LrFindReport.of(curve, out=tmp_path, **facts)
+    found = LrFindReport(curve, out=tmp_path, **facts)
     assert found.notes[0].startswith("the loss was still falling at the highest rate")
-    found.write({"task": "text"})
+    write_files(found, {"task": "text"})
     page = (tmp_path / "lr-find.html").read_text()
     assert "the test ended there" in page
     assert "beyond it the loss rises" not in page

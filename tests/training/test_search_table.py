@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from bertine.errors import BertineError
-from bertine.reports.html import report_html
-from bertine.reports.search_page import search_page
+from bertine.options.search import SearchOptions
 from bertine.training.finetuning.plan import TrainingPlan
 from bertine.training.search.folder import needed_weights
-from bertine.training.search.grid import PAPER_GRID, Grid, Setting, Trial, grid_around
-from bertine.training.search.runners import share_of
+from bertine.training.search.grid import PAPER_GRID, SearchGrid, Setting, Trial, grid_around
+from bertine.training.search.page import search_page
+from bertine.training.search.runs import share_of
 from bertine.training.search.table import SearchResult, SearchRun
 
 LOW, HIGH = Setting(16, 2e-5, 3), Setting(16, 5e-5, 3)
@@ -29,9 +29,8 @@ def result(runs: list[SearchRun]) -> SearchResult:
     return SearchResult(Path("out"), "text", ("accuracy",), runs)
 
 
-def grid(**given: Any) -> Grid:
-    keys = ("batch_sizes", "learning_rates", "epochs", "seeds", "restarts")
-    return Grid.given(*(given.get(key) for key in keys), PAPER_GRID)
+def grid(**given: Any) -> SearchGrid:
+    return SearchGrid.of(SearchOptions(**given), PAPER_GRID)
 
 
 def test_the_setting_with_the_best_mean_is_chosen_and_its_best_run() -> None:
@@ -131,7 +130,7 @@ def test_nothing_to_choose_from() -> None:
     assert (found.chosen, found.best, found.model, found.score) == (None, None, None, None)
     assert "nothing to choose from" in "\n".join(found.lines())
     assert not found.ok
-    page = report_html(search_page(found.to_dict()))
+    page = search_page(found).html()
     assert "No run is left to choose from" in page
 
 
@@ -146,8 +145,8 @@ def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
     found = result(
         [run(LOW, 0, 0.7), run(LOW, 1, 0.8), run(HIGH, 0, 0.5, collapsed=True), run(HIGH, 1, 0.6)]
     )
-    page = report_html(search_page(found.to_dict()))
-    assert "batch 16, rate 2e-5, 3 ep." in page
+    page = search_page(found).html()
+    assert "batch 16, rate 2e-5, 3 epochs" in page
     assert "75.00" in page
     assert "seed 0, collapsed to one answer" in page
     assert page.count("<svg") == 1
@@ -156,7 +155,7 @@ def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
 def test_the_page_says_when_not_all_settings_are_in_the_plot() -> None:
     def page(settings: int) -> str:
         each = [Setting(16, 1e-5 * (number + 1), 3) for number in range(settings)]
-        return report_html(search_page(result([run(one, 0, 0.5) for one in each]).to_dict()))
+        return search_page(result([run(one, 0, 0.5) for one in each])).html()
 
     assert "The 24 best settings" not in page(24)  # all of the paper's grid
     assert "The 24 best settings" in page(25)

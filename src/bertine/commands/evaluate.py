@@ -13,12 +13,10 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.answering import EvaluateOptions
 
     parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory")
-    parser.add_argument(
+    parser.require_path(
         "--data",
-        metavar="PATH",
-        type=Path,
-        required=True,
-        help="a file with the columns the model was trained with, or a folder with dev.*, val.* "
+        "PATH",
+        "a file with the columns the model was trained with, or a folder with dev.*, val.* "
         "or validation.*; for a pre-trained model, a token store of other text",
     )
     add_options(parser, EvaluateOptions)

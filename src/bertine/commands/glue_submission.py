@@ -19,16 +19,10 @@ def _add_arguments(parser: Parser) -> None:
         nargs="+",
         help="models of 'bertine finetune glue', or the folder of 'bertine finetune glue --all'",
     )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="the folder of GLUE's tasks' folders, with their test files",
+    parser.require_path(
+        "--data", "DIR", "the folder of GLUE's tasks' folders, with their test files"
     )
-    parser.add_argument(
-        "--out", metavar="FILE", type=Path, required=True, help="the zip file to write"
-    )
+    parser.require_path("--out", "FILE", "the zip file to write")
     add_options(parser, TrainedMachine)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
@@ -14,16 +12,8 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.corpus import PrepareOptions
 
     add_corpus_argument(parser)
-    parser.add_argument(
-        "--tokenizer",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of a tokenizer or a model, or a vocab.txt",
-    )
-    parser.add_argument(
-        "--out", metavar="STORE", type=Path, required=True, help="folder to write the store to"
-    )
+    parser.require_path("--tokenizer", "DIR", "folder of a tokenizer or a model, or a vocab.txt")
+    parser.require_path("--out", "STORE", "folder to write the store to")
     add_options(parser, PrepareOptions)
 
 

@@ -21,9 +21,7 @@ def _add_arguments(parser: Parser) -> None:
         required=True,
         help="texts (csv, tsv, jsonl, Parquet, plain text), or a .npy that 'bertine embed' wrote",
     )
-    parser.add_argument(
-        "--model", metavar="MODEL", type=Path, required=True, help="a model directory of any kind"
-    )
+    parser.require_path("--model", "MODEL", "a model directory of any kind")
     parser.add_argument(
         "--texts",
         metavar="FILE",

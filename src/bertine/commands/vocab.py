@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
@@ -14,9 +12,7 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.corpus import VocabOptions
 
     add_corpus_argument(parser)
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="folder to write the tokenizer to"
-    )
+    parser.require_path("--out", "DIR", "folder to write the tokenizer to")
     add_options(parser, VocabOptions)
 
 

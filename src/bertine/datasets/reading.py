@@ -9,10 +9,10 @@ from typing import Any
 from bertine.datasets.choice_data import SWAG
 from bertine.errors import BertineError
 from bertine.options.reading import (
-    Columns,
     DocumentContext,
-    GlueTask,
+    GlueChoice,
     SplitSeed,
+    TableColumns,
     TableReading,
     TaggedColumns,
 )
@@ -46,8 +46,7 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading(GlueTask, Columns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
+class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""
 

@@ -1,4 +1,4 @@
-"""What the demo's models say: masks filled in sentences, passages with their guessed subjects."""
+"""Ask the demo's models for examples: filled masks, and passages with their guessed subjects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from bertine.demo import texts
 from bertine.inference.fill_mask import fill_mask
 from bertine.modeldir import load_model
-from bertine.reports.html import Candidate
+from bertine.reports.html import Guess
 from bertine.rng import generator
 from bertine.tasks.texts.classification import Prediction
 from bertine.text.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ _FEWEST_WORDS, _MOST_WORDS = 8, 18
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedSentence:
     """A sentence with one mask, and what stood there (None where nobody wrote the sentence)."""
 
     text: str
@@ -29,21 +29,19 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A masked sentence and a model's candidates: (piece, probability), best first."""
+class FilledSentence:
+    """A masked sentence and a model's guesses, best first."""
 
-    masked: Masked
-    candidates: tuple[tuple[str, float], ...]
+    masked: MaskedSentence
+    guesses: tuple[Guess, ...]
 
-    def guesses(self) -> str:
-        """Format the candidates in one line."""
-        return ", ".join(
-            f"{Candidate(token, share).shown} {share:.0%}" for token, share in self.candidates
-        )
+    def line(self) -> str:
+        """Write the guesses in one line."""
+        return ", ".join(f"{guess.shown} {guess.probability:.0%}" for guess in self.guesses)
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredPassage:
     """A test passage, and a model's answer to it."""
 
     passage: texts.Passage
@@ -56,17 +54,19 @@ class Answered:
         return self.predicted == self.passage.subject
 
     def line(self) -> str:
-        """Format the answer for the terminal."""
+        """Write the answer for the terminal."""
         truth = "right" if self.right else f"wrong, it is {self.passage.subject}"
         words = " ".join(self.passage.text.split()[:11])
         return f'"{words} ..."\n    {self.predicted} ({self.probability:.0%}): {truth}'
 
 
-def masked_from_articles(tokenizers: Sequence[Tokenizer], number: int, seed: int) -> list[Masked]:
+def masked_from_articles(
+    tokenizers: Sequence[Tokenizer], number: int, seed: int
+) -> list[MaskedSentence]:
     """Find the first fitting sentences of the test passages, one an article, of which the subjects
     take turns, with one word masked: drawn at random, but whole in all vocabularies and of at least
     four letters."""
-    found: list[Masked] = []
+    masked: list[MaskedSentence] = []
     seen: set[str] = set()
     draw = generator(seed, "demo masks")
     for passage in texts.passages("test"):
@@ -88,30 +88,33 @@ def masked_from_articles(tokenizers: Sequence[Tokenizer], number: int, seed: int
         word = words[int(draw.integers(len(words)))]
         seen.add(passage.article)
         text = f"{sentence[: word.start()]}{tokenizers[0].mask_text}{sentence[word.end() :]}"
-        found.append(Masked(text, word[0]))
-        if len(found) == number:
+        masked.append(MaskedSentence(text, word[0]))
+        if len(masked) == number:
             break
-    return found
+    return masked
 
 
-def fill(model: Path | str, masked: Sequence[Masked], top_k: int = 4) -> list[Filled]:
+def fill(
+    model: Path | str, sentences: Sequence[MaskedSentence], top_k: int = 4
+) -> list[FilledSentence]:
     """Ask `model` what it would put in each sentence."""
     loaded = load_model(model)
     filled = []
-    for one in masked:
-        mask = fill_mask(loaded, one.text, top_k=top_k)[0]
-        filled.append(Filled(one, tuple((c.token, c.probability) for c in mask.candidates)))
+    for sentence in sentences:
+        mask = fill_mask(loaded, sentence.text, top_k=top_k)[0]
+        guesses = tuple(Guess(c.token, c.probability) for c in mask.candidates)
+        filled.append(FilledSentence(sentence, guesses))
     return filled
 
 
-def first_answers(answers: Sequence[Prediction], per_subject: int) -> list[Answered]:
+def first_answers(answers: Sequence[Prediction], per_subject: int) -> list[AnsweredPassage]:
     """Pick the answers to the first test passages of each subject, which take turns, one an
     article; `answers` are those to all."""
-    chosen: list[Answered] = []
+    chosen: list[AnsweredPassage] = []
     seen: dict[str, set[str]] = {}
     for passage, answer in zip(texts.passages("test"), answers, strict=True):
         articles = seen.setdefault(passage.subject, set())
         if passage.article not in articles and len(articles) < per_subject:
             articles.add(passage.article)
-            chosen.append(Answered(passage, answer.label, answer.probability))
+            chosen.append(AnsweredPassage(passage, answer.label, answer.probability))
     return chosen

@@ -1,4 +1,4 @@
-"""The demo's recipe, as data: every size and rate of ``bertine demo`` in one place."""
+"""Hold the demo's recipe: every size and rate of ``bertine demo`` in one place."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ BUNDLED_TIME = "an hour"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What the demo trains, and for how long.
+class DemoRecipe:
+    """The sizes and rates of a demo.
 
     Attributes:
         budget_seconds: for the whole demo. Pre-training gets what the other stages leave of it.
@@ -49,7 +49,7 @@ _PRETRAINING: dict[str, Any] = {
 }
 
 #: What ``bertine demo`` does.
-FULL = Recipe(
+FULL = DemoRecipe(
     budget_seconds=270.0,
     least_seconds=60.0,
     labels=5,

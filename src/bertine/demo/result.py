@@ -1,4 +1,4 @@
-"""What the demo came to: the four scores, and the figures of every stage."""
+"""Hold what the demo came to: the four scores, and the figures of every stage."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, MASKED, Recipe
-from bertine.demo.scores import Scores
+from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, MASKED, DemoRecipe
+from bertine.demo.scores import DemoScores
 from bertine.terminal.console import human_count, human_time
 from bertine.terminal.shown import Shown
 from bertine.text.special import WORDPIECE_MASK
@@ -22,7 +22,7 @@ def spoken_time(seconds: float) -> str:
 
 @dataclass(frozen=True, repr=False)
 class DemoResult(Shown):
-    """What ``bertine demo`` ended with.
+    """The result of a demo.
 
     Attributes:
         out: its folder.
@@ -43,13 +43,13 @@ class DemoResult(Shown):
     """
 
     out: Path
-    recipe: Recipe
+    recipe: DemoRecipe
     seed: int
     subjects: tuple[str, ...]
-    bundled: Scores
-    pretrained: Scores
-    untrained: Scores
-    tf_idf: Scores
+    bundled: DemoScores
+    pretrained: DemoScores
+    untrained: DemoScores
+    tf_idf: DemoScores
     unigram_entropy: float
     mlm_loss: float
     mlm_accuracy: float
@@ -78,7 +78,7 @@ class DemoResult(Shown):
         return 1 / len(self.subjects)
 
     @property
-    def kinds(self) -> list[Scores]:
+    def models(self) -> list[DemoScores]:
         """The scores of the three models, by how much they have read."""
         return [self.untrained, self.pretrained, self.bundled]
 
@@ -90,7 +90,7 @@ class DemoResult(Shown):
 
     @property
     def total_seconds(self) -> float:
-        """Of the whole demo."""
+        """The time of the whole demo."""
         return sum(self.seconds.values())
 
     def verdict(self) -> str:
@@ -111,7 +111,7 @@ class DemoResult(Shown):
         return f"{first}; {BUNDLED_MODEL}, after {BUNDLED_TIME}, gives {100 * whole:.0f} more."
 
     def next_steps(self) -> list[tuple[str, str]]:
-        """(What one may do next, the command for it)."""
+        """List what to do next, each with its command."""
         test = self.out / "passages" / "test.csv"
         return [
             (
@@ -134,22 +134,20 @@ class DemoResult(Shown):
         ]
 
     def lines(self) -> list[str]:
-        """What the command prints at the end."""
-        width = max(len(scores.name) for scores in [*self.kinds, self.tf_idf]) + 2
-
-        def row(name: str, share: float, interval: tuple[float, float] | None) -> str:
-            bounds = "" if interval is None else f"   {interval[0]:.1%} to {interval[1]:.1%}"
-            return f"  {name:<{width}}{share:6.1%}{bounds}"
-
+        """List what the command prints at the end."""
+        scores = [*self.models, self.tf_idf]
+        width = max(len(one.name) for one in scores) + 2
+        rows = [f"  {'guessing':<{width}}{self.chance:6.1%}"]
+        for one in scores:
+            low, high = one.interval
+            rows.append(f"  {one.name:<{width}}{one.accuracy:6.1%}   {low:.1%} to {high:.1%}")
         count = len(self.tf_idf.articles)
         return [
             f"What is a passage about? Right answers to {count:,} passages of articles that no "
             "model had seen,",
             f"after {self.recipe.labels} labelled passages of each subject (mean of "
             f"{self.recipe.draws} draws of the labels; 95% interval over articles):",
-            row("guessing", self.chance, None),
-            *(row(scores.name, scores.accuracy, scores.interval) for scores in self.kinds),
-            row(self.tf_idf.name, self.tf_idf.accuracy, self.tf_idf.interval),
+            *rows,
             self.verdict(),
             "",
             f"all of it took {human_time(self.total_seconds)}: "
@@ -166,19 +164,14 @@ class DemoResult(Shown):
         return f"{human_count(self.tokens)} tokens in {human_time(self.reading_seconds)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the result as JSON values."""
+        scores = ("bundled", "pretrained", "untrained", "tf_idf")
+        figures = ("unigram_entropy", "mlm_loss", "mlm_accuracy", "tokens", "reading_seconds")
         return {
             "subjects": list(self.subjects),
             "chance": self.chance,
-            "bundled": self.bundled.to_dict(),
-            "pretrained": self.pretrained.to_dict(),
-            "untrained": self.untrained.to_dict(),
-            "tf_idf": self.tf_idf.to_dict(),
+            **{name: getattr(self, name).to_dict() for name in scores},
             "helped": self.helped,
-            "unigram_entropy": self.unigram_entropy,
-            "mlm_loss": self.mlm_loss,
-            "mlm_accuracy": self.mlm_accuracy,
-            "tokens": self.tokens,
-            "reading_seconds": self.reading_seconds,
+            **{name: getattr(self, name) for name in figures},
             "seconds": self.seconds,
         }

@@ -25,8 +25,8 @@ from bertine.bundled import bundled_folder
 from bertine.data.preparation.prepare import prepare
 from bertine.demo import texts
 from bertine.demo.examples import (
-    Filled,
-    Masked,
+    FilledSentence,
+    MaskedSentence,
     fill,
     first_answers,
     masked_from_articles,
@@ -34,22 +34,11 @@ from bertine.demo.examples import (
 from bertine.demo.page import demo_page
 from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, FAST, FULL, MASKED
 from bertine.demo.result import DemoResult, spoken_time
-from bertine.demo.runs import (
-    count_words,
-    end_of,
-    learn_subjects,
-    pretrain_for,
-    pretraining_log,
-    quiet,
-    untrained_model,
-    write_labelled,
-)
-from bertine.demo.scores import Scores
+from bertine.demo.runs import DemoRuns, end_of, quiet
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.options.names import option
 from bertine.options.types import check_types
-from bertine.reports.html import render_report
 from bertine.terminal.console import console, human_time, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
@@ -70,7 +59,7 @@ _AFTER, _AFTER_EACH = 14.0, 2.0
 
 @dataclass
 class _Stages:
-    """Names the stages as they come, and times them."""
+    """The stages of a demo, named as they come, and timed."""
 
     total: int
     began: float = dataclasses.field(default_factory=time.monotonic)
@@ -78,6 +67,7 @@ class _Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str, what: str) -> Iterator[None]:
+        """Print what a stage is about, and time the block."""
         number = len(self.seconds) + 1
         console.print()
         console.print(f"{number}/{self.total}  {what}", style="bold", markup=False)
@@ -87,6 +77,7 @@ class _Stages:
 
     @property
     def spent(self) -> float:
+        """The seconds since the demo began."""
         return time.monotonic() - self.began
 
 
@@ -116,29 +107,28 @@ def run_demo(
     out = Path(out)
     _clear(out)
     write_json(out / MARK, {"bertine": __version__, "finished": False})
-    stages, facts, known = _Stages(5), texts.facts(), bundled_folder(BUNDLED_MODEL)
+    stages, runs = _Stages(5), DemoRuns(out, recipe, seed)
+    counts, model = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
     with stages.stage(
         "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
     ):
-        count = recipe.labels * len(facts.subjects)
+        labelled = recipe.labels * len(counts.subjects)
         say(
-            f"what is a passage about? {count} labelled passages are all it is shown, "
-            f"{recipe.labels} of each subject: {'; '.join(facts.subjects)}"
+            f"what is a passage about? {labelled} labelled passages are all it is shown, "
+            f"{recipe.labels} of each subject: {'; '.join(counts.subjects)}"
         )
-        write_labelled(out / "passages", recipe)
+        runs.write_labelled()
         name = f"{BUNDLED_MODEL}, {BUNDLED_TIME}"
-        bundled = learn_subjects(out, name, known, recipe, seed, kind="bundled")
+        bundled = runs.learn_subjects(name, model, kind="bundled")
         with atomic_dir(out / "model") as folder:
             shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
-        answered = first_answers(bundled.answers, 2)
-        for one in answered[:_SHOWN]:
-            say("  " + one.line().replace("\n", "\n  "))
-        say(_right(bundled.scores, len(facts.subjects)))
+        for answer in first_answers(bundled.answers, 2)[:_SHOWN]:
+            say("  " + answer.line().replace("\n", "\n  "))
     with (
         texts.articles_corpus() as corpus,
         stages.stage("text", "Text for a new model: a vocabulary, and the text as numbers"),
     ):
-        say(f"{facts.articles:,} articles of Wikipedia, {facts.words:,} words, no labels")
+        say(f"{counts.articles:,} articles of Wikipedia, {counts.words:,} words, no labels")
         vocabulary = train_vocab(corpus, out / "tokenizer", vocab_size=recipe.vocab_size)
         with quiet():
             store = prepare(corpus, tokenizer=out / "tokenizer", out=out / "store")
@@ -154,59 +144,49 @@ def run_demo(
             f"two layers of 256, as {BUNDLED_MODEL} has; it begins with random weights and reads "
             f"for {human_time(left)}"
         )
-        start = untrained_model(out, recipe, tokenizer, seed)
-        pretrained = pretrain_for(out, start, recipe, left, seed)
-        log = pretraining_log(out)
+        start = runs.untrained_model(tokenizer)
+        pretrained, log = runs.pretrain(start, left)
         end, means = log[-1], end_of(log)
-        say(f"by now it guesses {means['accuracy']:.0%} of the hidden words right")
+        say(f"by now it guesses {means['mlm_accuracy']:.0%} of the hidden words right")
     with stages.stage("comparison", "The same labels for each: how much does pre-training help?"):
-        untrained = learn_subjects(out, "random weights", start, recipe, seed, kind="untrained")
-        say(_right(untrained.scores, len(facts.subjects)))
-        new = learn_subjects(
-            out,
-            f"new model, {spoken_time(end['elapsed'])}",
-            pretrained.model,
-            recipe,
-            seed,
-            kind="pretrained",
-        )
-        say(_right(new.scores, len(facts.subjects)))
-        tf_idf = count_words(recipe)
-        say(_right(tf_idf, len(facts.subjects)))
+        untrained = runs.learn_subjects("random weights", start, kind="untrained")
+        name = f"new model, {spoken_time(end['elapsed'])}"
+        new = runs.learn_subjects(name, pretrained.model, kind="pretrained")
+        tf_idf = runs.count_words()
     with stages.stage("answers", "Hidden words, and the report"):
-        tokenizers = [tokenizer, Tokenizer.load(known)]
+        tokenizers = [tokenizer, Tokenizer.load(model)]
         masked = [
-            *(Masked(text.format(tokenizer.mask_text)) for text in MASKED),
+            *(MaskedSentence(text.format(tokenizer.mask_text)) for text in MASKED),
             *masked_from_articles(tokenizers, len(MASKED), seed),
         ]
-        filled = fill(known, masked), fill(pretrained.model, masked)
+        filled = fill(model, masked), fill(pretrained.model, masked)
         _say_masks(*filled)
         result = DemoResult(
             out=out,
             recipe=recipe,
             seed=seed,
-            subjects=facts.subjects,
+            subjects=counts.subjects,
             bundled=bundled.scores,
             pretrained=new.scores,
             untrained=untrained.scores,
             tf_idf=tf_idf,
             unigram_entropy=pretrained.unigram_entropy,
-            mlm_loss=means["loss"],
-            mlm_accuracy=means["accuracy"],
+            mlm_loss=means["mlm_loss"],
+            mlm_accuracy=means["mlm_accuracy"],
             tokens=end["tokens"],
             reading_seconds=end["elapsed"],
             seconds=stages.seconds,
         )
     page = demo_page(
         result,
-        facts=facts,
+        counts=counts,
         vocabulary=vocabulary,
         store=store,
         log=log,
-        answers=[first_answers(each.answers, 2) for each in (untrained, new, bundled)],
+        answers=[first_answers(learned.answers, 2) for learned in (untrained, new, bundled)],
         filled=filled,
     )
-    render_report(result.report, page)
+    page.write(result.report)
     write_json(
         out / MARK,
         {
@@ -231,22 +211,14 @@ def _clear(out: Path) -> None:
             f"with {option('out')}"
         )
     for name in _MADE:
-        made = out / name
-        if made.is_dir():
-            shutil.rmtree(made)
+        if (out / name).is_dir():
+            shutil.rmtree(out / name)
         else:
-            made.unlink(missing_ok=True)
+            (out / name).unlink(missing_ok=True)
 
 
-def _right(scores: Scores, subjects: int) -> str:
-    return (
-        f"{scores.name}: {scores.accuracy:.1%} of {len(scores.articles):,} test passages right "
-        f"(guessing: {1 / subjects:.1%})"
-    )
-
-
-def _say_masks(bundled: Sequence[Filled], new: Sequence[Filled]) -> None:
-    for one, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
-        say(one.masked.text)
-        say(f"    {BUNDLED_MODEL}: {one.guesses()}")
-        say(f"    new model: {other.guesses()}")
+def _say_masks(bundled: Sequence[FilledSentence], new: Sequence[FilledSentence]) -> None:
+    for old, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
+        say(old.masked.text)
+        say(f"    {BUNDLED_MODEL}: {old.line()}")
+        say(f"    new model: {other.line()}")

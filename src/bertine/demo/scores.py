@@ -1,4 +1,4 @@
-"""Count the test passages that a model gets right, and say how sure that is."""
+"""Count the test passages that a model gets right, and compute how sure that is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertine.intervals import mean_interval
 
 
 @dataclass(frozen=True)
-class Scores:
+class DemoScores:
     """One kind of model on the test passages, trained several times with other labelled passages.
 
     Attributes:
@@ -25,14 +25,14 @@ class Scores:
     right: Sequence[Sequence[bool]]
 
     @property
-    def each(self) -> list[float]:
+    def accuracies(self) -> list[float]:
         """The accuracy of each training."""
         return [statistics.fmean(run) for run in self.right]
 
     @property
     def accuracy(self) -> float:
         """The mean of all trainings."""
-        return statistics.fmean(self.each)
+        return statistics.fmean(self.accuracies)
 
     @property
     def by_article(self) -> dict[str, float]:
@@ -50,7 +50,20 @@ class Scores:
         low, high = mean_interval(list(self.by_article.values()))
         return max(0.0, low), min(1.0, high)
 
-    def ahead_of(self, other: Scores) -> tuple[float, float, float]:
+    @property
+    def interval_text(self) -> str:
+        """The interval in words."""
+        low, high = self.interval
+        return f"95% interval {100 * low:.1f} to {100 * high:.1f}%"
+
+    def line(self, chance: float) -> str:
+        """Say for the terminal how many answers are right."""
+        return (
+            f"{self.name}: {self.accuracy:.1%} of {len(self.articles):,} test passages right "
+            f"(guessing: {chance:.1%})"
+        )
+
+    def ahead_of(self, other: DemoScores) -> tuple[float, float, float]:
         """Compute how much more accurate this is than `other`, with the 95% interval. Both answer
         the same passages, so it is narrower than the intervals of the two would say."""
         mine, others = self.by_article, other.by_article
@@ -58,10 +71,10 @@ class Scores:
         return self.accuracy - other.accuracy, low, high
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the scores as JSON values."""
         return {
             "accuracy": self.accuracy,
             "interval_95": list(self.interval),
-            "accuracy_of_each": self.each,
+            "accuracy_of_each": self.accuracies,
             "test_passages": len(self.articles),
         }

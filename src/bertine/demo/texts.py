@@ -1,4 +1,4 @@
-"""The bundled texts: articles and novels to pre-train on, and passages labelled with their subject.
+"""Read the bundled texts: articles and novels to pre-train on, and labelled passages.
 
 The files lie in ``bertine/demo/data``, in a checkout and in an installed wheel alike.
 ``data/LICENSE-articles.md`` names every article, ``data/LICENSE.md`` every book.
@@ -6,13 +6,13 @@ The files lie in ``bertine/demo/data``, in a checkout and in an installed wheel 
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import functools
 import importlib.resources
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +39,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TextCounts:
     """The articles and passages of the demo in numbers.
 
     Attributes:
@@ -64,26 +64,19 @@ def _rows(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in reader.read().decode("utf-8").splitlines()]
 
 
-@contextlib.contextmanager
-def articles_corpus() -> Iterator[Path]:
-    """The articles that the demo pre-trains on, as a file that the corpus readers open: JSON
+def articles_corpus() -> AbstractContextManager[Path]:
+    """Give the articles that the demo pre-trains on as a file that the corpus readers open: JSON
     lines, zstd, a document a line in the field ``text`` (beside ``title``).
 
     A context manager because a package inside a zip file is unpacked for the time of the block.
     """
-    with importlib.resources.as_file(_DATA / "articles.jsonl.zst") as path:
-        yield path
+    return importlib.resources.as_file(_DATA / "articles.jsonl.zst")
 
 
-@contextlib.contextmanager
-def pretraining_corpus() -> Iterator[Path]:
-    """The old novels of the README and the tutorials, as a file that the corpus readers open: JSON
-    lines, zstd, a document a line in the field ``text`` (beside ``author``, ``title``, ``year``).
-
-    A context manager because a package inside a zip file is unpacked for the time of the block.
-    """
-    with importlib.resources.as_file(_DATA / "pretraining.jsonl.zst") as path:
-        yield path
+def pretraining_corpus() -> AbstractContextManager[Path]:
+    """Give the old novels of the README and the tutorials as a file, as :func:`articles_corpus`
+    does (beside ``text`` there are ``author``, ``title`` and ``year``)."""
+    return importlib.resources.as_file(_DATA / "pretraining.jsonl.zst")
 
 
 def licence() -> str:
@@ -96,16 +89,21 @@ def _passages() -> tuple[Passage, ...]:
     return tuple(Passage(**row) for row in _rows("subjects.jsonl.zst"))
 
 
+def subjects() -> tuple[str, ...]:
+    """List the subjects, which are the labels, in alphabetical order."""
+    return tuple(sorted({passage.subject for passage in _passages()}))
+
+
 def passages(split: Split) -> list[Passage]:
     """List the labelled passages of one split, subjects taking turns, always in the same order. No
     two splits, and no split and the articles to pre-train on, share an article."""
-    of: dict[str, list[Passage]] = {}
+    by_subject: dict[str, list[Passage]] = {}
     for passage in _passages():
         if passage.split == split:
-            of.setdefault(passage.subject, []).append(passage)
+            by_subject.setdefault(passage.subject, []).append(passage)
     return [
         passage
-        for turn in zip(*(of[subject] for subject in sorted(of)), strict=True)
+        for turn in zip(*(by_subject[subject] for subject in sorted(by_subject)), strict=True)
         for passage in turn
     ]
 
@@ -118,12 +116,12 @@ def draw(number: int, per_subject: int) -> list[Passage]:
         BertineError: there are not so many passages.
     """
     available = passages("train")
-    subjects = len({passage.subject for passage in available})
-    chosen = available[number * per_subject * subjects : (number + 1) * per_subject * subjects]
-    if number < 0 or per_subject < 1 or len(chosen) < per_subject * subjects:
+    size = per_subject * len(subjects())
+    chosen = available[number * size : (number + 1) * size]
+    if number < 0 or per_subject < 1 or len(chosen) < size:
         raise BertineError(
             f"demo texts: draw {number} of {per_subject} passages a subject was asked for, but "
-            f"there are {len(available) // subjects} of each"
+            f"there are {len(available) // len(subjects())} of each"
         )
     return chosen
 
@@ -139,15 +137,15 @@ def write_csv(path: Path, rows: Sequence[Passage]) -> None:
         writer.writerows((passage.text, passage.subject) for passage in rows)
 
 
-def facts() -> Facts:
+def count_texts() -> TextCounts:
     """Count what is bundled for the demo (about 0.1 s)."""
     articles = [row["text"] for row in _rows("articles.jsonl.zst")]
     labelled = {split: passages(split) for split in SPLITS}
-    return Facts(
+    return TextCounts(
         articles=len(articles),
         words=sum(len(text.split()) for text in articles),
         characters=sum(map(len, articles)),
-        subjects=tuple(sorted({passage.subject for passage in _passages()})),
+        subjects=subjects(),
         passages={split: len(rows) for split, rows in labelled.items()},
         labelled_articles={
             split: len({passage.article for passage in rows}) for split, rows in labelled.items()

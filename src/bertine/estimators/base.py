@@ -43,7 +43,7 @@ _OF_FINETUNE = (
     *("layer_decay", "freeze_layers", "freeze_embeddings", "weight_decay", "dropout", "device"),
     "precision",
 )
-#: Steps: a run that is thrown away is not gone on with.
+#: Steps: a run that is thrown away is not resumed.
 _NEVER = sys.maxsize
 
 #: New weights and dropout come from streams that a process has once: of fits in several threads
@@ -82,7 +82,7 @@ class BertEstimator(BaseEstimator):
     predictor_: Predictor = field(init=False)
 
     def _checked(self, X: Any, y: Any) -> tuple[list[tuple[str, ...]], np.ndarray]:
-        """The texts of `X`, and `y` as [N].
+        """Return the texts of `X`, and `y` as [N].
 
         Raises:
             InputError: there are fewer than two, or not as many labels as texts, or a label that
@@ -141,7 +141,7 @@ class BertEstimator(BaseEstimator):
         return int(check_random_state(state).randint(2**31 - 1))
 
     def _answers(self, X: Any) -> list[Any]:
-        """The predictions for texts.
+        """Return the predictions for texts.
 
         Raises:
             NotFittedError: `fit` has not been called.
@@ -165,7 +165,7 @@ class BertEstimator(BaseEstimator):
         return answers
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
-        """The texts of `X`, one or two a row.
+        """Return the texts of `X`, one or two a row.
 
         Raises:
             InputError: `X` is not texts.
@@ -173,8 +173,8 @@ class BertEstimator(BaseEstimator):
         return texts_of(X)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The parameters, and of a fitted estimator the files of its model directory as bytes:
-        nothing that a later version of PyTorch could not read."""
+        """Return the parameters, and of a fitted estimator the files of its model directory as
+        bytes: nothing that a later version of PyTorch could not read."""
         state: dict[str, Any] = dict(super().__getstate__())
         predictor = state.pop("predictor_", None)
         if predictor is not None:
@@ -213,6 +213,6 @@ def _number(texts: int) -> str:
 
 
 def _files_of(predictor: Predictor, folder: Path) -> dict[str, bytes]:
-    """The files of the model directory that `predictor` is saved as."""
+    """Return the files of the model directory that `predictor` is saved as."""
     save_model(folder, predictor.model, predictor.tokenizer, task=predictor.task.task_info())
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -106,12 +106,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each text: [N], of the type of `classes_`."""
+        """Return the most probable class of each text: [N], of the type of `classes_`."""
         chosen = self.predict_proba(X).argmax(-1)
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class for each text: fp64 [N, K], the columns as in `classes_`.
+        """Return the probability of each class for each text: fp64 [N, K], the columns as in
+        `classes_`.
 
         Raises:
             NotFittedError: `fit` has not been called.

@@ -53,7 +53,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The number of each text: fp64 [N].
+        """Return the number of each text: fp64 [N].
 
         Raises:
             NotFittedError: `fit` has not been called.

@@ -19,7 +19,7 @@ class InputError(BertineError, ValueError):
 
 
 def texts_of(X: Any) -> list[tuple[str, ...]]:
-    """N texts as tuples of one, N pairs as tuples of two.
+    """Return N texts as tuples of one, N pairs as tuples of two.
 
     Args:
         X: a list, array or Series of N strings, or of shape [N, 1] or [N, 2].
@@ -51,7 +51,7 @@ def texts_of(X: Any) -> list[tuple[str, ...]]:
 
 
 def labels_of(y: Any, count: int) -> np.ndarray:
-    """`y` as [N], a label for each of `count` texts.
+    """Return `y` as [N], a label for each of `count` texts.
 
     Raises:
         InputError: there are not as many labels as texts; one is missing, not finite, or of another
@@ -86,7 +86,7 @@ def labels_of(y: Any, count: int) -> np.ndarray:
 
 
 def _kind(label: Any) -> str:
-    """What a label is, in the plural."""
+    """Return what a label is, in the plural."""
     if isinstance(label, bool | np.bool_):
         return "truth values"
     if isinstance(label, int | float | np.number):
@@ -99,7 +99,7 @@ def _shown(label: Any) -> str:
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
+    """Return whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
     nothing either: it raises a TypeError when asked."""
     try:
         return label is None or bool(label != label)

@@ -27,7 +27,7 @@ def answer_agreement(
         answer: a predictor in the lower precision.
         exact: the same model in fp32.
     """
-    given = task.sample_inputs(sample_texts(tokenizer))
-    ours, theirs = answer(given), exact(given)
+    inputs = task.sample_inputs(sample_texts(tokenizer))
+    ours, theirs = answer(inputs), exact(inputs)
     kind: type[Answer] = type(theirs[0])
     return kind.agreement(ours, theirs)

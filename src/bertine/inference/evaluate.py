@@ -1,22 +1,148 @@
-"""Scoring a model on labelled examples."""
+"""Score a model on labelled data, or on held-out text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from bertine.data.store import is_store
+from bertine.datasets.labelled import read_evaluation
+from bertine.datasets.readers import Sets
+from bertine.datasets.reading import Reading
+from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
+from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
+from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import seen_note
+from bertine.options.answering import EvaluateOptions
+from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
+from bertine.tables.given import TableLike, as_data
 from bertine.tasks.base import Features, Task
-from bertine.tasks.report import EvaluationReport
+from bertine.tasks.baseline_scores import baseline_lines
+from bertine.tasks.options import TableOptions
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.tasks.worst import WorstExamples
+from bertine.terminal.console import progress
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
+
+
+@takes_options()
+def evaluate(
+    model: Predictor | Path | str,
+    data: Path | str | TableLike,
+    *,
+    show_progress: bool = True,
+    options: EvaluateOptions,
+) -> EvaluationReport:
+    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
+    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
+    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
+    for spans those of SQuAD.
+
+    Args:
+        model: a model directory, or a loaded one.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        show_progress: on stderr.
+        options: what the other arguments say; a loaded model keeps its device and precision.
+
+    Returns:
+        The scores. Its notes begin by saying so if the model was trained on these examples.
+
+    Raises:
+        BertineError: no such model or data, a missing column, a label that the model does not
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+    """
+    reading = Reading.of(
+        options,
+        glue_task=None,
+        document_context=False,
+        split_seed=None,
+        options=TableOptions(),
+        limits=None,
+    )
+    device, precision, worst = options.device, options.precision, options.worst
+    data = as_data(data)
+    if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
+        for name, wanted in (("worst", worst), ("baselines", options.baselines)):
+            if wanted:
+                raise BertineError(
+                    f"{data}: is a token store, which has no labels; leave out {name}"
+                )
+        for name in reading.given():
+            raise BertineError(
+                f"{data}: is a token store, which is read as it is; leave out {name}"
+            )
+        return evaluate_store(
+            model, data, device=device, precision=precision, show_progress=show_progress
+        )
+    predictor = Predictor.for_scores(model, device, precision)
+    sets = read_evaluation(predictor.task, data, reading)
+    predictor = predictor.over(next(iter(sets.values())).text_columns)
+    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
+    if seen := seen_note(predictor.training, next(iter(sets.values()))):
+        report.notes.insert(0, seen)
+    if options.baselines:
+        report.notes.extend(_baseline_notes(predictor, sets, report))
+    return report
+
+
+def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:
+    """Return the table of the baselines beside the model's scores, or why there is none."""
+    from bertine.inference.baselines.again import baselines_again
+
+    dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
+    packed = predictor.engine is not None  # computes on a CPU
+    device = torch.device("cpu") if packed else next(predictor.model.parameters()).device
+    try:
+        scores = baselines_again(predictor.task, predictor.training, sets, dtype, device)
+    except BertineError as error:
+        return [f"no baselines: {error}"]
+    judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
+    return baseline_lines(report.metrics, judged, scores)
+
+
+def evaluate_sets(
+    predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
+) -> EvaluationReport:
+    """Score a fine-tuned model on the sets of examples that
+    :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
+    metrics of the others. `worst` as for :func:`evaluate`, of the first.
+
+    Raises:
+        BertineError: a label that the model does not know, or no examples.
+    """
+    features_of = {
+        word: predictor.task.featurize(examples, predictor.tokenizer)
+        for word, examples in sets.items()
+    }
+    reports: dict[str, EvaluationReport] = {}
+    with progress(show=show_progress) as bar:
+        job = bar.add_task("evaluate", total=sum(map(len, features_of.values())))
+        for word, examples in sets.items():
+            reports[word] = evaluate_examples(
+                predictor.computing,
+                predictor.task,
+                examples,
+                predictor.tokenizer,
+                features=features_of[word],
+                dtype=predictor.dtype,
+                on_batch=lambda done: bar.advance(job, done),
+                worst=0 if reports else worst,
+            )
+    (_, report), *others = reports.items()
+    if isinstance(report, ClassificationReport):
+        report.training_majority = predictor.training.get(MAJORITY)
+    for word, other in others:
+        add_metrics(report, word, other)
+    return report
 
 
 def evaluate_examples(

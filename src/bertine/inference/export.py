@@ -1,4 +1,4 @@
-"""``export``: a model directory → a folder that runs without Bertine.
+"""Write a model directory as a folder that runs without Bertine: ``export``.
 
 What can be wrong without a model (the format, the packages) is checked before PyTorch
 is loaded, which takes seconds; so the module that needs it is imported in between.
@@ -63,20 +63,15 @@ def export(
             know; something said of `data` where there are none.
     """
     output = Path(output)
-    of_data = {
-        name: value
-        for name, value in options.changed().items()
-        if name not in ("pooling", "layer", "normalize", "max_length")
-    }
-    for name, value in of_data.items():
-        if data is None and value is not None:
+    of_vectors = ("pooling", "layer", "normalize")
+    for name, value in options.changed().items():
+        if data is None and value is not None and name not in (*of_vectors, "max_length"):
             raise BertineError(
                 f"{option(name)} says how labelled examples are read; give them ({option('data')}) "
                 "or leave it out"
             )
-    of_vectors = {name: getattr(options, name) for name in ("pooling", "layer", "normalize")}
-    for name, value in of_vectors.items():
-        if data is not None and value is not None:
+    for name in of_vectors:
+        if data is not None and getattr(options, name) is not None:
             raise BertineError(
                 f"{option(name)} exports vectors, which have no labels to be scored on; leave out "
                 f"{option('data')}"
@@ -100,7 +95,7 @@ def export(
         output,
         format=format,
         int8=int8,
-        **AnyVectors.of(options).values(),
+        vectors=AnyVectors.of(options),
         normalize=options.normalize,
         data=data,
         reading=Reading.of(

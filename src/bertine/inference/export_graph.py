@@ -24,6 +24,7 @@ from bertine.interop.export import (
     exported_program,
     output_names,
     quantize_onnx,
+    task_head,
     write_onnx,
     write_torch,
 )
@@ -37,8 +38,9 @@ from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.names import ExportFormat, VectorPooling
+from bertine.names import ExportFormat
 from bertine.options.names import option
+from bertine.options.vectors import AnyVectors
 from bertine.tables.given import TableLike
 from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
@@ -60,16 +62,13 @@ def export_graph(
     *,
     format: ExportFormat,
     int8: bool,
-    pooling: VectorPooling | None,
-    layer: int | None,
+    vectors: AnyVectors,
     normalize: bool | None,
-    max_length: int | None,
     data: Path | str | TableLike | None,
     reading: Reading,
     show_progress: bool,
 ) -> ExportReport:
-    """Do what :func:`bertine.export` says, once its packages are known to be
-    there.
+    """Do what :func:`bertine.export` says, once its packages are known to be there.
 
     Raises:
         BertineError: as there.
@@ -77,7 +76,7 @@ def export_graph(
     check_replaceable(
         output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
     )
-    source = _open(model, pooling, layer, normalize, max_length)
+    source = _open(model, vectors, normalize)
     scorer = None if data is None else _scorer(source, data, reading)
     about = _about(source)
     report = ExportReport(output, _what(source), vectors=source.pooling is not None)
@@ -110,7 +109,7 @@ def export_graph(
         for name, runner in runners.items():
             difference = compare(source.model, source.pooling, batches, runner)
             report.differences[name] = difference
-            report.sizes[name] = sum(each.stat().st_size for each in folder.glob(f"{name}*"))
+            report.sizes[name] = sum(file.stat().st_size for file in folder.glob(f"{name}*"))
             most = np.inf if name == INT8 else _TOLERANCE * difference.scale
             if not (difference.largest <= most and np.isfinite(difference.largest)):
                 raise BertineError(
@@ -118,12 +117,12 @@ def export_graph(
                     f"({difference.text(report.vectors)}); nothing was written. Please report this"
                 )
         about["differences"] = {
-            name: {"largest": each.largest, "cosine": each.cosine, "same": each.same}
-            for name, each in report.differences.items()
+            name: {key: getattr(difference, key) for key in ("largest", "cosine", "same")}
+            for name, difference in report.differences.items()
         }
         if scorer is not None:
             report.scores = scorer.score(runners, show_progress=show_progress)
-            about["scores"] = [each.to_dict() for each in report.scores]
+            about["scores"] = [scores.to_dict() for scores in report.scores]
         _write_tokenizer(folder, source)
         shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
         write_json(folder / ABOUT, about)
@@ -132,7 +131,7 @@ def export_graph(
 
 @dataclass(frozen=True)
 class _Source:
-    """What is exported.
+    """A model that is to be exported.
 
     Attributes:
         folder: with the ``config.json``.
@@ -150,21 +149,22 @@ class _Source:
     prompt: str = ""
 
 
-def _open(
-    path: Path | str,
-    pooling: VectorPooling | None,
-    layer: int | None,
-    normalize: bool | None,
-    max_length: int | None,
-) -> _Source:
+def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Source:
+    """Load what is to be exported.
+
+    Raises:
+        BertineError: what loading raises; a maximum length that the model does not take, or that
+            leaves no room for text.
+    """
     modules = read_sentence_modules(Path(path))
     folder = model_folder(modules.transformer if modules else path)
-    if modules is None and pooling is None and layer is None and normalize is None:
+    bare = vectors.pooling is None and vectors.layer is None and normalize is None
+    if modules is None and bare:
         loaded = load_model(folder)
-        if loaded.task is not None and set(loaded.model.heads) - {"mlm", "nsp"}:
+        if loaded.task is not None and task_head(loaded.model):
             for line in loaded.report.lines():
                 say(line)
-            longest = max_length
+            longest = vectors.max_length
             if longest is None and loaded.task.max_length is None:  # what the task itself takes
                 task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
                 longest = task.max_length
@@ -176,10 +176,8 @@ def _open(
             return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
     embedder = Embedder.opened(
         path,
-        pooling=pooling,
-        layer=layer,
+        **vectors.values(),
         normalize=normalize,
-        max_length=max_length,
         prompt=None,
         device="cpu",
         precision="fp32",
@@ -212,14 +210,14 @@ def _scorer(source: _Source, data: Path | str | TableLike, reading: Reading) -> 
 
 
 def _long_text(source: _Source) -> str:
-    """What the task reads of a text that is too long (:mod:`bertine.tasks.long_text`)."""
+    """Tell what the task reads of a text that is too long (:mod:`bertine.tasks.long_text`)."""
     if source.pooling is not None or source.task is None:
         return "head"
     return source.task.setting("long_text", "head")
 
 
 def _what(source: _Source) -> str:
-    """What the graph gives, in words."""
+    """Say what the graph gives."""
     if source.pooling is not None:
         kind = "tokens" if source.pooling.tokens else "texts"
         width = source.pooling.width(source.model.config)
@@ -231,7 +229,7 @@ def _what(source: _Source) -> str:
 
 
 def _about(source: _Source) -> dict[str, Any]:
-    """What ``export.json`` says: what goes in, what comes out, what it means."""
+    """Write what ``export.json`` says: what goes in, what comes out, what it means."""
     shapes = {
         "logits": "float32 [batch, K]",
         "vectors": "float32 [batch, D]",
@@ -265,8 +263,8 @@ def _about(source: _Source) -> dict[str, Any]:
 
 
 def _write_tokenizer(folder: Path, source: _Source) -> None:
-    """The tokenizer's files; tokenizer.json cuts at the maximum length and pads to the longest of
-    a batch."""
+    """Write the tokenizer's files; tokenizer.json cuts at the maximum length and pads to the
+    longest of a batch."""
     source.tokenizer.save(folder, model_max_length=source.max_length)
     backend = tokenizers.Tokenizer.from_str(source.tokenizer.backend.to_str())
     # Of a question and its context the question is kept whole.

@@ -1,4 +1,4 @@
-"""ExportReport: what ``export`` returns, for people to read."""
+"""Hold what ``export`` returns, for people to read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # with PyTorch, which is loaded when the arguments are seen t
 
 @dataclass(repr=False)
 class ExportReport(Shown):
-    """What was exported.
+    """The result of an export.
 
     Attributes:
         output: the folder.
@@ -36,7 +36,7 @@ class ExportReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """List what the command prints."""
         lines = [f"exported to {self.output}: {self.what}"]
         for name, difference in self.differences.items():
             size = self.sizes[name] / 1e6

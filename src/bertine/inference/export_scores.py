@@ -57,11 +57,11 @@ class ScoreDifference:
         digits, scale, unit = (2, 100, " points") if share else (4, 1, "")
         # Plus zero: there is a negative zero, which no reader wants to see.
         numbers = [
-            round(each * scale, digits) + 0.0 for each in (self.value, *(self.interval or ()))
+            round(number * scale, digits) + 0.0 for number in (self.value, *(self.interval or ()))
         ]
         if not any(numbers):
             return f"the same {metric}"
-        value, *interval = (f"{each:+.{digits}f}" for each in numbers)
+        value, *interval = (f"{number:+.{digits}f}" for number in numbers)
         sure = f" (95% interval {interval[0]} to {interval[1]})" if interval else ""
         return f"{metric} {value}{unit}{sure}"
 
@@ -90,7 +90,7 @@ class GraphScores(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A table of the scores, the intervals, and how far each file is from the model."""
+        """List a table of the scores, the intervals, and how far each file is from the model."""
         names = shown_metrics(self.metrics[MODEL], self.judged)
         rows = [["", *names]]
         rows += [
@@ -103,25 +103,26 @@ class GraphScores(Shown):
             *aligned(rows, head=True),
         ]
         if self.intervals:
-            each = (
+            intervals = (
                 f"{_row_name(file)} {low:.1%} to {high:.1%}"
                 for file, (low, high) in self.intervals.items()
             )
-            lines.append(f"95% interval of the accuracy: {', '.join(each)}")
+            lines.append(f"95% interval of the accuracy: {', '.join(intervals)}")
         for file, differences in self.differences.items():
-            each = (difference.text(name) for name, difference in differences.items())
-            lines.append(f"{file} against the model: {', '.join(each)}")
+            texts = (difference.text(name) for name, difference in differences.items())
+            lines.append(f"{file} against the model: {', '.join(texts)}")
         return lines + self.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; of the file of the examples the name alone, without its folders."""
+        """Return the scores as JSON values; of the file of the examples the name alone, without its
+        folders."""
         return {
             "data": Path(self.source).name,
             "num_examples": self.num_examples,
             "metrics": self.metrics,
             "accuracy_intervals": {file: list(pair) for file, pair in self.intervals.items()},
             "differences": {
-                file: {name: asdict(each) for name, each in differences.items()}
+                file: {name: asdict(difference) for name, difference in differences.items()}
                 for file, differences in self.differences.items()
             },
         }
@@ -193,8 +194,8 @@ class GraphScorer:
                 run, task, features, pad_id=self._pad_id, on_batch=on_batch
             )
         labels = [example.label for example in examples.items if example.label is not None]
-        answers = {name: task.decode(each, features) for name, each in outputs.items()}
-        reports = {name: task.report(each, labels) for name, each in answers.items()}
+        answers = {name: task.decode(numbers, features) for name, numbers in outputs.items()}
+        reports = {name: task.report(answered, labels) for name, answered in answers.items()}
         notes = [*examples.notes, *task.notes(features)]
         if seen := seen_note(self._training, examples):
             notes.insert(0, seen)
@@ -214,11 +215,11 @@ class GraphScorer:
                 name: {
                     metric: _difference(
                         reports[name].metrics[metric] - reports[MODEL].metrics[metric],
-                        [a[metric] - b[metric] for a, b in zip(each, scored[MODEL], strict=True)],
+                        [a[metric] - b[metric] for a, b in zip(parts, scored[MODEL], strict=True)],
                     )
                     for metric in judged
                 }
-                for name, each in scored.items()
+                for name, parts in scored.items()
                 if name != MODEL
             },
             notes,
@@ -267,16 +268,16 @@ def _without_each_part(
 ) -> dict[str, list[dict[str, float]]]:
     """Compute the `judged` metrics of each of `answers` without each part of the examples in turn;
     nothing of fewer than two examples a part."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in answers}
+    scores: dict[str, list[dict[str, float]]] = {name: [] for name in answers}
     if len(labels) < 2 * _PARTS:
-        return found
+        return scores
     for part in range(_PARTS):
-        kept = [at for at in range(len(labels)) if at % _PARTS != part]
-        truth = [labels[at] for at in kept]
-        for name, each in answers.items():
-            metrics = task.metrics([each[at] for at in kept], truth)
-            found[name].append({metric: metrics[metric] for metric in judged})
-    return found
+        kept = [index for index in range(len(labels)) if index % _PARTS != part]
+        truth = [labels[index] for index in kept]
+        for name, answered in answers.items():
+            metrics = task.metrics([answered[index] for index in kept], truth)
+            scores[name].append({metric: metrics[metric] for metric in judged})
+    return scores
 
 
 def _difference(value: float, without: Sequence[float]) -> ScoreDifference:

@@ -51,12 +51,15 @@ class FilledMasks(Shown):
         return self.masks[index]
 
     def lines(self) -> list[str]:
-        """One line a candidate; with several masks, a heading for each."""
+        """Return one line a candidate; with several masks, a heading for each."""
         lines = []
         for number, mask in enumerate(self.masks, 1):
             if len(self.masks) > 1:
                 lines.append(f"mask {number} of {len(self.masks)}")
-            rows = [(f"{each.probability:.2%}", each.token, each.text) for each in mask.candidates]
+            rows = [
+                (f"{candidate.probability:.2%}", candidate.token, candidate.text)
+                for candidate in mask.candidates
+            ]
             lines.extend(aligned(rows, left=(1, 2)))
         return lines
 

@@ -38,7 +38,7 @@ class GlueSubmission(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """What the command prints."""
+        """Return what the command prints."""
         lines = [f"{name}: {counted(count, 'prediction')}" for name, count in self.files.items()]
         lines.extend(self.notes)
         if self.missing:
@@ -104,8 +104,8 @@ def glue_submission(
 def _check_each_has_its_own(tests: dict[str, list[tuple[str, Path, GlueTask]]]) -> None:
     """Refuse one test file for two tasks: `data` was then the folder of one of them."""
     files: dict[Path, str] = {}
-    for found in tests.values():
-        for written, path, _ in found:
+    for files_of_task in tests.values():
+        for written, path, _ in files_of_task:
             if path in files:
                 raise BertineError(
                     f"{path}: is it the test file for {files[path]} or for {written}? Name the "
@@ -117,7 +117,7 @@ def _check_each_has_its_own(tests: dict[str, list[tuple[str, Path, GlueTask]]]) 
 def _predicted(
     predictor: Predictor, path: Path, task: GlueTask, written: str, notes: list[str]
 ) -> tuple[str, int]:
-    """The text of the file `written` for the test file `path`, and its number of rows."""
+    """Return the text of the file `written` for the test file `path`, and its number of rows."""
     indices, examples = read_glue_test(path, task)
     predictions, features = predictor.run(examples)
     lines = ["index\tprediction"]
@@ -141,12 +141,13 @@ def _predicted(
 
 
 def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
-    """The model directories, by the name of GLUE's task that each is for, in GLUE's order."""
+    """Return the model directories, by the name of GLUE's task that each is for, in GLUE's
+    order."""
     folders: list[Path] = []
     for path in map(Path, paths):
         runs = [] if (path / CONFIG).exists() or (path / "run.json").exists() else _runs(path)
         folders.extend(runs or [model_folder(path)])
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for folder in folders:
         info = TaskInfo.read(folder / TASK) if (folder / TASK).exists() else None
         task = glue_task_of(info.dataset if info else None)
@@ -154,14 +155,15 @@ def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
             raise BertineError(
                 f"{folder}: was not fine-tuned on a task of GLUE; use 'bertine finetune glue'"
             )
-        if task.name in found:
-            raise BertineError(f"{found[task.name]} and {folder} are both for {task.name}")
-        found[task.name] = folder
-    return {name: found[name] for name in GLUE if name in found}
+        if task.name in models:
+            raise BertineError(f"{models[task.name]} and {folder} are both for {task.name}")
+        models[task.name] = folder
+    return {name: models[name] for name in GLUE if name in models}
 
 
 def _runs(path: Path) -> list[Path]:
-    """The model directories of the runs in the folder `path`; an unfinished run is an error."""
+    """Return the model directories of the runs in the folder `path`; an unfinished run is an
+    error."""
     if not path.is_dir():
         return []
     return [model_folder(run) for run in sorted(path.iterdir()) if (run / "run.json").exists()]

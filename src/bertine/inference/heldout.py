@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from bertine.models.precision import (
     trained_precision,
 )
 from bertine.objectives import check_format, objective_of
-from bertine.objectives.base import Loss, Objective
+from bertine.objectives.base import Loss, Objective, Term
 from bertine.options.instances import InstanceSettings
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
@@ -56,8 +57,8 @@ def score_batches(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Mean losses and accuracies of `model` over ``batch(0)``, ``batch(1)``, …, without gradients
-    and without dropout. The same for the same arguments, bit for bit on the same machine.
+    """Compute mean losses and accuracies of `model` over ``batch(0)``, ``batch(1)``, …, without
+    gradients and without dropout. The same for the same arguments, bit for bit on the same machine.
 
     Args:
         model: on any device; put into evaluation mode and back into the mode it was in.
@@ -84,10 +85,7 @@ def score_batches(
             raise BertineError(f"{name} is {value}, but must be at least 1")
     device = next(model.parameters()).device
     limit = batch_tokens(device, max_tokens)
-    totals: dict[str, float] = {}
-    correct: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    weights: dict[str, float] = {}
+    sums: dict[str, _Sum] = defaultdict(_Sum)
     seen = sequences = number = 0
     with evaluating(model):
         while seen < tokens and (max_batches is None or number < max_batches):
@@ -97,41 +95,49 @@ def score_batches(
                 with autocast(dtype, device):
                     terms = objective.terms(model, part.to(device))
                 for name, term in terms.items():
-                    # Sums of fp32 sums in double: the order of the parts is fixed.
-                    totals[name] = totals.get(name, 0.0) + float(term.total)
-                    counts[name] = counts.get(name, 0) + term.count
-                    weights[name] = term.weight
-                    if term.correct is not None:
-                        correct[name] = correct.get(name, 0) + int(term.correct)
+                    sums[name].add(term)
             seen += whole.num_tokens
             sequences += whole.num_sequences
             number += 1
             if on_batch is not None:
                 on_batch(whole.num_tokens)
-    return _scores(totals, correct, counts, weights) | {"tokens": seen, "sequences": sequences}
+    return _scores(sums) | {"tokens": seen, "sequences": sequences}
 
 
-def _scores(
-    totals: dict[str, float],
-    correct: dict[str, int],
-    counts: dict[str, int],
-    weights: dict[str, float],
-) -> dict[str, float]:
-    empty = [name for name, count in counts.items() if not count]
+@dataclass
+class _Sum:
+    """A term of the objective over all batches."""
+
+    total: float = 0.0
+    count: int = 0
+    correct: int | None = None
+    weight: float = 1.0
+
+    def add(self, term: Term) -> None:
+        # Sums of fp32 sums in double: the order of the parts is fixed.
+        self.total += float(term.total)
+        self.count += term.count
+        self.weight = term.weight
+        if term.correct is not None:
+            self.correct = (self.correct or 0) + int(term.correct)
+
+
+def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
+    empty = [name for name, term in sums.items() if not term.count]
     if empty:
         raise BertineError(
             f"the held-out batches have no target for {' and '.join(empty)}; evaluate on more text"
         )
-    losses = {name: totals[name] / count for name, count in counts.items()}
-    scores: dict[str, float] = {"loss": sum(weights[name] * loss for name, loss in losses.items())}
-    for name, loss in losses.items():
-        scores[f"{name}_loss"] = loss
+    losses = {name: term.total / term.count for name, term in sums.items()}
+    scores = {"loss": sum(term.weight * losses[name] for name, term in sums.items())}
+    for name, term in sums.items():
+        scores[f"{name}_loss"] = losses[name]
         if name in TERMS and TERMS[name].words:
             # Beyond e**700 a double has no number; such a model has not learnt anything anyway.
-            scores[f"{name}_perplexity"] = math.exp(min(loss, 700.0))
-        if name in correct:
-            scores[f"{name}_accuracy"] = correct[name] / counts[name]
-        scores[f"{name}_count"] = counts[name]
+            scores[f"{name}_perplexity"] = math.exp(min(losses[name], 700.0))
+        if term.correct is not None:
+            scores[f"{name}_accuracy"] = term.correct / term.count
+        scores[f"{name}_count"] = term.count
     return scores
 
 
@@ -178,14 +184,12 @@ def evaluate_pretraining(
         )
     settings = settings or InstanceSettings()
     check_format(objective, settings.input_format)
-    settings = InstanceSettings(
-        input_format=settings.input_format,
-        whole_word_mask=settings.whole_word_mask,
+    usual = InstanceSettings()
+    settings = dataclasses.replace(
+        settings,
         max_seq_length=min(settings.max_seq_length, model.config.longest_input),
-        masked_lm_prob=settings.masked_lm_prob,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
+        masking=usual.masking,
+        mask_split=usual.mask_split,
         short_seq_prob=0.0,
     )
     data = PretrainingData(store, tokenizer, settings, corruption=objective.corruption)
@@ -229,28 +233,28 @@ class HeldOutReport(Shown):
         return False
 
     def lines(self) -> list[str]:
-        """The scores for people."""
-        found = self.metrics
+        """Return the scores for people."""
+        metrics = self.metrics
         hidden = ", ".join(
-            f"{found[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
-            for name in terms_among(found)
+            f"{metrics[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            for name in terms_among(metrics)
             if TERMS[name].words
         )
         lines = [
-            f"{found['tokens']:,.0f} tokens of {self.source}, {hidden} "
+            f"{metrics['tokens']:,.0f} tokens of {self.source}, {hidden} "
             f"(unigram entropy {self.unigram_entropy:.3f} nats); {self.instances}"
         ]
-        for name in terms_among(found):
-            line = f"{TERMS[name].title} loss {found[f'{name}_loss']:.4f}"
-            if f"{name}_perplexity" in found:
-                line += f", perplexity {found[f'{name}_perplexity']:.2f}"
-            if f"{name}_accuracy" in found:
-                line += f", accuracy {found[f'{name}_accuracy']:.2%}"
+        for name in terms_among(metrics):
+            line = f"{TERMS[name].title} loss {metrics[f'{name}_loss']:.4f}"
+            if f"{name}_perplexity" in metrics:
+                line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
+            if f"{name}_accuracy" in metrics:
+                line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
             lines.append(line)
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "source": self.source,
             "unigram_entropy": self.unigram_entropy,

@@ -1,4 +1,4 @@
-"""A model directory, ready to answer; and its scores on labelled data."""
+"""A fine-tuned model, ready to answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import Any, cast, overload
 
 import torch
 
-from bertine.data.store import is_store
-from bertine.datasets.labelled import read_evaluation
-from bertine.datasets.readers import Sets
-from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
@@ -22,7 +18,6 @@ from bertine.inference.compute.choosing import PrecisionCheck, check_precision
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing
 from bertine.inference.compute.samples import sample_inputs
-from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.explanation import Explanation
@@ -33,24 +28,17 @@ from bertine.inference.files.given_texts import (
     is_one,
     with_names,
 )
-from bertine.inference.heldout import evaluate_store
-from bertine.inference.seen_in_training import seen_note
 from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod
-from bertine.options.answering import EvaluateOptions
 from bertine.options.types import check_types
-from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
-from bertine.tables.given import TableLike, as_data, as_table, is_frame
+from bertine.tables.given import as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Features, Task
-from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.options import TableOptions
-from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
-from bertine.terminal.console import progress, say, visible_list
+from bertine.terminal.console import say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
@@ -158,12 +146,12 @@ class Predictor(Shown):
         model: Predictor | Path | str,
         device: str | None,
         precision: AnswerPrecision,
-        threads: int | None = None,
+        **others: Any,
     ) -> Predictor:
-        """`model` if it is one already; else :meth:`load` it and say what was loaded."""
+        """Return `model` if it is one already; else :meth:`load` it and say what was loaded."""
         if isinstance(model, Predictor):
             return model
-        predictor = cls.load(model, device, precision, threads=threads)
+        predictor = cls.load(model, device, precision, **others)
         for line in predictor.lines():
             say(line)
         return predictor
@@ -172,44 +160,37 @@ class Predictor(Shown):
     def for_scores(
         cls, model: Predictor | Path | str, device: str | None, precision: AnswerPrecision
     ) -> Predictor:
-        """:meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in, so that
-        a score is the model's and not that of a faster approximation."""
-        if isinstance(model, Predictor):
-            return model
-        if precision != "auto":
+        """Do as :meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in,
+        so that a score is the model's and not that of a faster approximation."""
+        if isinstance(model, Predictor) or precision != "auto":
             return cls.opened(model, device, precision)
         loaded = load_model(model)
         training = {} if loaded.task is None else loaded.task.training
         as_trained = trained_precision(training, resolve_device(device))
-        predictor = cls.load(model, device, as_trained, loaded=loaded)
-        for line in predictor.lines():
-            say(line)
-        return predictor
+        return cls.opened(model, device, as_trained, loaded=loaded)
 
     def lines(self) -> list[str]:
-        """What was loaded, what it computes in, and for how many sample inputs that gives the
-        answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
+        """Return what was loaded, what it computes in, and for how many sample inputs that gives
+        the answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
         lines = [*self.load_lines, *(self.engine.lines() if self.engine else [])]
         check = self.precision_check
         if check is not None and check.precision in check.differences:
             exact = Predictor(self.model, self.tokenizer, self.task)
-            said = answer_agreement(self.task, self.tokenizer, self.predict, exact.predict)
-            lines[-1] += f": {said}"
+            agreement = answer_agreement(self.task, self.tokenizer, self.predict, exact.predict)
+            lines[-1] += f": {agreement}"
         return lines
 
     def shown_lines(self) -> list[str]:
-        """What it answers, and where it computes; nothing is computed for it."""
+        """Return what it answers, and where it computes; nothing is computed for it."""
         info = self.task.task_info()
-        return [
+        lines = [
             f"Predictor: {info.name} from {visible_list(self.task.text_columns)}, at most "
-            f"{self.task.max_length} pieces",
-            *(
-                f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}"
-                + (", …" if len(info.labels) > 20 else "")
-                for _ in info.labels[:1]
-            ),
-            f"computes in {str(self.dtype).removeprefix('torch.')}",
+            f"{self.task.max_length} pieces"
         ]
+        if info.labels:
+            more = ", …" if len(info.labels) > 20 else ""
+            lines.append(f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}{more}")
+        return [*lines, f"computes in {str(self.dtype).removeprefix('torch.')}"]
 
     def save(self, model_dir: str | Path) -> None:
         """Write model, tokenizer and task as a model directory, which :meth:`load` and
@@ -232,8 +213,8 @@ class Predictor(Shown):
         return self.engine or self.model
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on: hashes of weights and tokenizer, the task, the precision. Takes
-        about a third of a second for bert-base."""
+        """Return what answers depend on: hashes of weights and tokenizer, the task, the precision.
+        Takes about a third of a second for bert-base."""
         return {
             "weights": self.model.fingerprint(),
             "tokenizer": self.tokenizer.fingerprint,
@@ -246,14 +227,6 @@ class Predictor(Shown):
         """How far outputs are from fp32, and why this precision was chosen. None if it is fp32,
         or if there is no engine."""
         return None if self.engine is None else self.engine.check
-
-    @overload
-    def __call__(self, texts: Single) -> Any: ...
-    @overload
-    def __call__(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
-    def __call__(self, texts: Sequence[TextOrDict] | TextOrDict) -> Any:
-        """The same as :meth:`predict`."""
-        return self.predict(texts)
 
     @overload
     def predict(self, texts: Single) -> Any: ...
@@ -287,20 +260,23 @@ class Predictor(Shown):
             texts = list(as_table(texts, "texts").rows())
         return Answers(self._answers(texts, 1), cast(Sequence[TextOrDict], texts))
 
+    __call__ = predict
+
     def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
-        """:meth:`predict` of a list; in messages the first text has the number `first`."""
+        """Do as :meth:`predict` for a list; in messages the first text has the number `first`."""
         return self.answers_and_features(texts, first)[0]
 
     def answers_and_features(
         self, texts: Iterable[TextOrDict], first: int = 1
     ) -> tuple[list[Any], Sequence[Features]]:
-        """The answers of :meth:`predict`, and the features they were made of."""
-        given = checked_texts(map(self.unnamed, texts, count(first)), first)
-        lines = range(first, first + len(given))
-        return self.run(self.task.examples_of(given, lines=lines))
+        """Return the answers of :meth:`predict`, and the features they were made of."""
+        checked = checked_texts(map(self.unnamed, texts, count(first)), first)
+        lines = range(first, first + len(checked))
+        return self.run(self.task.examples_of(checked, lines=lines))
 
     def unnamed(self, texts: Any, number: int) -> Any:
-        """The texts of a dictionary in the order of the model's columns; anything else as it is."""
+        """Return the texts of a dictionary in the order of the model's columns; anything else as it
+        is."""
         if not isinstance(texts, Mapping):
             return texts
         columns, optional = self.task.columns_in(texts)
@@ -311,7 +287,7 @@ class Predictor(Shown):
         return self._answers([text], 1)[0]
 
     def explainer(self) -> Explainer:
-        """What explains answers of this model."""
+        """Return what explains answers of this model."""
         return Explainer(
             self.model, self.tokenizer, self.task, computing=self.computing, dtype=self.dtype
         )
@@ -337,8 +313,8 @@ class Predictor(Shown):
             BertineError: an unknown method or label; not as many texts as the model takes; a text
                 without words.
         """
-        (given,) = checked_texts([self.unnamed(text, 1)])
-        parts = (given,) if isinstance(given, str) else given
+        (example,) = checked_texts([self.unnamed(text, 1)])
+        parts = (example,) if isinstance(example, str) else example
         return self.explainer().explain(parts, method=method, label=label)
 
     def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:
@@ -362,9 +338,9 @@ class Predictor(Shown):
             done += len(part)
 
     def over(self, columns: Sequence[str]) -> Predictor:
-        """The same model over a table with these text columns: of multiple choice with as many
-        choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another task
-        itself.
+        """Return the same model over a table with these text columns: of multiple choice with as
+        many choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another
+        task itself.
 
         Raises:
             BertineError: of multiple choice: there are fewer than two choices among them.
@@ -385,114 +361,3 @@ class Predictor(Shown):
         """Answer `examples`, and the features they were made of (which know what was
         cut)."""
         return self.answering.answer(examples)
-
-
-@takes_options()
-def evaluate(
-    model: Predictor | Path | str,
-    data: Path | str | TableLike,
-    *,
-    show_progress: bool = True,
-    options: EvaluateOptions,
-) -> EvaluationReport:
-    """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
-
-    Args:
-        model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
-        show_progress: on stderr.
-        options: what the other arguments say; a loaded model keeps its device and precision.
-
-    Returns:
-        The scores. Its notes begin by saying so if the model was trained on these examples.
-
-    Raises:
-        BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
-    """
-    reading = Reading.of(
-        options,
-        glue_task=None,
-        document_context=False,
-        split_seed=None,
-        options=TableOptions(),
-        limits=None,
-    )
-    device, precision, worst = options.device, options.precision, options.worst
-    data = as_data(data)
-    if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
-        for name, wanted in (("worst", worst), ("baselines", options.baselines)):
-            if wanted:
-                raise BertineError(
-                    f"{data}: is a token store, which has no labels; leave out {name}"
-                )
-        for name in reading.given():
-            raise BertineError(
-                f"{data}: is a token store, which is read as it is; leave out {name}"
-            )
-        return evaluate_store(
-            model, data, device=device, precision=precision, show_progress=show_progress
-        )
-    predictor = Predictor.for_scores(model, device, precision)
-    sets = read_evaluation(predictor.task, data, reading)
-    predictor = predictor.over(next(iter(sets.values())).text_columns)
-    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
-    if seen := seen_note(predictor.training, next(iter(sets.values()))):
-        report.notes.insert(0, seen)
-    if options.baselines:
-        report.notes.extend(_baseline_notes(predictor, sets, report))
-    return report
-
-
-def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:
-    """The table of the baselines beside the model's scores, or why there is none."""
-    from bertine.inference.baselines.again import baselines_again
-
-    dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
-    packed = predictor.engine is not None  # computes on a CPU
-    device = torch.device("cpu") if packed else next(predictor.model.parameters()).device
-    try:
-        scores = baselines_again(predictor.task, predictor.training, sets, dtype, device)
-    except BertineError as error:
-        return [f"no baselines: {error}"]
-    judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
-    return baseline_lines(report.metrics, judged, scores)
-
-
-def evaluate_sets(
-    predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
-) -> EvaluationReport:
-    """Score a fine-tuned model on the sets of examples that
-    :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
-    metrics of the others. `worst` as for :func:`evaluate`, of the first.
-
-    Raises:
-        BertineError: a label that the model does not know, or no examples.
-    """
-    made = {
-        word: predictor.task.featurize(examples, predictor.tokenizer)
-        for word, examples in sets.items()
-    }
-    reports: dict[str, EvaluationReport] = {}
-    with progress(show=show_progress) as bar:
-        job = bar.add_task("evaluate", total=sum(map(len, made.values())))
-        for word, examples in sets.items():
-            reports[word] = evaluate_examples(
-                predictor.computing,
-                predictor.task,
-                examples,
-                predictor.tokenizer,
-                features=made[word],
-                dtype=predictor.dtype,
-                on_batch=lambda done: bar.advance(job, done),
-                worst=0 if reports else worst,
-            )
-    (_, report), *others = reports.items()
-    if isinstance(report, ClassificationReport):
-        report.training_majority = predictor.training.get(MAJORITY)
-    for word, other in others:
-        add_metrics(report, word, other)
-    return report

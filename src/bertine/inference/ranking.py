@@ -30,7 +30,7 @@ def ranked(
     values: Sequence[Any],
     n: int,
 ) -> tuple[list[WorstExample], list[float]]:
-    """The `n` labelled examples with the highest loss, highest first; of equals the first.
+    """Return the `n` labelled examples with the highest loss, highest first; of equals the first.
 
     Args:
         task: its name.
@@ -69,14 +69,14 @@ def ranked(
 
 def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
     if isinstance(item, Sentence):
-        tags, found = item.tags or (), answer.tags
-        if not _mark_entities(tags, found):
+        tags, answered = item.tags or (), answer.tags
+        if not _mark_entities(tags, answered):
             return (
-                *_tag_marks(item, tags, found, "label"),
-                *_tag_marks(item, found, tags, "answer"),
+                *_tag_marks(item, tags, answered, "label"),
+                *_tag_marks(item, answered, tags, "answer"),
             )
         label = _entity_marks(item.words, tags, "label")
-        return (*label, *_entity_marks(item.words, found, "answer"))
+        return (*label, *_entity_marks(item.words, answered, "answer"))
     marks: list[Mark] = []
     if isinstance(item.label, Gold) and item.label.span is not None:
         marks.append(Mark(1, *item.label.span, "", "label"))
@@ -87,24 +87,25 @@ def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
 
 
 def _mark_entities(*sides: Sequence[str] | None) -> bool:
-    """Whether tags mark entities, and are not plain ones, such as parts of speech."""
+    """Return whether tags mark entities, and are not plain ones, such as parts of speech."""
     return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
 
 
 def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Words as a text, Chinese ones without spaces between them, and where each word stands."""
+    """Write words as a text, Chinese ones without spaces between them, and where each word
+    stands."""
     text, places = close_up_places(" ".join(words))
-    found, begin = [], 0
+    spans, begin = [], 0
     for word in words:
-        found.append((places[begin], places[begin + len(word)]))
+        spans.append((places[begin], places[begin + len(word)]))
         begin += len(word) + 1
-    return text, found
+    return text, spans
 
 
 def _tag_marks(
     item: Sentence, tags: Sequence[str], others: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
-    """The words whose tags are others on the other side."""
+    """Mark the words whose tags are others on the other side."""
     places = _shown(item.words)[1]
     return [
         Mark(0, *place, tag, side)
@@ -124,14 +125,14 @@ def _entity_marks(
 
 
 def _entities(text: str, marks: Sequence[Mark], side: str) -> str:
-    """The entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
+    """Return the entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
     named = [f"{text[m.begin : m.end]}: {m.label}" for m in marks if m.of == side]
     return "; ".join(named) or "(none)"
 
 
 def _text(value: Any) -> str:
-    """A label or an answer as people read it; that there is none, too."""
+    """Write a label or an answer as people read it; that there is none, too."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    told = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return told.replace(JOINT, "|") or "(none)"
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text.replace(JOINT, "|") or "(none)"

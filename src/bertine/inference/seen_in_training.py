@@ -11,8 +11,9 @@ from bertine.records.examples import Examples
 
 
 def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
-    """What to say of a score on `examples` if the model was trained on all of them, or on all but
-    those that it held out for validation; None where it was not, or where that is not known.
+    """Return what to say of a score on `examples` if the model was trained on all of them, or on
+    all but those that it held out for validation; None where it was not, or where that is not
+    known.
 
     The texts and labels are compared, not the paths: a copy of the training file is known too, and
     another file of its name is not taken for it.
@@ -37,7 +38,7 @@ def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
 
 
 def _parts(examples: Examples, trained: int, seed: int) -> Iterator[Examples]:
-    """What a run on `examples` may have trained on, if it trained on so many."""
+    """Yield what a run on `examples` may have trained on, if it trained on so many."""
     yield examples
     if not trained < len(examples) < 2 * trained:  # about a tenth is held out, never half
         return

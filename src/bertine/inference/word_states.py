@@ -55,7 +55,7 @@ class WordStates:
     found: bool
 
     def layers(self, numbers: Sequence[int]) -> list[Tensor]:
-        """The tensors fp16 [words, H] of these layers; 0 are the embeddings."""
+        """Return the tensors fp16 [words, H] of these layers; 0 are the embeddings."""
         with safe_open(self.path, framework="pt", device="cpu") as file:
             return [file.get_tensor(f"layer_{number}") for number in numbers]
 
@@ -63,9 +63,9 @@ class WordStates:
 def states_key(
     model: Model, tokenizer: Tokenizer, task: Tagging, sentences: Sentences, dtype: torch.dtype
 ) -> str:
-    """SHA-256, as hex digits, of all that the states of `sentences` depend on: the weights of the
-    backbone, the tokenizer, the words and their documents, the windows, whether words of which
-    normalization leaves nothing are read as unknown ones, and the precision."""
+    """Compute the SHA-256, as hex digits, of all that the states of `sentences` depend on: the
+    weights of the backbone, the tokenizer, the words and their documents, the windows, whether
+    words of which normalization leaves nothing are read as unknown ones, and the precision."""
     digest = hashlib.sha256()
     parts = [_FORMAT, tokenizer.fingerprint, task.max_length, task.document_context, str(dtype)]
     parts += ["no outside"] * (OUTSIDE not in task.labels)
@@ -87,7 +87,8 @@ def word_states(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
 ) -> WordStates:
-    """The states of the words of `sentences`: from the file in `folder`, else computed and kept.
+    """Return the states of the words of `sentences`: from the file in `folder`, else computed and
+    kept.
 
     Words of which normalization leaves nothing have states of zeros where a tag says "nothing"
     (O), else those of an unknown word. Memory: all of them, two bytes a number.
@@ -146,7 +147,7 @@ def word_states(
 
 
 def _is_whole(path: Path, key: str, num_layers: int) -> bool:
-    """Whether the file is there and holds what `key` says."""
+    """Return whether the file is there and holds what `key` says."""
     if not path.is_file():
         return False
     try:

@@ -1,4 +1,4 @@
-"""A model as a graph that runs without Bertine: ONNX, and PyTorch's own exported programs.
+"""Write a model as a graph that runs without Bertine: ONNX, or a program of PyTorch's.
 
 What is exported is an :class:`ExportModule`: the same layers and weights, with the attention over
 padded batches written in plain operators, since whether to leave padding out is decided by looking
@@ -40,8 +40,13 @@ _ONE_FILE = 1_900_000_000
 _HEADS = ("classifier", "choice", "pair_classifier", "token_classifier", "spans")
 
 
+def task_head(model: Model) -> str | None:
+    """Return the name of a model's head for a task; None: it has none."""
+    return next((name for name in _HEADS if name in model.heads), None)
+
+
 def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
-    """The names of what an :class:`ExportModule` returns."""
+    """Name what an :class:`ExportModule` returns."""
     if pooling is not None:
         return ("token_vectors",) if pooling.tokens else ("vectors",)
     return ("start_logits", "end_logits") if "spans" in model.heads else ("logits",)
@@ -64,13 +69,11 @@ class ExportModule(Model):
         self.head_name = ""
         if pooling is not None:
             pooling.check(model.config)
-            return
-        for name in _HEADS:
-            if name in model.heads:
-                self.head_name = name
-                self.heads = nn.ModuleDict({name: model.heads[name]})
-                return
-        raise BertineError("the model has no head of a task; name a pooling to export vectors")
+        elif name := task_head(model):
+            self.head_name = name
+            self.heads = nn.ModuleDict({name: model.heads[name]})
+        else:
+            raise BertineError("the model has no head of a task; name a pooling to export vectors")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
@@ -109,7 +112,7 @@ class ExportModule(Model):
 
 
 def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:
-    """`module` as PyTorch traces it, for any batch and any length from 2 to `max_length`.
+    """Trace `module` for any batch and any length from 2 to `max_length`.
 
     Where in whose files a line of code stood is left out of it.
     """
@@ -145,7 +148,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
     Weights of more than 1.9 GB stand beside it, in a file of the same name and ``.data``.
     """
     with _quiet():
-        made = torch.onnx.export(
+        graph = torch.onnx.export(
             program,
             (),
             input_names=list(INPUTS),
@@ -154,9 +157,9 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
             dynamo=True,
             verbose=False,
         )
-        assert made is not None
+        assert graph is not None
         size = sum(tensor.nbytes for tensor in program.state_dict.values())
-        made.save(str(path), external_data=size > _ONE_FILE)
+        graph.save(str(path), external_data=size > _ONE_FILE)
     _tidy(path)
 
 
@@ -208,7 +211,7 @@ def quantize_onnx(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the notes that the exporters write for their own makers."""
+    """Silence the notes that the exporters write for their own makers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

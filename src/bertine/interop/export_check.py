@@ -1,4 +1,4 @@
-"""Whether what was exported answers as the model does."""
+"""Check that what was exported answers as the model does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertine.interop.export import INPUTS
+from bertine.interop.export import INPUTS, task_head
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import texts_apart
 from bertine.models.model import Model
@@ -24,7 +24,7 @@ Runner = Callable[[Inputs], Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Difference:
-    """What an exported file gives, against the model in PyTorch, fp32.
+    """The difference of what an exported file gives from what the model in PyTorch gives, fp32.
 
     Attributes:
         largest: the largest difference of two numbers, padding left out.
@@ -40,7 +40,7 @@ class Difference:
     same: float | None
 
     def text(self, vectors: bool) -> str:
-        """In words; of `vectors` with the cosine, of logits with the share of equal answers."""
+        """Describe it; of `vectors` with the cosine, of logits with the share of equal answers."""
         text = f"largest difference {self.largest:.2g} of {self.scale:.2g}"
         if vectors:
             return f"{text}, cosine at least {self.cosine:.6f}"
@@ -53,7 +53,8 @@ def example_inputs(
     special: frozenset[int],
     max_length: int,
 ) -> list[Inputs]:
-    """Batches to compare on: one short text; texts of different lengths with padding; the longest.
+    """Make batches to compare on: one short text; texts of different lengths with padding; the
+    longest.
 
     Args:
         ends: ids of the special tokens before a text and behind it; between them stand pieces
@@ -72,7 +73,7 @@ def example_inputs(
         shape = (len(lengths), max(lengths))
         ids = np.full(shape, config.pad_token_id, dtype=np.int64)
         mask, types = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        for row, length in enumerate(min(each, shape[1]) for each in lengths):
+        for row, length in enumerate(np.minimum(lengths, shape[1]).tolist()):
             ids[row, :length] = draw.choice(usual, length)
             ids[row, : len(before)] = before
             ids[row, length - len(after) : length] = after
@@ -84,7 +85,7 @@ def example_inputs(
 
 
 def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> list[np.ndarray]:
-    """What `model` gives, as it computes for prediction, in fp32: see
+    """Compute what `model` gives, as it does for prediction, in fp32: see
     :class:`~bertine.interop.export.ExportModule` for what these are."""
     ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
     batch = TextInputs(ids, mask, types)
@@ -92,36 +93,37 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
         every = pooling is not None and pooling.needs_all_layers
         if pooling is not None:
             return [pooling(model.encode(batch, all_states=every), mask).numpy()]
-        name = next(name for name in model.heads if name not in ("mlm", "nsp"))
+        name = task_head(model)
+        assert name is not None
         if model.config.heads[name].reads == "texts":
             batch = texts_apart(batch)
         logits = model.read(name, model.encode(batch), mask=batch.attention_mask)
-        return [each.numpy() for each in logits.unbind(-1)] if name == "spans" else [logits.numpy()]
+        return [part.numpy() for part in logits.unbind(-1)] if name == "spans" else [logits.numpy()]
 
 
 def compare(
     model: Model, pooling: Pooling | None, batches: Sequence[Inputs], run: Runner
 ) -> Difference:
-    """What `run` gives against what `model` gives, over all of `batches`."""
+    """Compare what `run` gives with what `model` gives, over all of `batches`."""
     cosines: list[np.ndarray] = []
     same: list[np.ndarray] = []
     largest = scale = 0.0
     for inputs in batches:
         mask = inputs["attention_mask"].astype(bool)
         outputs = zip(expected_outputs(model, pooling, inputs), run(inputs), strict=True)
-        for expected, found in outputs:
-            expected, found = np.asarray(expected), np.asarray(found)
-            assert expected.shape == found.shape, (expected.shape, found.shape)
+        for expected, actual in outputs:
+            expected, actual = np.asarray(expected), np.asarray(actual)
+            assert expected.shape == actual.shape, (expected.shape, actual.shape)
             if expected.shape[:2] == mask.shape and expected.ndim == 3:
-                expected, found = expected[mask], found[mask]
+                expected, actual = expected[mask], actual[mask]
             elif expected.shape == mask.shape:  # the scores of every token: a row is a text
-                expected, found = np.where(mask, expected, 0), np.where(mask, found, 0)
+                expected, actual = np.where(mask, expected, 0), np.where(mask, actual, 0)
             # Of NumPy: a number that is none stays, where Python's max would lose it.
-            largest = float(np.maximum(largest, np.abs(expected - found).max()))
+            largest = float(np.maximum(largest, np.abs(expected - actual).max()))
             scale = float(np.maximum(scale, np.abs(expected).max()))
-            cosines.append(_cosines(expected, found))
+            cosines.append(_cosines(expected, actual))
             if expected.shape[-1] > 1:
-                same.append(expected.argmax(-1) == found.argmax(-1))
+                same.append(expected.argmax(-1) == actual.argmax(-1))
     return Difference(
         largest,
         scale,
@@ -137,7 +139,7 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def onnx_runner(path: Path) -> Runner:
-    """Runs an ONNX file on the CPU with onnxruntime."""
+    """Load an ONNX file, to be run on the CPU with onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -147,7 +149,7 @@ def onnx_runner(path: Path) -> Runner:
 
 
 def torch_runner(path: Path) -> Runner:
-    """Runs a ``.pt2`` with PyTorch."""
+    """Load a ``.pt2``, to be run with PyTorch."""
     module = torch.export.load(path).module()
 
     def run(inputs: Inputs) -> list[np.ndarray]:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
 from bertine.options.fields import NOT_KNOWN, declare, like
 from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
-from bertine.options.reading import Columns, Mending, TableReading, TaggedColumns
+from bertine.options.reading import Mending, TableColumns, TableReading, TaggedColumns
 from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
 _TOLD = "told by the name of the file and its first line"
 
 
-@dataclass(frozen=True, kw_only=True)
 class KnownTexts(Mending):
     """How texts are read for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
-        Columns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
+        TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class KnownExamples(TaggedColumns, KnownTexts):
     """How labelled examples are read for a model that knows its columns."""
 
-    label_column: str | None = like(Columns, "label_column", otherwise=_AS_TRAINED, title="columns")
+    label_column: str | None = like(
+        TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
+    )
     word_column: int | None = like(
         TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
     )
@@ -37,7 +36,6 @@ class KnownExamples(TaggedColumns, KnownTexts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(KnownExamples, ScoringMachine):
     """All options of ``evaluate``."""
 
@@ -57,7 +55,6 @@ class EvaluateOptions(KnownExamples, ScoringMachine):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PredictOptions(KnownTexts, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
@@ -67,14 +64,12 @@ class PredictOptions(KnownTexts, AnsweringMachine):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExplainOptions(KnownTexts, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
     format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD, title="reading")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlainTexts(Mending):
     """How a table of single texts is read."""
 
@@ -86,19 +81,16 @@ class PlainTexts(Mending):
     format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):
     """All options of ``embed``."""
 
     dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
     """Options of ``similar`` that say how it reads and what it compares."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportOptions(KnownExamples, AnyVectors, Normalizing):
     """Options of ``export`` that say how it reads and what a vector is."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.names import NearDuplicates, TokenizerKind
@@ -10,7 +9,6 @@ from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
 
-@dataclass(frozen=True, kw_only=True)
 class CorpusReading(Mending):
     """How a corpus is read (:class:`bertine.text.corpus.Corpus`)."""
 
@@ -38,7 +36,6 @@ class CorpusReading(Mending):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Vocabulary(OptionGroup):
     """What a vocabulary has."""
 
@@ -89,12 +86,10 @@ class Vocabulary(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class VocabOptions(Vocabulary, CorpusReading):
     """All options of ``train_vocab`` that the command has."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoreContent(OptionGroup):
     """What becomes of the documents of a corpus, and who works on them."""
 
@@ -138,6 +133,5 @@ class StoreContent(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PrepareOptions(StoreContent, CorpusReading):
     """All options of ``prepare`` that the command has."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.names import TaggedFormat
 from bertine.options.fields import declare, like
 from bertine.options.machine import Machine
-from bertine.options.reading import Columns, DocumentContext, Mending, TaggedColumns
+from bertine.options.reading import DocumentContext, Mending, TableColumns, TaggedColumns
 from bertine.options.run import Resuming, Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class BilstmRecipe(Seed):
     """How a BiLSTM is built and trained."""
 
@@ -29,8 +27,9 @@ class BilstmRecipe(Seed):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureBasedOptions(Columns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming):
+class FeatureBasedOptions(
+    TableColumns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming
+):
     """All options of ``feature_based``."""
 
     rows: Sequence[str] | None = declare(

@@ -22,6 +22,7 @@ from typing import (
     NamedTuple,
     Self,
     Union,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -92,27 +93,27 @@ class Declared(NamedTuple):
         """The types that a value may have, None left out."""
         hint = self.hint
         inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        return tuple(each for each in inner if each is not type(None))
+        return tuple(entry for entry in inner if entry is not type(None))
 
     @property
     def choices(self) -> tuple[Any, ...]:
         """The names that it takes; () where it takes others."""
         return tuple(
-            name for each in self.kinds if get_origin(each) is Literal for name in get_args(each)
+            name for entry in self.kinds if get_origin(entry) is Literal for name in get_args(entry)
         )
 
     @property
     def metavar(self) -> str:
         """What stands for its value in help."""
-        said = self.option
-        if said.metavar is not None:
-            return said.metavar
+        option = self.option
+        if option.metavar is not None:
+            return option.metavar
         lists = [
-            get_args(each)[0] for each in self.kinds if get_origin(each) not in (None, Literal)
+            get_args(entry)[0] for entry in self.kinds if get_origin(entry) not in (None, Literal)
         ]
         kinds = (*self.kinds, *lists)
         if float in kinds:
-            return "P" if 1 in (said.most, said.below) else "X"
+            return "P" if 1 in (option.most, option.below) else "X"
         return "N" if int in kinds else "NAME"
 
     @property
@@ -124,26 +125,28 @@ class Declared(NamedTuple):
         return f"{words}. {self.option.more}".strip()
 
 
-def declare(default: Any, help: str, **said: Any) -> Any:
+def declare(default: Any, help: str, **words: Any) -> Any:
     """Declare an option: a field of an :class:`OptionGroup`.
 
     Args:
         default: its value where nobody gives one; ``MISSING``: it must be given.
         help, said: as the attributes of :class:`Option`.
     """
-    return field(default=default, metadata={_KEY: Option(help, **said)})
+    return field(default=default, metadata={_KEY: Option(help, **words)})
 
 
 def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
     """Declare the option `name` of `group` again, with another ``default`` or other words."""
-    before = next(each for each in fields(group) if each.name == name)
+    before = next(entry for entry in fields(group) if entry.name == name)
     default = changes.pop("default", before.default)
     return field(default=default, metadata={_KEY: before.metadata[_KEY]._replace(**changes)})
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """Options that belong together; their ranges are checked when they are given.
+    """Options that belong together; their ranges are checked when they are given. Classes that
+    inherit from this one are frozen dataclasses, without a decorator.
 
     Attributes:
         title: of their part of ``--help``.
@@ -156,9 +159,12 @@ class OptionGroup:
     title: ClassVar[str] = ""
     alternatives: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
     def __post_init__(self) -> None:
-        for each in declared(type(self)):
-            check_value(each, getattr(self, each.name))
+        for entry in declared(type(self)):
+            check_value(entry, getattr(self, entry.name))
 
     @classmethod
     def of(cls, *sources: object, **others: Any) -> Self:
@@ -167,34 +173,35 @@ class OptionGroup:
         Raises:
             TypeError: one is in none of them: nothing becomes the default by being forgotten.
         """
-        for each in fields(cls):
-            if each.name not in others:
-                source = next((one for one in sources if hasattr(one, each.name)), None)
+        for entry in fields(cls):
+            if entry.name not in others:
+                source = next((one for one in sources if hasattr(one, entry.name)), None)
                 if source is None:
-                    raise TypeError(f"{cls.__name__} needs {each.name}")
-                others[each.name] = getattr(source, each.name)
+                    raise TypeError(f"{cls.__name__} needs {entry.name}")
+                others[entry.name] = getattr(source, entry.name)
         return cls(**others)
 
     def values(self) -> dict[str, Any]:
-        """Their values by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return their values by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def changed(self) -> dict[str, Any]:
-        """The values that are not the defaults."""
+        """Return the values that are not the defaults."""
         return {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) != each.default
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
         }
 
     def recorded(self) -> dict[str, Any]:
-        """The values that the settings of a run name where they are not the defaults."""
-        names = {each.name for each in declared(type(self)) if each.option.recorded}
+        """Return the values that the settings of a run name where they are not the defaults."""
+        names = {entry.name for entry in declared(type(self)) if entry.option.recorded}
         return {name: value for name, value in self.changed().items() if name in names}
 
 
 def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
-    """The options of `group`: its own, then those of its bases in the order they are named in."""
+    """Return the options of `group`: its own, then those of its bases in the order they are named
+    in."""
     known: Any = group  # mypy takes a class of dataclasses for one without a hash
     return _declared(known)
 
@@ -202,7 +209,7 @@ def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
 @cache
 def _declared(group: Any) -> tuple[Declared, ...]:
     hints = get_type_hints(group)
-    known: dict[str, Field[Any]] = {each.name: each for each in fields(group)}
+    known: dict[str, Field[Any]] = {field.name: field for field in fields(group)}
     own, *bases = group.__mro__
     # A declaration with other words stays where the option first stands.
     titles: dict[str, str] = {}
@@ -210,81 +217,82 @@ def _declared(group: Any) -> tuple[Declared, ...]:
         for name in vars(base).get("__annotations__", {}):
             if name in known and _KEY in known[name].metadata:
                 titles.setdefault(name, vars(base).get("title", ""))
-    found = []
+    options = []
     for name, title in titles.items():
-        said: Option = known[name].metadata[_KEY]
-        title = title if said.title is None else said.title
-        found.append(Declared(name, hints[name], known[name].default, said, title))
-    return tuple(found)
+        option: Option = known[name].metadata[_KEY]
+        title = title if option.title is None else option.title
+        options.append(Declared(name, hints[name], known[name].default, option, title))
+    return tuple(options)
 
 
 def alternatives_of(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
-    """The options of `group` that replace each other."""
+    """Return the options of `group` that replace each other."""
     for base in group.__mro__:
         if names := vars(base).get("alternatives"):
             yield names
 
 
 def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:
-    """The options of `group` that the command `not_in` does not take over."""
-    return frozenset(each.name for each in declared(group) if not_in in each.option.not_in)
+    """Return the options of `group` that the command `not_in` does not take over."""
+    return frozenset(entry.name for entry in declared(group) if not_in in entry.option.not_in)
 
 
-def check_value(each: Declared, value: Any) -> None:
+def check_value(entry: Declared, value: Any) -> None:
     """Refuse a value that is out of range or a name that is not known; None may be any.
 
     Raises:
         BertineError: it is.
     """
-    name, said = each.name, each.option
-    if isinstance(value, str) and each.choices and value not in each.choices:
-        known = ", ".join(each.choices)
-        must = f"one of {known}" if each.choices[1:] else f"{each.choices[0]!r} or left out"
-        raise BertineError(said.unknown.format(name=name, value=value, must=must, known=known))
-    bounds = (said.least, said.above, said.most, said.below)
+    name, option = entry.name, entry.option
+    if isinstance(value, str) and entry.choices and value not in entry.choices:
+        known = ", ".join(entry.choices)
+        must = f"one of {known}" if entry.choices[1:] else f"{entry.choices[0]!r} or left out"
+        raise BertineError(option.unknown.format(name=name, value=value, must=must, known=known))
+    bounds = (option.least, option.above, option.most, option.below)
     if bounds == (None,) * 4 or isinstance(value, bool | str) or not hasattr(value, "__float__"):
         return
     inside = (
-        (said.least is None or value >= said.least)
-        and (said.above is None or value > said.above)
-        and (said.most is None or value <= said.most)
-        and (said.below is None or value < said.below)
+        (option.least is None or value >= option.least)
+        and (option.above is None or value > option.above)
+        and (option.most is None or value <= option.most)
+        and (option.below is None or value < option.below)
     )
     # Compared as it is: a whole number may be too large for a float.
     if not inside or value == math.inf:
         shown = value if isinstance(value, int) else f"{value:g}"
-        raise BertineError(f"{name} is {shown}, but must be {_range(said, value)}")
+        raise BertineError(f"{name} is {shown}, but must be {_range(option, value)}")
 
 
-def _range(said: Option, value: float) -> str:
-    """The numbers that an option takes, in words."""
-    if said.most is None and said.below is None:
+def _range(option: Option, value: float) -> str:
+    """Return the numbers that an option takes, in words."""
+    least, above, most, below = option.least, option.above, option.most, option.below
+    if most is None and below is None:
         finite = " and finite" if value == math.inf or value != value else ""
-        if said.above is not None:
-            return f"above {said.above:g}{finite}"
-        return f"{said.least:g} or more{finite}" if said.least == 0 else f"at least {said.least:g}"
-    if said.above is not None and said.below is not None:
-        return f"between {said.above:g} and {said.below:g}"
-    if said.least is not None and said.most is not None:
-        return f"from {said.least:g} to {said.most:g}"
-    low = f"({said.above:g}" if said.above is not None else f"[{said.least:g}"
-    return f"in {low}, " + (f"{said.below:g})" if said.below is not None else f"{said.most:g}]")
+        if above is not None:
+            return f"above {above:g}{finite}"
+        return f"{least:g} or more{finite}" if least == 0 else f"at least {least:g}"
+    if above is not None and below is not None:
+        return f"between {above:g} and {below:g}"
+    if least is not None and most is not None:
+        return f"from {least:g} to {most:g}"
+    low = f"({above:g}" if above is not None else f"[{least:g}"
+    return f"in {low}, " + (f"{below:g})" if below is not None else f"{most:g}]")
 
 
 def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
-    """The options of `groups` that may change when a run or a search is gone on with."""
+    """Return the options of `groups` that may change when a run or a search is resumed."""
     return frozenset(
-        each.name
+        entry.name
         for group in groups
-        for each in declared(group)
-        if each.option.free in (True, where)
+        for entry in declared(group)
+        if entry.option.free in (True, where)
     )
 
 
 def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
-    """The options of `groups` that may differ from process to process of a run."""
+    """Return the options of `groups` that may differ from process to process of a run."""
     return frozenset(
-        each.name for group in groups for each in declared(group) if each.option.each_process
+        entry.name for group in groups for entry in declared(group) if entry.option.each_process
     )
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
-from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
+from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.reading import (
-    Columns,
     DocumentContext,
-    GlueTask,
+    GlueChoice,
     OwnTable,
     SpanReading,
     SplitSeed,
+    TableColumns,
     TableReading,
     TaggedColumns,
 )
-from bertine.options.run import Loading, Resuming, RunFiles, Saving, Seed
+from bertine.options.run import Loading, Resuming, RunOutput, Saving, Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class FreshWeights(OptionGroup):
     """Whether training begins with the model's weights."""
 
@@ -32,8 +29,7 @@ class FreshWeights(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe(OptionGroup):
+class FinetuneRecipe(OptionGroup):
     """Length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
 
     title = "recipe"
@@ -60,7 +56,6 @@ class Recipe(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputLength(OptionGroup):
     """How much of a text is read."""
 
@@ -75,7 +70,6 @@ class InputLength(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Layers(OptionGroup):
     """Which layers are trained."""
 
@@ -102,7 +96,6 @@ class Layers(OptionGroup):
     freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Judging(OptionGroup):
     """What the score is put beside."""
 
@@ -117,7 +110,6 @@ class Judging(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FinetuneLoading(Loading):
     """Who makes the batches of fine-tuning, and whether the model is compiled."""
 
@@ -132,30 +124,29 @@ class FinetuneLoading(Loading):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FinetuneOptions(
     FreshWeights,
-    GlueTask,
-    Columns,
+    GlueChoice,
+    TableColumns,
     TableReading,
     OwnTable,
     TaggedColumns,
     DocumentContext,
-    Recipe,
+    FinetuneRecipe,
     InputLength,
     SplitSeed,
     SpanReading,
     Rate,
     WarmUp,
     Updates,
-    Dropout,
+    DropoutRate,
     Layers,
     Patience,
     Judging,
     Machine,
     Sharding,
     Seed,
-    RunFiles,
+    RunOutput,
     Saving,
     FinetuneLoading,
     Resuming,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.run import Seed
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceForm(OptionGroup):
     """What a sequence is, and which of its tokens may be hidden together."""
 
@@ -38,7 +36,6 @@ class InstanceForm(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceOptions(InstanceForm, Seed):
     """How batches of sequences are made, with what the model decides still open."""
 
@@ -82,7 +79,6 @@ class InstanceOptions(InstanceForm, Seed):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceSettings(InstanceOptions):
     """How batches of sequences are made, all that they depend on but store and tokenizer."""
 
@@ -97,16 +93,15 @@ class InstanceSettings(InstanceOptions):
         return (masked, random, kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, for the settings of a run; what does nothing is None."""
-        found = self.values() | {"mask_split": list(self.mask_split)}
+        """Return JSON values, for the settings of a run; what does nothing is None."""
+        values = self.values() | {"mask_split": list(self.mask_split)}
         if self.input_format != "segment-pair":
-            found["short_seq_prob"] = None
+            values["short_seq_prob"] = None
         if self.masking != "static":
-            found["dupe_factor"] = None
-        return found
+            values["dupe_factor"] = None
+        return values
 
 
-@dataclass(frozen=True, kw_only=True)
 class InspectionOptions(InstanceForm):
     """Which instances of a store are shown."""
 

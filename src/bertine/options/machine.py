@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bertine.names import AnswerPrecision, Precision
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 
 
-@dataclass(frozen=True, kw_only=True)
 class Device(OptionGroup):
     """Where to compute."""
 
@@ -19,7 +16,6 @@ class Device(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Machine(Device):
     """Where, and in what numbers, to train."""
 
@@ -32,7 +28,6 @@ class Machine(Device):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class AnsweringMachine(Device):
     """Where, and in what numbers, to answer."""
 
@@ -44,7 +39,6 @@ class AnsweringMachine(Device):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoringMachine(Device):
     """Where, and in what numbers, to score."""
 
@@ -54,14 +48,12 @@ class ScoringMachine(Device):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainedMachine(Device):
     """Where to answer, in the numbers of training."""
 
     precision: Precision = like(ScoringMachine, "precision")
 
 
-@dataclass(frozen=True, kw_only=True)
 class VectorMachine(Device):
     """Where, and in what numbers, to compute vectors."""
 
@@ -73,7 +65,6 @@ class VectorMachine(Device):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sharding(OptionGroup):
     """How several processes divide the model."""
 

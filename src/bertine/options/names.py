@@ -28,7 +28,7 @@ def on_the_command_line() -> Iterator[None]:
 
 
 def option(name: str, value: object = None) -> str:
-    """An option for a message.
+    """Return what a message calls an option.
 
     Args:
         name: of the parameter, such as ``"keep_models"``.
@@ -48,14 +48,14 @@ def option(name: str, value: object = None) -> str:
 
 
 def text_option(columns: int = 1) -> str:
-    """The option that names the columns of the texts, for a message about so many of them: on the
-    command line ``"--text-column"`` of one and ``"--text-columns"`` of several (both are taken),
-    in Python ``"text_columns"``."""
+    """Return the option that names the columns of the texts, for a message about so many of them:
+    on the command line ``"--text-column"`` of one and ``"--text-columns"`` of several (both are
+    taken), in Python ``"text_columns"``."""
     return _written("text_columns", columns) if _VARIABLE in os.environ else "text_columns"
 
 
 def shell_option(name: str, value: object) -> str:
-    """An option of a command that is printed, of which `value` is the parameter `name`:
+    """Return an option of a command that is printed, of which `value` is the parameter `name`:
     ``"--learning-rate"``; ``"--text-column"`` or, of several, ``"--text-columns"``."""
     return _written(name, len(value) if isinstance(value, list | tuple) else 1)
 

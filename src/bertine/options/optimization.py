@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from bertine.names import ScheduleName
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rate(OptionGroup):
     """The learning rate."""
 
@@ -24,7 +22,6 @@ class Rate(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class WarmUp(OptionGroup):
     """For how long the learning rate rises."""
 
@@ -48,7 +45,6 @@ class WarmUp(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Updates(OptionGroup):
     """How the weights are updated: AdamW with decoupled decay."""
 
@@ -89,8 +85,7 @@ class Updates(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dropout(OptionGroup):
+class DropoutRate(OptionGroup):
     """Dropout of the model."""
 
     title = "optimizer"
@@ -100,7 +95,6 @@ class Dropout(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Patience(OptionGroup):
     """When to stop early."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,11 +9,10 @@ from bertine.names import Initialization, ObjectiveName
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
-from bertine.options.optimization import Dropout, Patience, Rate, Updates, WarmUp
-from bertine.options.run import Loading, Resuming, RunFiles
+from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
+from bertine.options.run import Loading, Resuming, RunOutput
 
 
-@dataclass(frozen=True, kw_only=True)
 class Length(OptionGroup):
     """How long to train."""
 
@@ -38,7 +36,6 @@ class Length(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Learning(OptionGroup):
     """What is learnt, by which model, and what it is evaluated on."""
 
@@ -78,7 +75,6 @@ class Learning(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SecondPhase(OptionGroup):
     """A second phase of longer sequences."""
 
@@ -95,7 +91,6 @@ class SecondPhase(OptionGroup):
     long_share: float = declare(0.1, "of the steps, for the second phase", above=0, below=1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PretrainOptions(
     Length,
     Learning,
@@ -104,11 +99,11 @@ class PretrainOptions(
     Rate,
     WarmUp,
     Updates,
-    Dropout,
+    DropoutRate,
     Patience,
     Machine,
     Sharding,
-    RunFiles,
+    RunOutput,
     Loading,
     Resuming,
 ):
@@ -123,7 +118,7 @@ class PretrainOptions(
         more="The model directory has the last weights, or with `save_best` the best ones.",
     )
     checkpoint_every: int | None = like(
-        RunFiles,
+        RunOutput,
         "checkpoint_every",
         default=1000,
         otherwise="none but that of the best evaluation",

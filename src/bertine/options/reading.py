@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.names import ClassWeights, LabelledFormat, LongText, TagScheme
 from bertine.options.fields import OptionGroup, declare
 
 
-@dataclass(frozen=True, kw_only=True)
-class GlueTask(OptionGroup):
+class GlueChoice(OptionGroup):
     """Which task of GLUE."""
 
     title = "GLUE"
@@ -25,8 +23,7 @@ class GlueTask(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Columns(OptionGroup):
+class TableColumns(OptionGroup):
     """Where the texts and the labels of a table are."""
 
     title = "columns"
@@ -42,7 +39,6 @@ class Columns(OptionGroup):
     label_column: str | None = declare(None, "the label", otherwise="the usual names")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mending(OptionGroup):
     """What is done with quotes, and with what is damaged."""
 
@@ -58,7 +54,6 @@ class Mending(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableReading(Mending):
     """How a table with labels is read."""
 
@@ -71,7 +66,6 @@ class TableReading(Mending):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TaggedColumns(OptionGroup):
     """Where words and tags are in a column file, and what the tags mean."""
 
@@ -88,7 +82,6 @@ class TaggedColumns(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DocumentContext(OptionGroup):
     """What is read around a tagged sentence."""
 
@@ -101,7 +94,6 @@ class DocumentContext(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class OwnTable(OptionGroup):
     """What can be said of one's own table, and of how it is learned from."""
 
@@ -147,7 +139,6 @@ class OwnTable(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpanReading(OptionGroup):
     """How questions and contexts are read."""
 
@@ -164,7 +155,6 @@ class SpanReading(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SplitSeed(OptionGroup):
     """Which validation examples are held out."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bertine.options.fields import OptionGroup, declare
 
 
-@dataclass(frozen=True, kw_only=True)
 class Seed(OptionGroup):
     """Where random numbers come from."""
 
@@ -16,7 +13,6 @@ class Seed(OptionGroup):
     seed: int = declare(0, "random seed", not_in=("search",))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Saving(OptionGroup):
     """Which weights are saved."""
 
@@ -35,8 +31,7 @@ class Saving(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunFiles(OptionGroup):
+class RunOutput(OptionGroup):
     """What a run writes, and how often."""
 
     title = "run"
@@ -75,7 +70,6 @@ class RunFiles(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Loading(OptionGroup):
     """Who makes the batches, and whether the model is compiled."""
 
@@ -100,7 +94,6 @@ class Loading(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Resuming(OptionGroup):
     """Whether to go on."""
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import SplitSeed
 
 
-@dataclass(frozen=True, kw_only=True)
 class SearchOptions(OptionGroup):
     """The grid of a search, and who does its runs."""
 
@@ -89,8 +87,7 @@ class SearchOptions(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RateTest(OptionGroup):
+class RisingRates(OptionGroup):
     """The rates that are tried to find one."""
 
     title = "test"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.errors import BertineError
@@ -15,7 +14,6 @@ from bertine.options.machine import AnsweringMachine
 _DAY = 86_400
 
 
-@dataclass(frozen=True, kw_only=True)
 class Address(OptionGroup):
     """Where a server listens, and to whom."""
 
@@ -39,7 +37,6 @@ class Address(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bounds(OptionGroup):
     """How much may be asked of a server.
 
@@ -93,6 +90,5 @@ class Bounds(OptionGroup):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServeOptions(Address, AnsweringMachine, Bounds):
     """All options of ``serve``."""

@@ -48,10 +48,10 @@ def check_types(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         signature, hints = _hints(call)
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
             return function(*args, **kwargs)  # Python's own message: it has the function's name
-        for name, value in given.items():
+        for name, value in arguments.items():
             hint = hints.get(name, Any)
             if not _fits(value, hint):
                 raise BertineError(f"{name} must be {_expected(hint)}, not {_shown(value, hint)}")
@@ -61,7 +61,7 @@ def check_types(function: Function) -> Function:
 
 
 def resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of `function`, with types in place of hints that are written as texts.
+    """Return the signature of `function`, with types in place of hints that are written as texts.
 
     A hint that needs a module which is imported for type checkers alone becomes ``Any``.
     """
@@ -95,7 +95,7 @@ def _resolved(hint: Any, names: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether `value` may stand where `hint` is asked for."""
+    """Return whether `value` may stand where `hint` is asked for."""
     if hint is Any:
         return True
     origin = get_origin(hint)
@@ -146,7 +146,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _expected(hint: Any) -> str:
-    """``"a number or None"``."""
+    """Return the types of a hint in words: ``"a number or None"``."""
     kinds = _alternatives(hint)
     if Path in kinds:  # which may be written as a text
         kinds = tuple(each for each in kinds if each is not str)
@@ -171,7 +171,7 @@ def _word(hint: Any) -> str:
 
 
 def _shown(value: Any, hint: Any) -> str:
-    """`value` with its type, and how to write it where that can be told."""
+    """Return `value` with its type, and how to write it where that can be told."""
     shown = f"{briefly(value)} (a {type(value).__name__})" if value is not None else "None"
     kinds = _alternatives(hint)
     if isinstance(value, str) and (float in kinds or int in kinds):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bertine.names import PoolingName, VectorPooling
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
 from bertine.options.machine import Device
 
 
-@dataclass(frozen=True, kw_only=True)
 class VectorForm(OptionGroup):
     """Which states become a vector, and of how much text."""
 
@@ -28,7 +25,6 @@ class VectorForm(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TextVectors(VectorForm):
     """How one vector is made of a text."""
 
@@ -41,7 +37,6 @@ class TextVectors(VectorForm):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class AnyVectors(VectorForm):
     """How one vector is made of a text, or one of each token."""
 
@@ -55,7 +50,6 @@ class AnyVectors(VectorForm):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Normalizing(OptionGroup):
     """How long vectors are."""
 
@@ -66,7 +60,6 @@ class Normalizing(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Prompt(OptionGroup):
     """What is put before texts."""
 
@@ -79,6 +72,5 @@ class Prompt(OptionGroup):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class VectorOptions(AnyVectors, Normalizing, Prompt, Device):
     """What an :class:`~bertine.Embedder` is loaded with, beside its precision."""

@@ -41,32 +41,32 @@ def takes_options(
     def wrap(verb: Verb[Result]) -> Verb[Result]:
         own = resolved_signature(verb)
         groups = {
-            name: each.annotation
-            for name, each in own.parameters.items()
-            if isinstance(each.annotation, type) and issubclass(each.annotation, OptionGroup)
+            name: entry.annotation
+            for name, entry in own.parameters.items()
+            if isinstance(entry.annotation, type) and issubclass(entry.annotation, OptionGroup)
         }
         rest = next((n for n, p in own.parameters.items() if p.kind is p.VAR_KEYWORD), None)
         plain = [p for p in own.parameters.values() if p.name not in groups and p.name != rest]
         taken = {p.name for p in plain}
         members: dict[str, list[Declared]] = {}
         for name, group in groups.items():
-            members[name] = [each for each in declared(group) if each.name not in taken]
-            taken |= {each.name for each in members[name]}
+            members[name] = [entry for entry in declared(group) if entry.name not in taken]
+            taken |= {entry.name for entry in members[name]}
         if rest is not None and others is not None:
             known = taken | {*but}
-            members[rest] = [each for each in declared(others) if each.name not in known]
-        options = [_parameter(each) for listed in members.values() for each in listed]
+            members[rest] = [entry for entry in declared(others) if entry.name not in known]
+        options = [_parameter(entry) for listed in members.values() for entry in listed]
         signature = own.replace(parameters=[*plain, *options])
 
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Result:
             bound = signature.bind(*args, **kwargs)  # refuses what it does not know
             bound.apply_defaults()
-            given = bound.arguments
+            arguments = bound.arguments
             for name, listed in members.items():
-                values = {each.name: given.pop(each.name) for each in listed}
-                given |= {name: groups[name](**values)} if name in groups else values
-            return verb(**given)
+                values = {entry.name: arguments.pop(entry.name) for entry in listed}
+                arguments |= {name: groups[name](**values)} if name in groups else values
+            return verb(**arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         setattr(call, GROUPS, (*groups.values(), *([] if others is None else [others])))
@@ -76,18 +76,18 @@ def takes_options(
     return wrap
 
 
-def _parameter(each: Declared) -> inspect.Parameter:
+def _parameter(option: Declared) -> inspect.Parameter:
     return inspect.Parameter(
-        each.name,
+        option.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if each.default is MISSING else each.default,
-        annotation=each.hint,
+        default=inspect.Parameter.empty if option.default is MISSING else option.default,
+        annotation=option.hint,
     )
 
 
 def documented(text: str, members: dict[str, list[Declared]]) -> str:
-    """The docstring `text` with the entries of options in place of those of the parameters that
-    hold them."""
+    """Return the docstring `text` with the entries of options in place of those of the parameters
+    that hold them."""
     lines = text.splitlines()
     for name, listed in members.items():
         pattern = re.compile(rf"^(\s+){name}: ")
@@ -98,13 +98,13 @@ def documented(text: str, members: dict[str, list[Declared]]) -> str:
         end = start + 1
         while end < len(lines) and lines[end].startswith(f"{indent} "):
             end += 1
-        lines[start:end] = [line for each in listed for line in _entry(each, indent)]
+        lines[start:end] = [line for entry in listed for line in _entry(entry, indent)]
     return "\n".join(lines)
 
 
-def _entry(each: Declared, indent: str) -> list[str]:
+def _entry(option: Declared, indent: str) -> list[str]:
     return textwrap.wrap(
-        f"{each.name}: {each.text}",
+        f"{option.name}: {option.text}",
         width=_WIDTH,
         initial_indent=indent,
         subsequent_indent=f"{indent}    ",

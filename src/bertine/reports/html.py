@@ -1,6 +1,6 @@
-"""The HTML report: plain data in, one self-contained file out.
+"""Build every HTML page of Bertine's: plain data in, one self-contained file out.
 
-A :class:`Report` is a list of :class:`Section`, a section a list of blocks. Everything that is
+A :class:`Page` is a list of :class:`Section`, a section a list of blocks. Everything that is
 text is escaped; the only markup let through is the SVG of :mod:`bertine.reports.plots`. The page
 loads nothing: no fonts, scripts or pictures from elsewhere. Its one script, which copies commands,
 is allowed by its hash; without scripts everything is still there to read.
@@ -21,7 +21,6 @@ from markupsafe import Markup, escape
 
 from bertine.files import atomic_file
 from bertine.reports.command_markup import command_markup, prose_markup
-from bertine.reports.plots import Curve
 from bertine.text.pieces import bare, goes_on
 from bertine.text.special import WORDPIECE_MASK
 
@@ -43,7 +42,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FactList:
     """A list of facts, one a row."""
 
     rows: Sequence[Fact]
@@ -109,14 +108,9 @@ class Figures:
     wide: bool = False
     kind: Literal["figures"] = field(default="figures", init=False)
 
-    @classmethod
-    def of_curves(cls, curves: Sequence[Curve]) -> Figures:
-        """The curves of a run (:mod:`bertine.reports.run_curves`)."""
-        return cls([Figure(c.title, c.svg, f"{c.title} by step", c.caption) for c in curves])
-
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table. The columns whose numbers are in `numeric` are set right-aligned.
 
     Of many rows the first are shown and the rest folded. On a narrow screen a table with texts in
@@ -139,7 +133,9 @@ class Table:
         """Whether a row is set as a card on a narrow screen."""
         texts = set(range(len(self.columns))) - set(self.numeric)
         return len(self.columns) > 1 and any(
-            len(row[at]) >= (_LONG_CELL if at else _LONG_FIRST) for row in self.rows for at in texts
+            len(row[column]) >= (_LONG_CELL if column else _LONG_FIRST)
+            for row in self.rows
+            for column in texts
         )
 
     @property
@@ -164,18 +160,18 @@ class Heat:
     kind: Literal["heat"] = field(default="heat", init=False)
 
     def __post_init__(self) -> None:
-        if any(len(part) != len(self.labels) for part in (self.counts, *self.counts)):
+        if any(len(cells) != len(self.labels) for cells in (self.counts, *self.counts)):
             raise ValueError(f"{len(self.labels)} labels, but another number of rows or columns")
 
     @property
     def shares(self) -> list[list[float]]:
-        """Of each row, 0 to 1."""
+        """The share of each cell in its row, 0 to 1."""
         return [[count / max(1, sum(row)) for count in row] for row in self.counts]
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A token for a mask and its probability (0 to 1)."""
+class Guess:
+    """A token that a model puts at a mask, and its probability (0 to 1)."""
 
     token: str
     probability: float
@@ -197,12 +193,12 @@ class Guesses:
 
     Attributes:
         when: e.g. "step 1,000".
-        candidates: the best, best first.
+        guesses: the best, best first.
         truth_probability: that of the original word, 0 to 1.
     """
 
     when: str
-    candidates: Sequence[Candidate]
+    guesses: Sequence[Guess]
     truth_probability: float
 
 
@@ -227,55 +223,55 @@ class MaskHistories:
     @property
     def has_pieces(self) -> bool:
         """Whether a guess is a piece of a word."""
-        rows = (row for each in self.examples for row in each.rows)
-        return any(one.continues for row in rows for one in row.candidates)
+        rows = (row for example in self.examples for row in example.rows)
+        return any(guess.continues for row in rows for guess in row.guesses)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text: plain, or marked as right or wrong, with a word or two beside it."""
+    """A part of a text: plain, or marked, with a word or two beside it or above it."""
 
     text: str
-    mark: Literal["", "right", "wrong"] = ""
+    mark: Literal["", "right", "wrong", "masked", "replaced", "kept", "added"] = ""
     label: str = ""
+    above: bool = False
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An example with its actual label and the predicted one.
+class TextCard:
+    """Texts, and what is said of them.
 
     Attributes:
-        lines: its texts, each with a word before it ("" for none) and in segments.
-        label, answer: actual and predicted; "" where marks in the texts show it.
-        loss: as text.
-        place: where it is: file and line.
-        label_probability: that of the actual label, 0 to 1; None where not known.
-        right: whether the answer is the label.
+        lines: the texts, each with a word before it ("" for none) and in segments.
+        remarks: what is said above them, e.g. ("actual", "cat", "right"): a few words, a value
+            that stands out ("" for none), and its mark.
+        title: a heading; "" for none.
+        place: where the texts are from: file and line.
     """
 
     lines: Sequence[tuple[str, Sequence[Segment]]]
-    label: str
-    answer: str
-    loss: str
+    remarks: Sequence[tuple[str, str, Literal["", "right", "wrong"]]] = ()
+    title: str = ""
     place: str = ""
-    label_probability: float | None = None
-    right: bool = False
 
 
 @dataclass(frozen=True)
-class JudgedExamples:
-    """Examples as cards, one below the other."""
+class TextCards:
+    """Cards one below the other; of many the first are shown and the rest folded. `noun`: what
+    they are, in the plural; `legend`: a line above them that explains their marks."""
 
-    examples: Sequence[Judged]
-    kind: Literal["judged"] = field(default="judged", init=False)
+    cards: Sequence[TextCard]
+    noun: str = "examples"
+    legend: Sequence[Segment] = ()
+    kind: Literal["texts"] = field(default="texts", init=False)
 
 
-Block = Facts | Note | Commands | Figures | Table | Heat | MaskHistories | JudgedExamples
+Block = FactList | Note | Commands | Figures | PageTable | Heat | MaskHistories | TextCards
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. `lead` is one paragraph that says what is seen here; a `folded` one
+    """A part of a page. `lead` is one paragraph that says what is seen here; a `folded` one
     shows its title alone until it is opened."""
 
     title: str
@@ -285,15 +281,15 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A whole report.
+class Page:
+    """A whole page.
 
     Attributes:
         title: one line.
         lead: a paragraph: the result in words.
         headline: the few numbers that matter most, set large.
         sections: in their order.
-        footer: how it was made: version, seed, command.
+        footer: how it was made, such as version, seed, command.
     """
 
     title: str
@@ -302,47 +298,41 @@ class Report:
     sections: Sequence[Section] = ()
     footer: str = ""
 
+    def html(self) -> str:
+        """Return the page as text."""
+        environment = Environment(
+            loader=PackageLoader("bertine.reports", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {"percent": percent_text, "width": _width}
+        environment.filters |= {"command": command_markup, "prose": prose_markup}
+        script = environment.get_template("page.js.j2").render()
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+        return environment.get_template("page.html.j2").render(
+            page=self, script=Markup(script), script_hash=digest
+        )
 
-def _percent(share: float) -> str:
+    def write(self, path: Path | str) -> None:
+        """Write the page, atomically, as one file that needs no other.
+
+        Raises:
+            BertineError: `path` cannot be written.
+        """
+        # A lone surrogate (half of a broken character) has no UTF-8 form and becomes "?".
+        with atomic_file(Path(path)) as temporary:
+            temporary.write_bytes(self.html().encode("utf-8", errors="replace"))
+
+
+def percent_text(share: float) -> str:
+    """Write a share of 1 in percent, with a decimal where it is small."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{100 * share:.0f}%" if share >= 0.0995 else f"{100 * share:.1f}%"
 
 
 def _width(share: float) -> str:
-    """A share as a CSS length."""
+    """Write a share as a CSS length."""
     return f"{100 * min(1.0, max(0.0, share)):.1f}%"
-
-
-def _anchor(index: int) -> str:
-    return f"section-{index}"
-
-
-def report_html(report: Report) -> str:
-    """The report as an HTML page."""
-    environment = Environment(
-        loader=PackageLoader("bertine.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": _percent, "width": _width, "anchor": _anchor}
-    environment.filters |= {"command": command_markup, "prose": prose_markup}
-    script = environment.get_template("report.js.j2").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return environment.get_template("report.html.j2").render(
-        report=report, script=Markup(script), script_hash=digest
-    )
-
-
-def render_report(out: Path, report: Report) -> None:
-    """Write the report to `out`, atomically, as one file that needs no other.
-
-    Raises:
-        BertineError: `out` cannot be written.
-    """
-    # A lone surrogate (half of a broken character) has no UTF-8 form and becomes "?".
-    page = report_html(report).encode("utf-8", errors="replace")
-    with atomic_file(out) as temporary:
-        temporary.write_bytes(page)

@@ -1,4 +1,4 @@
-"""How plots look: colours, letters, and the SVG they end as.
+"""Give plots their look: colours, letters, and the SVG they end as.
 
 Colours are written as CSS variables with a fallback (``var(--ink, #22262e)``), so a page that
 defines ``--ink``, ``--muted``, ``--grid``, ``--accent`` and ``--second`` themes the plots, and a
@@ -8,19 +8,24 @@ plot opened on its own still looks right. Text stays text (searchable, in the pa
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 # Stand-ins that matplotlib draws with; `to_svg` puts the CSS variables in their place.
 INK, MUTED, GRID, ACCENT, SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
 #: Widths of a plot, in inches of 72 units: of a curve, and of one with names beside it.
 NARROW, WIDE = 4.3, 4.9
+#: How a line that is there to compare with is drawn.
+DASHED: Any = {"color": SECOND, "linestyle": (0, (5, 3))}
 _CSS = {
     INK: "var(--ink, #22262e)",
     MUTED: "var(--muted, #667085)",
@@ -28,7 +33,7 @@ _CSS = {
     ACCENT: "var(--accent, #2b62c4)",
     SECOND: "var(--second, #c2571a)",
 }
-STYLE: Any = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
@@ -38,6 +43,9 @@ STYLE: Any = {
     "axes.labelcolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
     "xtick.color": GRID,
     "ytick.color": GRID,
     "xtick.labelcolor": MUTED,
@@ -46,23 +54,30 @@ STYLE: Any = {
 }
 
 
-def blank_axes(width: float, height: float) -> tuple[Figure, Any]:
-    """A figure of inches of 72 units, and its axes."""
-    figure = Figure(figsize=(width, height))
-    FigureCanvasSVG(figure)
-    return figure, figure.subplots()
+@contextmanager
+def canvas(
+    width: float, height: float, grid: Literal["x", "y", "both"] = "y"
+) -> Iterator[tuple[Figure, Any]]:
+    """Yield a figure of inches of 72 units and its axes, styled for the time of the block, with
+    the lines of `grid`."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        FigureCanvasSVG(figure)
+        axes = figure.subplots()
+        axes.grid(axis=grid)
+        yield figure, axes
 
 
 def nothing_logged(figure: Figure, axes: Any) -> bytes:
-    """`figure` as SVG, with nothing but the words that there is nothing to show yet."""
+    """Return `figure` as SVG that says that there is nothing to show yet."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, "nothing logged yet", ha="center", va="center", color=MUTED)
     return to_svg(figure, salt="nothing")
 
 
 def number_text(value: float, percent: bool, more: int = 0) -> str:
-    """A number as an axis is lettered with it; a share in percent if `percent`; with so many
-    `more` decimals than are usual."""
+    """Write a number as the label of an axis, a share in percent if `percent`, with `more`
+    decimals than usual."""
     if percent:
         share = 100 * value
         if not more:
@@ -80,18 +95,42 @@ def number_text(value: float, percent: bool, more: int = 0) -> str:
     return f"{value:,.0f}" if size >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def decimals(ticks: Sequence[float], percent: bool) -> int:
-    """With how many more decimals than usual :func:`number_text` tells these numbers apart: an
-    axis on which three ticks say 0.7 says nothing."""
+def label_ticks(
+    axis: Any, percent: bool = False, between: tuple[float, float] | None = None
+) -> int:
+    """Label the ticks of `axis` with numbers that differ: three ticks that all say 0.7 say nothing.
+
+    Args:
+        percent: whether they are shares, to be labelled in percent.
+        between: the ends of what is shown of the axis; None: all its ticks are.
+
+    Returns:
+        How many decimals more than usual :func:`number_text` needs for that.
+    """
+    low, high = between or (-math.inf, math.inf)
+    ticks = [tick for tick in axis.get_ticklocs() if low <= tick <= high]
     apart = len(set(ticks))
-    return next(
-        (more for more in range(4) if len({number_text(v, percent, more) for v in ticks}) == apart),
-        4,
+    texts = ({number_text(tick, percent, more) for tick in ticks} for more in range(4))
+    more = next((more for more, shown in enumerate(texts) if len(shown) == apart), 4)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value, percent, more)))
+    return more
+
+
+def legend_above(axes: Any, columns: int) -> None:
+    """Put the legend above the plot, where neither a curve nor the label of a line is under it."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        frameon=False,
+        labelcolor=INK,
+        borderpad=0,
+        handlelength=1.6,
     )
 
 
 def to_svg(figure: Figure, salt: str) -> bytes:
-    """The figure as SVG without prolog; the same figure gives the same bytes.
+    """Return the figure as SVG without prolog; the same figure gives the same bytes.
 
     `salt` goes into the ids, so that several plots on one page do not share them.
     """

@@ -1,4 +1,4 @@
-"""Plots as SVG, made to lie inside an HTML page: light or dark, at any width.
+"""Draw plots as SVG, made to lie inside an HTML page: light or dark, at any width.
 
 Their look is that of :mod:`bertine.reports.plot_style`. Each plot is small, 300 to 350 units wide:
 a page sets several side by side, a phone one per row, and in neither is the lettering scaled out
@@ -11,23 +11,22 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from bertine.reports.plot_style import (
     ACCENT,
-    GRID,
+    DASHED,
     INK,
     MUTED,
     NARROW,
     SECOND,
-    STYLE,
     WIDE,
-    blank_axes,
-    decimals,
+    canvas,
+    label_ticks,
+    legend_above,
     nothing_logged,
     number_text,
     to_svg,
@@ -66,7 +65,7 @@ def curve(
     names: tuple[str, str] = ("training", "held-out"),
     log_scale: bool = False,
 ) -> bytes:
-    """One quantity over the training steps, as SVG.
+    """Draw one quantity over the training steps, as SVG.
 
     Args:
         steps: step numbers, ascending.
@@ -82,78 +81,39 @@ def curve(
         names: of the curve and the overlay, for the legend.
         log_scale: a logarithmic axis; values that are not above zero are left out.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, axes = blank_axes(NARROW, 2.7)
+    with canvas(NARROW, 2.7) as (figure, axes):
         if log_scale:
             points = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0]
             steps, values = [s for s, _ in points], [v for _, v in points]
             axes.set_yscale("log")
         if not values:
             return nothing_logged(figure, axes)
-        name = f"{len(values)} points, the last {values[-1]}{overlay or ''}"
-        axes.grid(axis="y", color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        last = values[-1]
-        if len(values) == 1:
-            axes.plot(steps, values, "o", color=ACCENT, markersize=6)
-        elif not noisy or len(values) < _SMOOTH_FROM:
-            axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=2, label=names[0])
-        else:
-            mean = _running_mean(values)
-            last = float(mean[-1])
-            axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=0.9, alpha=0.35)
-            mean_line = _thinned(steps, mean.tolist())
-            axes.plot(*mean_line, color=ACCENT, linewidth=2.2, label=names[0])
+        last = _draw_values(axes, steps, values, noisy, names[0])
         if overlay is not None and overlay[1]:
             style = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
             axes.plot(*_thinned(*overlay), color=INK, label=names[1], **style)
-            # Above the plot, where neither a curve nor the name of a line can be under it.
-            above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
-            axes.legend(**above, frameon=False, labelcolor=INK, borderpad=0, handlelength=1.6)
-        low, high = axes.get_ylim()
-        if from_zero:
-            low = min(0.0, low)
-        # What the line is stands at its right end, on the side where the curve is not.
-        under = reference is None or float(np.mean(values[len(values) // 2 :])) < reference
-        if reference is not None:
-            room = (0.08, 0.14) if under else (0.14, 0.08)
-            if log_scale:
-                low, high = min(low, reference / (1 + 4 * room[0])), max(high, reference * 1.5)
-            else:
-                span = max(high, reference) - min(low, reference)
-                low = min(low, reference - room[0] * span)
-                high = max(high, reference + room[1] * span)
-        axes.set_ylim(low, high)
+            legend_above(axes, columns=2)
         drawn = [*steps, *(overlay[0] if overlay else ())]
         if min(drawn) == max(drawn):
             axes.set_xlim(steps[0] - 1, steps[0] + 1)
         else:
             axes.set_xlim(min(drawn), max(drawn))
+        if from_zero:
+            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         if reference is not None:
-            axes.axhline(reference, color=SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
-            axes.annotate(
-                reference_label,
-                (1, reference),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(-2, 4 if under else -4),
-                textcoords="offset points",
-                ha="right",
-                va="bottom" if under else "top",
-                color=SECOND,
-                fontsize=10.5,
-            )
+            below = float(np.mean(values[len(values) // 2 :])) < reference
+            _draw_reference(axes, reference, reference_label, below, log_scale)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(MaxNLocator(5))
         if log_scale:
+            axes.yaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
             if sum(low <= tick <= high for tick in axes.get_yticks()) < 2:
                 axes.yaxis.set_major_locator(MaxNLocator(4))
-            axes.yaxis.set_minor_locator(NullLocator())
-        else:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
-        more = decimals([tick for tick in axes.get_yticks() if low <= tick <= high], percent)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, percent, more)))
+        more = label_ticks(axes.yaxis, percent, between=(low, high))
         # The last value stands outside the axes, at its height, where no line can cross it.
         axes.annotate(
             number_text(last, percent, more),
@@ -163,18 +123,55 @@ def curve(
             textcoords="offset points",
             va="center",
             color=ACCENT,
-            fontsize=10.5,
             fontweight="bold",
             annotation_clip=False,
         )
-        return to_svg(figure, salt=name)
+        return to_svg(figure, salt=f"{len(values)} points, the last {values[-1]}{overlay or ''}")
+
+
+def _draw_values(
+    axes: Any, steps: Sequence[float], values: Sequence[float], noisy: bool, name: str
+) -> float:
+    """Draw a curve; return the number that stands beside it."""
+    if len(values) == 1:
+        axes.plot(steps, values, "o", color=ACCENT, markersize=6)
+    elif not noisy or len(values) < _SMOOTH_FROM:
+        axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=2, label=name)
+    else:
+        mean = _running_mean(values).tolist()
+        axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=0.9, alpha=0.35)
+        axes.plot(*_thinned(steps, mean), color=ACCENT, linewidth=2.2, label=name)
+        return float(mean[-1])
+    return values[-1]
+
+
+def _draw_reference(axes: Any, reference: float, label: str, below: bool, log_scale: bool) -> None:
+    """Draw a line to compare with, and make room for it; its label stands at its right end, on the
+    side where the curve is not: above where the curve is `below`."""
+    low, high = axes.get_ylim()
+    under, over = (0.08, 0.14) if below else (0.14, 0.08)
+    if log_scale:
+        axes.set_ylim(min(low, reference / (1 + 4 * under)), max(high, reference * 1.5))
+    else:
+        span = max(high, reference) - min(low, reference)
+        axes.set_ylim(min(low, reference - under * span), max(high, reference + over * span))
+    axes.axhline(reference, linewidth=1.5, **DASHED)
+    axes.annotate(
+        label,
+        (1, reference),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(-2, 4 if below else -4),
+        textcoords="offset points",
+        ha="right",
+        va="bottom" if below else "top",
+        color=SECOND,
+    )
 
 
 def comparison(bars: Sequence[Bar]) -> bytes:
-    """Accuracies side by side as horizontal bars with their 95% intervals, as SVG. The axis begins
-    at 0 and ends at 20, 40, 60, 80 or 100%."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = blank_axes(WIDE, 0.75 + 0.62 * max(1, len(bars)))
+    """Draw accuracies side by side as horizontal bars with their 95% intervals, as SVG. The axis
+    begins at 0 and ends at 20, 40, 60, 80 or 100%."""
+    with canvas(WIDE, 0.75 + 0.62 * max(1, len(bars)), grid="x") as (figure, axes):
         if not bars:
             return nothing_logged(figure, axes)
         rows = np.arange(len(bars))
@@ -207,113 +204,63 @@ def comparison(bars: Sequence[Bar]) -> bytes:
         axes.set_xlim(0, 1.12 * end)
         axes.set_xticks(np.linspace(0, end, 4 if end == 0.6 else 5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, True)))
-        axes.grid(axis="x", color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
         axes.spines["left"].set_visible(False)
         return to_svg(figure, salt=repr(bars))
 
 
-def confusion(labels: Sequence[str], matrix: Sequence[Sequence[int]]) -> bytes:
-    """The confusion matrix as SVG: a row for each true label, a column for each prediction,
-    counts in the cells, shade by the share of the row.
-
-    Args:
-        labels: C names.
-        matrix: C rows of C counts; ``matrix[true][predicted]``.
-    """
-    counts = np.asarray(matrix, dtype=np.int64).reshape(len(labels), -1)
-    if counts.shape != (len(labels), len(labels)):
-        raise ValueError(f"{len(labels)} labels, but a matrix of {counts.shape}")
-    with matplotlib.rc_context(STYLE):
-        size = len(labels)
-        figure, axes = blank_axes(WIDE, 1.6 + 0.5 * max(size, 1))
-        if not size:
-            return nothing_logged(figure, axes)
-        totals = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        shares = counts / totals
-        letters = 9.5 if size <= 8 else max(4.5, 9.5 * 8 / size)
-        for row in range(size):
-            for column in range(size):
-                hit = row == column
-                axes.add_patch(
-                    Rectangle(
-                        (column - 0.47, row - 0.47),
-                        0.94,
-                        0.94,
-                        facecolor=ACCENT if hit else SECOND,
-                        # Never so dense that the ink on it is hard to read, in light or dark.
-                        alpha=0.05 + 0.55 * float(shares[row, column]),
-                        linewidth=0,
-                    )
-                )
-                axes.text(
-                    column,
-                    row,
-                    f"{counts[row, column]:,}",
-                    ha="center",
-                    va="center",
-                    fontsize=letters,
-                    fontweight="bold" if hit else "normal",
-                    color=INK if counts[row, column] else MUTED,
-                )
-        axes.set_xlim(-0.5, size - 0.5)
-        axes.set_ylim(size - 0.5, -0.5)
-        names = [_wrapped(label, 14) for label in labels]
-        axes.set_xticks(range(size), names, rotation=40, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(size), names)
-        axes.tick_params(length=0, labelcolor=INK, labelsize=letters)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("actual")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        return to_svg(figure, salt=repr((labels, counts.tolist())))
-
-
 def scatter(points: Sequence[tuple[float, float]]) -> bytes:
-    """True scores to the right, predicted ones upwards, with the line where they are equal, as
-    SVG.
+    """Draw true scores to the right, predicted ones upwards, with the line where they are equal,
+    as SVG.
 
     Args:
         points: (true, predicted) of each example, finite.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, axes = blank_axes(WIDE, WIDE - 0.4)
+    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
         if not points:
             return nothing_logged(figure, axes)
         table = np.asarray(points, dtype=np.float64)
         low, high = float(table.min()), float(table.max())
         room = 0.04 * (high - low) or 1.0
         ends = (low - room, high + room)
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.plot(ends, ends, color=SECOND, linewidth=1.5, linestyle=(0, (5, 3)))
+        axes.plot(ends, ends, linewidth=1.5, **DASHED)
         faint = 0.75 if len(points) <= 100 else 0.4
         style = {"marker": "o", "markersize": 4.5, "linestyle": "none", "markeredgewidth": 0}
         axes.plot(table[:, 0], table[:, 1], color=ACCENT, alpha=faint, **style)
-        axes.set_xlim(ends)
-        axes.set_ylim(ends)
-        axes.set_aspect("equal")
-        axes.set_xlabel("actual")
-        axes.set_ylabel("predicted")
+        axes.set(xlim=ends, ylim=ends, aspect="equal", xlabel="actual", ylabel="predicted")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))
-        more = decimals(axes.get_yticks(), False)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, False, more)))
+            label_ticks(axis)
         return to_svg(figure, salt=repr(table.tolist()))
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A plot of the training log with its caption; :mod:`bertine.reports.run_curves` makes them."""
+def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
+    """Draw the scores of each setting of a search as points in a row, their mean as a line across,
+    as SVG. The first setting stands out.
 
-    title: str
-    caption: str
-    svg: bytes
+    Args:
+        names: of the settings.
+        scores: of the runs of each, as fractions of 1.
+    """
+    with canvas(WIDE, 0.7 + 0.3 * max(1, len(names)), grid="x") as (figure, axes):
+        if not any(scores):
+            return nothing_logged(figure, axes)
+        for row, shares in enumerate(scores):
+            colour = MUTED if row else ACCENT
+            values = [100 * share for share in shares]
+            axes.plot(values, [row] * len(values), "o", color=colour, markersize=5, alpha=0.6)
+            if values:
+                mean = sum(values) / len(values)
+                axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2)
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.spines["left"].set_visible(False)
+        return to_svg(figure, salt=repr((names, scores)))
 
 
 def _running_mean(values: Sequence[float]) -> np.ndarray:
-    """Mean over a window centred on each point, narrower at the ends (so that it lags nowhere)."""
+    """Compute the mean over a window centred on each point, narrower at the ends, so that it lags
+    nowhere."""
     array = np.asarray(values, dtype=np.float64)
     half = max(1, len(array) // 25)
     sums = np.concatenate(([0.0], np.cumsum(array)))
@@ -327,8 +274,8 @@ def _running_mean(values: Sequence[float]) -> np.ndarray:
 def _thinned(
     steps: Sequence[float], values: Sequence[float]
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """At most about `_MOST_POINTS` of the points: the lowest and the highest of each stretch, so
-    that no peak is lost, and the first and the last."""
+    """Keep at most about `_MOST_POINTS` of the points: the lowest and the highest of each stretch,
+    so that no peak is lost, and the first and the last."""
     if len(values) <= _MOST_POINTS:
         return steps, values
     array = np.asarray(values)
@@ -340,7 +287,8 @@ def _thinned(
 
 
 def _wrapped(label: str, width: int) -> str:
-    """At most two lines of about `width` characters; what is longer ends with an ellipsis."""
+    """Break a label into at most two lines of about `width` characters; a longer one ends with an
+    ellipsis."""
     label = _printable(label)
     if len(label) <= width:
         return label
@@ -350,5 +298,5 @@ def _wrapped(label: str, width: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without the characters that XML cannot hold."""
+    """Replace the characters that XML cannot hold."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)

@@ -1,15 +1,17 @@
-"""The curves of a training run, for its page: pre-training and fine-tuning."""
+"""Draw the curves of a training run for its page: of pre-training and of fine-tuning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertine.reports.plots import Curve, curve
+from bertine.reports.html import Figure
+from bertine.reports.plots import curve
 from bertine.reports.scores import is_share, score_name
 from bertine.runs.log import LogRow, series
-from bertine.terms import TERMS, TermTexts
+from bertine.terminal.console import counted
+from bertine.terms import TERMS
 
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
@@ -18,7 +20,7 @@ _RIGHT = {
 }
 
 
-def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
+def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
     """Draw the loss and the accuracy of each term, with the held-out one over it where there is
     one, and the curves of :func:`machine_curves`.
 
@@ -27,20 +29,22 @@ def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[
             key no line has is left out.
         facts: of the run; ``unigram_entropy`` in nats is drawn as a line.
     """
-    drawn = _Drawn(log)
-    for name, term in TERMS.items():
-        _draw_term(drawn, name, term, facts.get("unigram_entropy"))
-    drawn.add(
-        "Loss",
-        "loss",
-        "What is minimized: the sum of the losses of all objectives, in nats.",
-        only_if=lambda: len(drawn.terms()) > 1,
-    )
-    return drawn.curves + machine_curves(log, facts)
+    figures = []
+    for name in TERMS:
+        figures += term_curves(log, name, facts.get("unigram_entropy"))
+    if sum(bool(series(log, f"{name}_loss")[1]) for name in TERMS) > 1:
+        caption = "What is minimized: the sum of the losses of all objectives, in nats."
+        figures += _curve(log, "Loss", "loss", caption)
+    return figures + machine_curves(log, facts)
 
 
-def _draw_term(drawn: _Drawn, name: str, term: TermTexts, entropy: float | None) -> None:
-    """Draw the loss and the accuracy of a term, with what is to be compared with them."""
+def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list[Figure]:
+    """Draw the loss and the accuracy of the term `name`, with what is to be compared with them.
+
+    Args:
+        entropy: of the frequencies of the store's tokens, in nats; None: it is not known.
+    """
+    term = TERMS[name]
     caption, reference, label = term.loss, None, ""
     if term.words and entropy is not None:
         caption += (
@@ -55,18 +59,21 @@ def _draw_term(drawn: _Drawn, name: str, term: TermTexts, entropy: float | None)
         label = f"guessing {reference:.2f}"
         share = 1 / term.choices
         chance = {"reference": share, "reference_label": f"guessing {share:.0%}"}
-    drawn.add(
-        f"{term.title} loss", f"{name}_loss", caption, reference=reference, reference_label=label
-    )
-    drawn.add(f"{term.title} accuracy", f"{name}_accuracy", term.accuracy, percent=True, **chance)
+    line: dict[str, Any] = {"reference": reference, "reference_label": label}
+    return [
+        *_curve(log, f"{term.title} loss", f"{name}_loss", caption, **line),
+        *_curve(
+            log, f"{term.title} accuracy", f"{name}_accuracy", term.accuracy, percent=True, **chance
+        ),
+    ]
 
 
-def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
-    """Loss and accuracy in training with those on the validation examples over them, where they are
-    of the same things, the other validation scores, and the curves of :func:`machine_curves`."""
+def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
+    """Draw loss and accuracy in training with those on the validation examples over them, where
+    they are of the same things, the other validation scores, and the curves of
+    :func:`machine_curves`."""
     info = facts.get("labels_and_columns")
     task = info.get("name") if isinstance(info, Mapping) else facts.get("task")
-    drawn = _Drawn(log, "validation")
     regression = any("eval_mean_squared_error" in row for row in log)
     caption = (
         "Mean squared error of the standardized score of an example; always answering the mean: 1."
@@ -77,16 +84,16 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[C
     if weighted:
         caption += f" In training it is weighted ({', '.join(weighted)}), in validation not: "
         caption += "the two are not to be compared."
-    drawn.add("Loss", "loss", caption, from_zero=True)
+    figures = _curve(log, "Loss", "loss", caption, from_zero=True, held_out="validation")
     known = {"eval_loss", "eval_accuracy"} if series(log, "accuracy")[1] else {"eval_loss"}
     if task == "multi-label":
         # Of decisions, where that of validation is of examples with all of them right.
         known -= {"eval_accuracy"}
         caption = "Decisions in training, one for each label of an example, that are right."
-        drawn.add("Right decisions", "accuracy", caption, percent=True, over=False)
+        figures += _curve(log, "Right decisions", "accuracy", caption, percent=True, held_out="")
     else:
         caption = f"{_RIGHT.get(str(task), 'Examples answered right')}."
-        drawn.add("Accuracy", "accuracy", caption, percent=True)
+        figures += _curve(log, "Accuracy", "accuracy", caption, percent=True, held_out="validation")
     keys = dict.fromkeys(key for row in log for key in row if key.startswith("eval_"))
     for key in keys:
         if key not in known:
@@ -94,33 +101,23 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[C
             caption = "On the validation examples."
             if task == "multi-label" and key == "eval_accuracy":
                 caption = "Validation examples of which all labels are right."
-            drawn.add(
-                name[:1].upper() + name[1:],
-                key,
-                caption,
-                noisy=False,
-                percent=is_share(key),
-            )
-    return drawn.curves + machine_curves(log, facts)
+            title = name[:1].upper() + name[1:]
+            figures += _curve(log, title, key, caption, noisy=False, percent=is_share(key))
+    return figures + machine_curves(log, facts)
 
 
-def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curve]:
-    """Learning rate, gradient norm, tokens per second, share of the machine's ceiling."""
+def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
+    """Draw learning rate, gradient norm, tokens per second and share of the machine's ceiling."""
     clip = facts.get("max_grad_norm") or None
-    drawn = _Drawn(log)
-    schedule = facts.get("schedule")
     warmup = facts.get("warmup_steps")
-    told = f"Schedule: {schedule}" if schedule else "As scheduled"
+    schedule = f"Schedule: {facts['schedule']}" if facts.get("schedule") else "As scheduled"
     if isinstance(warmup, int):
-        told += f", {warmup:,} step{'' if warmup == 1 else 's'} of warm-up"
-    drawn.add(
-        "Learning rate",
-        "learning_rate",
-        f"{told}.",
-        from_zero=True,
-        noisy=False,
+        schedule += f", {counted(warmup, 'step')} of warm-up"
+    rate = _curve(
+        log, "Learning rate", "learning_rate", f"{schedule}.", from_zero=True, noisy=False
     )
-    drawn.add(
+    norm = _curve(
+        log,
         "Gradient norm",
         "grad_norm",
         "Before clipping, of the step that is logged, on a logarithmic axis."
@@ -129,13 +126,15 @@ def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curv
         reference_label=f"clipped to {clip or 0:g}",
         log_scale=True,
     )
-    drawn.add(
+    speed = _curve(
+        log,
         "Speed",
         "tokens_per_second",
         "Real tokens a second, padding not counted.",
         from_zero=True,
     )
-    drawn.add(
+    share = _curve(
+        log,
         "Share of the ceiling",
         "share_of_ceiling",
         "Useful arithmetic a second, as a share of the rate at which this machine does the "
@@ -143,48 +142,33 @@ def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Curv
         percent=True,
         from_zero=True,
     )
-    return drawn.curves
+    return rate + norm + speed + share
 
 
-class _Drawn:
-    """Curves of a log; what the log does not have is left out."""
+def _curve(
+    log: Sequence[LogRow],
+    title: str,
+    key: str,
+    caption: str,
+    *,
+    held_out: str = "held-out",
+    **options: Any,
+) -> list[Figure]:
+    """Draw `key`, and ``eval_`` + `key` over it; nothing where the log has neither.
 
-    def __init__(self, log: Sequence[LogRow], held_out: str = "held-out") -> None:
-        self.log, self.held_out = log, held_out
-        self.curves: list[Curve] = []
-
-    def terms(self) -> list[str]:
-        """List the terms that have a loss in the log of training."""
-        return [name for name in TERMS if series(self.log, f"{name}_loss")[1]]
-
-    def add(
-        self,
-        title: str,
-        key: str,
-        caption: str,
-        *,
-        only_if: Callable[[], bool] = lambda: True,
-        over: bool = True,
-        **options: Any,
-    ) -> None:
-        """Draw `key`, and ``eval_`` + `key` over it if `over`; `options` are those of
-        :func:`bertine.reports.plots.curve`."""
-        steps, values = series(self.log, key)
-        overlay: tuple[list[float], list[float]] = ([], [])
-        if over:
-            overlay = series(self.log, f"eval_{key}")
-        if not only_if() or not (values or overlay[1]):
-            return
-        if not values:
-            steps, values = overlay
-            overlay = ([], [])
-            options["noisy"] = False
-            caption += f" On the {self.held_out} text."
-        svg = curve(
-            steps,
-            values,
-            overlay=overlay if overlay[1] else None,
-            names=("training", self.held_out),
-            **options,
-        )
-        self.curves.append(Curve(title, caption, svg))
+    Args:
+        held_out: what the text or the examples of the evaluation are called; "": the two are not
+            to be compared.
+        options: of :func:`bertine.reports.plots.curve`.
+    """
+    steps, values = series(log, key)
+    overlay = series(log, f"eval_{key}") if held_out else ([], [])
+    if not values and overlay[1]:
+        (steps, values), overlay = overlay, ([], [])
+        options["noisy"] = False
+        caption += f" On the {held_out} text."
+    if not values:
+        return []
+    names = ("training", held_out)
+    svg = curve(steps, values, overlay=overlay if overlay[1] else None, names=names, **options)
+    return [Figure(title, svg, f"{title} by step", caption)]

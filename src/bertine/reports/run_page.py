@@ -1,4 +1,4 @@
-"""``report``: one HTML page for the folder of a training run, finished, running or killed.
+"""Write one HTML page for the folder of a training run, finished, running or killed: ``report``.
 
 Made from what the run leaves to read: ``run.json`` (settings, versions), ``log.jsonl`` (losses and
 speeds), ``samples.jsonl`` (masks filled along the way), and of fine-tuning
@@ -14,14 +14,14 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.options.types import check_types
-from bertine.reports import html, run_data, run_scores, worst_section
+from bertine.reports import html, run_scores, worst_section
 from bertine.reports import run_sections as sections_of
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
 from bertine.reports.html import Fact, Figures, Note, Section
 from bertine.reports.run_curves import finetuning_curves, pretraining_curves
 from bertine.reports.scores import score_name, score_text
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder
 from bertine.runs.log import series
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
@@ -36,7 +36,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, repr=False)
 class RunReport(Shown):
-    """What :func:`report` made.
+    """The page that :func:`report` made, and what stands out in the run.
 
     Attributes:
         path: the page.
@@ -55,12 +55,12 @@ class RunReport(Shown):
     logged: int = 0
 
     def lines(self) -> list[str]:
-        """What the command prints."""
+        """List what the command prints."""
         total = "" if self.total_steps is None else f" of {self.total_steps:,}"
         over = "; finished" if self.finished and self.steps < (self.total_steps or 0) else ""
-        found = [str(finding) for finding in self.findings]
-        found = found or [sections_of.nothing_found(self.logged)]
-        return [f"{self.steps:,}{total} steps done{over}", *found, f"report: {self.path}"]
+        findings = [str(finding) for finding in self.findings]
+        findings = findings or [sections_of.nothing_found(self.logged)]
+        return [f"{self.steps:,}{total} steps done{over}", *findings, f"report: {self.path}"]
 
 
 @check_types
@@ -75,44 +75,40 @@ def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
         BertineError: `run` is not the folder of a run, a file in it is damaged, or `out` cannot
             be written.
     """
-    files = RunFiles.read(run)
-    path = files.folder / REPORT if out is None else Path(out)
+    files = RunFolder.read(run)
+    path = files.path / REPORT if out is None else Path(out)
     if path.is_dir():
         raise BertineError(f"{path}: is a folder; name a file for the report")
     findings = diagnose(files.log, files.facts())
-    html.render_report(path, run_page(files, findings))
+    run_page(files, findings).write(path)
     steps = (files.steps, files.total_steps)
     return RunReport(path, findings, *steps, files.finished, len(files.log))
 
 
-def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
-    """The page of a run, as data."""
+def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
+    """Make the page of a run."""
     curves = pretraining_curves if files.task is None else finetuning_curves
-    drawn = curves(files.log, files.facts())
+    figures = curves(files.log, files.facts())
     sections = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
-        sections += run_data.baselines(files)
+        sections += run_scores.baselines(files)
         sections += run_scores.validation(files)
         sections += worst_section.worst(files)
-        sections += run_data.data(files)
-    training: list[html.Block] = [Figures.of_curves(drawn)] if drawn else []
-    sections.append(
-        Section(
-            "Training",
-            training or [Note("Nothing logged yet.")],
-            lead=f"Each point is the mean of {counted(files.settings['log_every'], 'step')}; many "
-            "points are drawn faint, with their running mean."
-            if drawn and "log_every" in files.settings
-            else "",
-        )
-    )
+        sections += run_scores.data(files)
+    lead = ""
+    if figures and "log_every" in files.settings:
+        steps = counted(files.settings["log_every"], "step")
+        lead = f"Each point is the mean of {steps}; many points are drawn faint, with their "
+        lead += "running mean."
+    training = Figures(figures) if figures else Note("Nothing logged yet.")
+    sections.append(Section("Training", [training], lead))
     sections += sections_of.held_out(files) if files.task is None else []
     sections += sections_of.samples(files)
     sections.append(sections_of.settings(files))
     environment = files.environment
     versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
-    return html.Report(
-        title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.folder.name}",
+    return html.Page(
+        title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.path.name}",
         lead=_lead(files),
         headline=_headline(files),
         sections=sections,
@@ -121,7 +117,8 @@ def run_page(files: RunFiles, findings: Sequence[Finding]) -> html.Report:
     )
 
 
-def _lead(files: RunFiles) -> str:
+def _lead(files: RunFolder) -> str:
+    """Say what was trained on what, and how far it is."""
     done, total = files.steps, files.total_steps
     settings = files.settings
     if files.task is None:
@@ -134,21 +131,25 @@ def _lead(files: RunFiles) -> str:
             what += f", trained on {settings['num_examples']:,} labelled examples"
     if total is None:
         return f"{what}: {done:,} steps."
+    return f"{what}. {_progress(files, done, total)}"
+
+
+def _progress(files: RunFolder, done: int, total: int) -> str:
     if files.finished and done < total:
         why = ""
-        if settings.get("patience"):
+        if files.settings.get("patience"):
             why = ", as the score on the validation examples got no better"
-        elif settings.get("budget_seconds"):
+        elif files.settings.get("budget_seconds"):
             why = ", as the time was up"
-        return f"{what}. Finished after {done:,} of {total:,} steps{why}."
+        return f"Finished after {done:,} of {total:,} steps{why}."
     if files.finished and done > total:
-        return f"{what}. Finished after {done:,} steps, for which the time was enough."
+        return f"Finished after {done:,} steps, for which the time was enough."
     if files.finished:
-        return f"{what}. Finished: all {total:,} steps are done."
+        return f"Finished: all {total:,} steps are done."
     if done >= total:
-        return f"{what}. All {total:,} steps are done; the model has not been written yet."
+        return f"All {total:,} steps are done; the model has not been written yet."
     return (
-        f"{what}. Not finished: {done:,} of {total:,} steps were logged when this page was made. "
+        f"Not finished: {done:,} of {total:,} steps were logged when this page was made. "
         "The run is still going on, or was stopped; the same command with --resume resumes it."
     )
 
@@ -160,53 +161,52 @@ def _size(architecture: Any) -> str:
     return f" of {layers} layers of {hidden}" if layers and hidden else ""
 
 
-def _headline(files: RunFiles) -> list[Fact]:
-    shown = (_pretraining_headline if files.task is None else _finetuning_headline)(files)
+def _headline(files: RunFolder) -> list[Fact]:
+    facts = (_pretraining_headline if files.task is None else _finetuning_headline)(files)
     speed, tokens = files.last("tokens_per_second"), series(files.log, "tokens")[1]
     elapsed = series(files.log, "elapsed")[1]
     if tokens:
         per_second = f"{human_count(speed[0])} a second at the end" if speed else ""
-        shown.append(Fact("tokens seen", human_count(tokens[-1]), per_second))
+        facts.append(Fact("tokens seen", human_count(tokens[-1]), per_second))
     total = files.total_steps
     of_all = f"{files.steps:,} steps" if files.steps else ""
     if total and files.steps < total:
         of_all = f"{files.steps:,} of {total:,} steps"
     if elapsed:
-        shown.append(Fact("training time", human_time(elapsed[-1]), of_all))
-    return shown
+        facts.append(Fact("training time", human_time(elapsed[-1]), of_all))
+    return facts
 
 
-def _pretraining_headline(files: RunFiles) -> list[Fact]:
-    shown = []
+def _pretraining_headline(files: RunFolder) -> list[Fact]:
+    facts = []
     main = main_term(files.settings.get("objective"))
     loss, entropy = files.last(f"{main}_loss"), files.settings.get("unigram_entropy")
     if loss:
         words = entropy is not None and TERMS[main].words
         against = f"nats; unigram entropy {entropy:.2f}" if words else "nats"
-        shown.append(Fact(f"{TERMS[main].title} loss", f"{loss[0]:.3f}", against))
+        facts.append(Fact(f"{TERMS[main].title} loss", f"{loss[0]:.3f}", against))
     for name, term in TERMS.items():
         accuracy = files.last(f"{name}_accuracy")
         if accuracy:
             note = f"guessing gives {1 / term.choices:.0%}" if term.choices else term.right
-            shown.append(Fact(f"{term.title} accuracy", f"{accuracy[0]:.1%}", note))
-    held = series(files.log, f"eval_{main}_perplexity")[1]
-    if held:
-        loss_there = series(files.log, f"eval_{main}_loss")[1]
-        note = f"{TERMS[main].title} loss {loss_there[-1]:.3f}" if loss_there else ""
-        shown.append(Fact("held-out perplexity", f"{held[-1]:,.1f}", note))
-    return shown
+            facts.append(Fact(f"{term.title} accuracy", f"{accuracy[0]:.1%}", note))
+    perplexity = series(files.log, f"eval_{main}_perplexity")[1]
+    if perplexity:
+        held_loss = series(files.log, f"eval_{main}_loss")[1]
+        note = f"{TERMS[main].title} loss {held_loss[-1]:.3f}" if held_loss else ""
+        facts.append(Fact("held-out perplexity", f"{perplexity[-1]:,.1f}", note))
+    return facts
 
 
-def _finetuning_headline(files: RunFiles) -> list[Fact]:
+def _finetuning_headline(files: RunFolder) -> list[Fact]:
     final = files.scores.get("final", {})
     metrics = _last_scores(files)
     majority = final.get("majority_share")
     # Those by which the task is judged come first: of CoLA Matthews.
-    info = files.settings.get("labels_and_columns")
-    judged = info.get("metrics") if isinstance(info, Mapping) else None
+    judged = files.labels_and_columns.get("metrics") or ()
     whole = {k: v for k, v in metrics.items() if not k.startswith(_OF_A_PART)}
-    order = sorted(whole.items(), key=lambda score: score[0] not in (judged or ()))
-    shown = []
+    order = sorted(whole.items(), key=lambda score: score[0] not in judged)
+    facts = []
     for name, value in order[:3]:
         note = "on the validation examples"
         if name == "accuracy" and majority is not None:
@@ -214,12 +214,12 @@ def _finetuning_headline(files: RunFiles) -> list[Fact]:
             interval = final.get("accuracy_interval")
             if interval:
                 note = f"95% interval {interval[0]:.1%} to {interval[1]:.1%}; {note}"
-        shown.append(Fact(score_name(name, metrics), score_text(name, value), note))
-    return shown
+        facts.append(Fact(score_name(name, metrics), score_text(name, value), note))
+    return facts
 
 
-def _last_scores(files: RunFiles) -> dict[str, float]:
-    """The last evaluation of fine-tuning: of scores.json, else of the log."""
+def _last_scores(files: RunFolder) -> dict[str, float]:
+    """Return the last evaluation of fine-tuning: of scores.json, else of the log."""
     metrics = files.scores.get("final", {}).get("metrics")
     if isinstance(metrics, dict):
         return metrics

@@ -1,4 +1,5 @@
-"""The validation examples on a run's page: scores by epoch and by label, and the confusions."""
+"""Make the sections on the page of a fine-tuning run about its data and its validation examples:
+baselines, scores by epoch and by label, confusions."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.reports import html
-from bertine.reports.html import Figure, Figures, Heat, Note, Section, Table
+from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
 from bertine.reports.plots import scatter
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
-from bertine.runs.files import RunFiles
+from bertine.reports.scores import score_name, score_text
+from bertine.runs.files import RunFolder, naming_damage
 
 #: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
 _MATRIX_LIMIT = 30
@@ -21,29 +22,118 @@ _MOST_LABELS = 200
 #: The columns of a table of labels: what the report calls them, and what people do.
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicted"}
+#: Of more labels than that the most frequent ones are listed.
+_LABELS = 30
+#: Scores in the table of baselines.
+_SCORES = 4
+_LENGTHS = {"median": "median", "p95": "95th percentile", "longest": "longest"}
+_SIZES = {
+    "examples": "examples",
+    "unlabelled": "rows without a label (left out)",
+    "empty": "empty texts",
+    "duplicates": "repeated texts",
+    "conflicts": "texts with several labels",
+    "cut": "texts that are cut",
+    "in_training": "also in training",
+}
 
 
-def validation(files: RunFiles) -> list[Section]:
-    """The scores of each epoch, and those of each label of the model that was saved."""
-    evaluations = evaluations_of(files.log)
-    final = files.scores.get("final", {})
+def baselines(run: RunFolder) -> list[Section]:
+    """Compare the model with each baseline, the best first."""
+    scored = run.scores.get("baselines")
+    metrics = run.scores.get("final", {}).get("metrics", {})
+    if not scored:
+        return []
+    judged = list(run.labels_and_columns.get("metrics") or ())
+    with naming_damage(run.path / "scores.json"):
+        names = [name for name in judged if name in scored[0]["metrics"]]
+        others = [name for name in scored[0]["metrics"] if name not in names]
+        names = [*names, *others][: max(_SCORES, len(names))]
+        # Of equals the model comes first: a baseline wins that is better.
+        rows = [("this model", metrics, "")] if metrics else []
+        rows += [(str(b["name"]), b["metrics"], f"{b['seconds']:.1f} s") for b in scored]
+        rows.sort(key=lambda row: -sum(row[1].get(name, 0.0) for name in judged))
+        cells = [
+            [name, *(score_text(key, scores[key]) if key in scores else "" for key in names), took]
+            for name, scores, took in rows
+        ]
     blocks: list[html.Block] = []
-    try:
-        blocks += _details(final)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BertineError(
-            f"{files.folder / 'scores.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
+    if metrics and rows[0][0] != "this model":
+        text = f"A baseline wins: {rows[0][0]} is better than this model."
+        blocks.append(Note(text, "fault"))
+    blocks.append(
+        PageTable(["", *map(score_name, names), "time"], cells, numeric=range(1, len(names) + 2))
+    )
+    return [
+        Section(
+            "Compared with baselines",
+            blocks,
+            lead="Cheap models, fitted on the same training examples and judged on the same "
+            "validation examples. This model must beat them to be worth its time.",
+        )
+    ]
+
+
+def data(run: RunFolder) -> list[Section]:
+    """Show the counts of the labels, and what else was seen in the examples before training."""
+    if not run.data:
+        return []
+    with naming_damage(run.path / "data.json"):
+        sets = [run.data["train"], run.data["validation"]]
+        blocks: list[html.Block] = [
+            Note(sentence(str(finding)), "warning") for finding in run.data["findings"]
+        ]
+        rows = [
+            [name, *(f"{examples[key]:,}" if key in examples else "" for examples in sets)]
+            for key, name in _SIZES.items()
+            if key == "examples" or any(examples.get(key) for examples in sets)
+        ]
+        rows += [
+            [f"length in pieces: {name}", *(_inner(examples, "lengths", key) for examples in sets)]
+            for key, name in _LENGTHS.items()
+            if "lengths" in sets[0]
+        ]
+        rows += [
+            [f"scores: {key}", *(_inner(examples, "numbers", key) for examples in sets)]
+            for key in sets[0].get("numbers", {})
+        ]
+        blocks.append(PageTable(["", "training", "validation"], rows, numeric=[1, 2]))
+        labels: dict[str, int] = sets[0].get("labels", {})
+        if labels:
+            kept = [
+                [name, f"{count:,}", f"{sets[1].get('labels', {}).get(name, 0):,}"]
+                for name, count in list(labels.items())[:_LABELS]
+            ]
+            more = len(labels) - len(kept)
+            caption = f"The {len(kept)} most frequent of {len(labels):,}." if more else ""
+            blocks.append(
+                PageTable(
+                    ["label", "training", "validation"], kept, numeric=[1, 2], caption=caption
+                )
+            )
+    return [Section("The data", blocks, lead="Checked before training.")]
+
+
+def _inner(counts: Mapping[str, Any], group: str, key: str) -> str:
+    value = counts.get(group, {}).get(key)
+    return "" if value is None else f"{value:,.6g}"
+
+
+def validation(run: RunFolder) -> list[Section]:
+    """Show the scores of each epoch, and those of each label of the model that was saved."""
+    evaluations = evaluations_of(run.log)
+    final = run.scores.get("final", {})
+    with naming_damage(run.path / "scores.json"):
+        blocks = _details(final)
     saved = ""
     if evaluations:
-        epochs = files.settings.get("epochs")
-        total = files.total_steps
+        epochs, total = run.settings.get("epochs"), run.total_steps
         numbers = {}
         if isinstance(epochs, int) and total and epochs and total % epochs == 0:
             size = total // epochs
             numbers = {step: step // size for step, _ in evaluations if step % size == 0}
         blocks.append(scores_table(evaluations, numbers))
-        step = files.scores.get("step")
+        step = run.scores.get("step")
         if isinstance(step, int) and step in numbers and step != evaluations[-1][0]:
             saved = f" The saved model is the one after epoch {numbers[step]}."
     notes = final.get("notes")
@@ -66,7 +156,7 @@ def validation(files: RunFiles) -> list[Section]:
 
 
 def _details(final: Mapping[str, Any]) -> list[html.Block]:
-    """What the evaluation of the saved model (the last one's, or the best one's) says beyond its
+    """Show what the evaluation of the saved model (the last one, or the best one) says beyond its
     scores, as far as the task has it."""
     blocks: list[html.Block] = []
     labels, matrix = final.get("labels"), final.get("confusion")
@@ -83,7 +173,7 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
-    """Precision, recall and F1 of each label, type of entity or tag."""
+    """Show precision, recall and F1 of each label, type of entity or tag."""
     first = next(iter(table.values()))
     counts = {key: name for key, name in _LABEL_COUNTS.items() if key in first}
     kept = list(table)
@@ -102,7 +192,7 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
     columns = ["label", *_LABEL_SCORES.values(), *counts.values()]
     shown = "By label" if "support" in first else "By type"
     more = f"; the {len(kept)} most frequent of {len(table):,}" if len(kept) < len(table) else ""
-    return Table(
+    return PageTable(
         columns,
         rows,
         numeric=range(1, len(columns)),
@@ -111,6 +201,7 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
 
 
 def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
+    """Show the confusion matrix, or, of many classes, those that are confused most often."""
     if len(labels) <= _MATRIX_LIMIT:
         right = sum(matrix[i][i] for i in range(len(labels)))
         total = sum(map(sum, matrix))
@@ -134,7 +225,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
         [true, guess, f"{count:,}", f"{count / total:.1%}"]
         for count, total, true, guess in wrong[:_WORST]
     ]
-    return Table(
+    return PageTable(
         ["actual", "predicted", "examples", "of the actual class"],
         rows,
         numeric=[2, 3],
@@ -143,7 +234,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
 
 
 def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
-    """The scores of questions with an answer and of those without, apart."""
+    """Show the scores of questions with an answer and of those without, apart."""
     metrics, answerable = final.get("metrics", {}), final.get("num_answerable")
     if answerable is None or not {"has_answer_f1", "no_answer_f1"} & set(metrics):
         return []
@@ -159,7 +250,7 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
         if prefix + "f1" in metrics
     ]
     return [
-        Table(
+        PageTable(
             ["questions", "exact match", "F1", "number"],
             rows,
             numeric=[1, 2, 3],
@@ -169,16 +260,16 @@ def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _points(points: Sequence[Sequence[float]], count: int) -> html.Block:
-    """Predicted against actual scores."""
+    """Plot predicted against actual scores."""
     pairs = [(float(true), float(guess)) for true, guess in points]
-    part = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
+    number = f"{len(pairs):,} of {count:,}" if len(pairs) < count else f"{count:,}"
     return Figures(
         [
             Figure(
                 "Predicted and actual scores",
                 scatter(pairs),
-                f"Predicted against actual scores of {part} examples",
-                f"A point for each of {part} examples; on the line the two are equal.",
+                f"Predicted against actual scores of {number} examples",
+                f"A point for each of {number} examples; on the line the two are equal.",
             )
         ],
         columns=2,

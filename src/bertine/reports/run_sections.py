@@ -1,4 +1,4 @@
-"""The sections of a run's page: diagnosis, scores, masks filled along the way, settings."""
+"""Make the sections of a run's page: diagnosis, scores, masks filled along the way, settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from bertine.errors import BertineError
 from bertine.reports import html
 from bertine.reports.checks.log_view import SHORT_LOG, Finding
-from bertine.reports.html import Fact, Facts, Note, Section, Table
+from bertine.reports.html import Fact, FactList, Note, PageTable, Section
 from bertine.reports.scores import score_name, score_text
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder, naming_damage
 from bertine.runs.log import LogRow
 from bertine.terminal.console import counted
 from bertine.terms import TERMS, terms_among
@@ -35,34 +34,35 @@ _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
 }
 
 
-def diagnosis(files: RunFiles, findings: Sequence[Finding]) -> Section:
+def diagnosis(run: RunFolder, findings: Sequence[Finding]) -> Section:
+    """Show what stands out in the run, or that nothing does."""
     notes = [
         Note(sentence(finding.text), _MOODS[finding.severity], finding.command)
         for finding in findings
     ]
-    if not notes and len(files.log) < SHORT_LOG:
-        notes = [Note(sentence(nothing_found(len(files.log))))]
+    if not notes and len(run.log) < SHORT_LOG:
+        notes = [Note(sentence(nothing_found(len(run.log))))]
     elif not notes:
         notes = [Note("Nothing stands out: no stall, no divergence, no loss of speed.", "good")]
     return Section("Diagnosis", notes)
 
 
 def nothing_found(lines: int) -> str:
-    """What is said of a log of so many lines in which nothing stands out."""
+    """Say that nothing stands out in a log of so many lines, if that is enough to tell."""
     if lines >= SHORT_LOG:
         return "nothing stands out"
     return f"too little is logged to tell a stall or a divergence: {counted(lines, 'line')}"
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital and a full stop. What begins with a file's name keeps it."""
+    """Give `text` a capital and a full stop. What begins with a file's name keeps it."""
     begin = text[:1].upper() if _WORD.match(text) else text[:1]
     return begin + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def evaluations_of(log: Iterable[LogRow]) -> list[tuple[int, dict[str, float]]]:
-    """Step and scores of every evaluation in the log."""
-    found = []
+    """List step and scores of every evaluation in the log."""
+    evaluations = []
     for row in log:
         scores = {
             key.removeprefix("eval_"): value
@@ -70,12 +70,13 @@ def evaluations_of(log: Iterable[LogRow]) -> list[tuple[int, dict[str, float]]]:
             if key.startswith("eval_") and isinstance(value, int | float)
         }
         if scores:
-            found.append((int(row["step"]), scores))
-    return found
+            evaluations.append((int(row["step"]), scores))
+    return evaluations
 
 
-def held_out(files: RunFiles) -> list[Section]:
-    evaluations = evaluations_of(files.log)
+def held_out(run: RunFolder) -> list[Section]:
+    """Show the scores on held-out text; nothing where there were no evaluations."""
+    evaluations = evaluations_of(run.log)
     if not evaluations:
         return []
     sizes = {f"{name}_count": term.targets for name, term in TERMS.items()} | {"tokens": "tokens"}
@@ -97,43 +98,34 @@ def held_out(files: RunFiles) -> list[Section]:
     ]
 
 
-def scores_table(evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]) -> Table:
-    """A row for each evaluation; of very many, every so many, and the last."""
+def scores_table(
+    evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]
+) -> PageTable:
+    """Show a row for each evaluation; of very many only some, and the last one."""
     names = list(dict.fromkeys(name for _, scores in evaluations for name in scores))
     every = -(-len(evaluations) // _ROWS)
-    kept = [evaluations[i] for i in _spread(len(evaluations), every)]
-    before = ["epoch", "step"] if epochs else ["step"]
+    shown = evaluations[::-every][::-1]
     rows = []
-    for step, scores in kept:
+    for step, scores in shown:
         cells = [score_text(name, scores[name]) if name in scores else "" for name in names]
-        at = [str(epochs[step])] if step in epochs else [""] if epochs else []
-        rows.append([*at, f"{step:,}", *cells])
-    columns = [*before, *(score_name(name, names) for name in names)]
-    caption = f"{len(kept)} of {len(evaluations):,} evaluations." if every > 1 else ""
-    return Table(columns, rows, numeric=range(len(columns)), caption=caption)
+        epoch = [str(epochs.get(step, ""))] if epochs else []
+        rows.append([*epoch, f"{step:,}", *cells])
+    columns = [*(["epoch"] if epochs else []), "step", *(score_name(name, names) for name in names)]
+    caption = f"{len(shown)} of {len(evaluations):,} evaluations." if every > 1 else ""
+    return PageTable(columns, rows, numeric=range(len(columns)), caption=caption)
 
 
-def _spread(length: int, every: int) -> list[int]:
-    """Every so many of ``range(length)``, counted back from the last."""
-    return list(range(length - 1, -1, -every))[::-1]
-
-
-def samples(files: RunFiles) -> list[Section]:
-    """How the guesses for the same masks changed."""
-    if not files.samples:
+def samples(run: RunFolder) -> list[Section]:
+    """Show how the guesses for the same masks changed."""
+    if not run.samples:
         return []
-    try:
-        histories = _histories(files.samples)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BertineError(
-            f"{files.folder / 'samples.jsonl'}: damaged ({error!r}); remove it, or train again"
-        ) from error
+    with naming_damage(run.path / "samples.jsonl"):
+        histories = _histories(run.samples)
     if not histories:
         return []
-    last = [history.rows[-1] for history in histories]
     right = sum(
-        bool(row.candidates) and row.candidates[0].token == history.truth
-        for row, history in zip(last, histories, strict=True)
+        [guess.token for guess in history.rows[-1].guesses[:1]] == [history.truth]
+        for history in histories
     )
     return [
         Section(
@@ -146,42 +138,38 @@ def samples(files: RunFiles) -> list[Section]:
     ]
 
 
-def _histories(samples: Sequence[LogRow]) -> list[html.MaskHistory]:
-    """A history for each sentence of the last line, with the lines that know it."""
+def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
+    """Follow each sentence of the last line through the lines that know it."""
     rows: dict[tuple[str, str], list[html.Guesses]] = {}
-    times = _times([int(row["step"]) for row in samples])
-    for line in samples:
-        if int(line["step"]) not in times:
-            continue
-        for one in line["samples"]:
-            candidates = [
-                html.Candidate(str(guess["token"]), float(guess["probability"]))
-                for guess in one["guesses"][:3]
-            ]
-            rows.setdefault((close_up(str(one["text"])), str(one["truth"])), []).append(
-                html.Guesses(
-                    f"step {int(line['step']):,}", candidates, float(one["truth_probability"])
+    masks: dict[str, str] = {}
+    times = _times([int(line["step"]) for line in lines])
+    for line in lines:
+        step = int(line["step"])
+        for sample in line["samples"]:
+            text = close_up(str(sample["text"]))
+            # Older files do not say it, and are all of WordPiece.
+            masks[text] = str(sample.get("mask", WORDPIECE_MASK))
+            if step in times:
+                guesses = [
+                    html.Guess(str(guess["token"]), float(guess["probability"]))
+                    for guess in sample["guesses"][:3]
+                ]
+                truth = float(sample["truth_probability"])
+                rows.setdefault((text, str(sample["truth"])), []).append(
+                    html.Guesses(f"step {step:,}", guesses, truth)
                 )
-            )
-    # Older files do not say it, and are all of WordPiece.
-    masks = {
-        close_up(str(one["text"])): str(one.get("mask", WORDPIECE_MASK))
-        for line in samples
-        for one in line["samples"]
-    }
-    current = {(close_up(str(one["text"])), str(one["truth"])) for one in samples[-1]["samples"]}
-    found = []
-    for (text, truth), guesses in rows.items():
-        if (text, truth) in current:
-            mask = masks[text]
-            before, after = text.split(mask, 1)
-            found.append(html.MaskHistory(before, after, truth, guesses, mask))
-    return found
+    current = {(close_up(str(s["text"])), str(s["truth"])) for s in lines[-1]["samples"]}
+    histories = []
+    for (text, word), history in rows.items():
+        if (text, word) in current:
+            before, after = text.split(masks[text], 1)
+            histories.append(html.MaskHistory(before, after, word, history, masks[text]))
+    return histories
 
 
 def _times(steps: Sequence[int]) -> set[int]:
-    """The first, the last and some steps between, closer where training begins: most is learnt
-    there. Spaced evenly in the root of the step."""
+    """Choose the first, the last and some steps between, closer where training begins: most is
+    learnt there. They are spaced evenly in the root of the step."""
     if len(steps) <= _TIMES:
         return set(steps)
     first, last = steps[0] ** 0.5, steps[-1] ** 0.5
@@ -189,21 +177,21 @@ def _times(steps: Sequence[int]) -> set[int]:
     return {min(steps, key=lambda step: abs(step - goal)) for goal in wanted}
 
 
-def settings(files: RunFiles) -> Section:
-    """Everything that was set, whether given or by default; what is not set is left out."""
-    flat = {k: v for k, v in files.settings.items() if not isinstance(v, Mapping)}
+def settings(run: RunFolder) -> Section:
+    """Show everything that was set, whether given or by default; what is not set is left out."""
+    flat = {k: v for k, v in run.settings.items() if not isinstance(v, Mapping)}
     blocks: list[html.Block] = [setting_facts(flat)]
-    for name, value in files.settings.items():
+    for name, value in run.settings.items():
         if isinstance(value, Mapping):
             blocks += _small_table(_words(name), value)
-    blocks += _small_table("versions and machine", files.environment)
+    blocks += _small_table("versions and machine", run.environment)
     lead = "As they were when the run began, defaults included; run.json has them all."
     return Section("Settings", blocks, lead=lead, folded=True)
 
 
-def setting_facts(values: Mapping[str, Any]) -> Facts:
-    """Settings by name, for people; those that are not set are left out."""
-    return Facts(
+def setting_facts(values: Mapping[str, Any]) -> FactList:
+    """List settings by name, for people; those that are not set are left out."""
+    return FactList(
         [
             Fact(_words(name), value_text(value))
             for name, value in values.items()
@@ -212,13 +200,13 @@ def setting_facts(values: Mapping[str, Any]) -> Facts:
     )
 
 
-def _small_table(title: str, values: Mapping[str, Any]) -> list[Table]:
+def _small_table(title: str, values: Mapping[str, Any]) -> list[PageTable]:
     rows = [
         [_words(str(name)), value_text(value)]
         for name, value in values.items()
         if value not in _NOT_SET
     ]
-    return [Table([title, ""], rows)] if rows else []
+    return [PageTable([title, ""], rows)] if rows else []
 
 
 def _words(name: str) -> str:
@@ -226,7 +214,7 @@ def _words(name: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A setting for people: no quotes, brackets or names of Python."""
+    """Write a setting for people: no quotes, brackets or names of Python."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -236,7 +224,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        inner = ", ".join(value_text(one) for one in value[:30]) or "none"
+        inner = ", ".join(map(value_text, value[:30])) or "none"
         return inner + (f" and {len(value) - 30} more" if len(value) > 30 else "")
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {value_text(inner)}" for key, inner in value.items()) or "none"

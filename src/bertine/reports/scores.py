@@ -1,4 +1,4 @@
-"""Scores as people read them: their names, and their numbers."""
+"""Write scores and rates as people read them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from bertine.terms import TERMS
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
-_WORDS = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
 
 
 def is_share(name: str) -> bool:
-    """Whether the score `name` is a share of 1, to be told in percent."""
+    """Tell whether the score `name` is a share of 1, to be written in percent."""
     return not name.endswith(_NOT_SHARES)
 
 
 def score_name(name: str, beside: Collection[str] = ()) -> str:
-    """The name of a score for people: "mlm_loss" → "MLM loss".
+    """Name a score for people: "mlm_loss" → "MLM loss".
 
     Args:
         name: of the metric.
@@ -28,11 +27,12 @@ def score_name(name: str, beside: Collection[str] = ()) -> str:
     """
     if name == "accuracy" and "micro_f1" in beside:
         return "all labels right"
-    return " ".join(_WORDS.get(word, word) for word in name.split("_"))
+    titles = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
+    return " ".join(titles.get(word, word) for word in name.split("_"))
 
 
 def score_text(name: str, value: float) -> str:
-    """The number: a share in percent, a perplexity with two decimals, others with four, if they
+    """Write a score: a share in percent, a perplexity with two decimals, others with four, if they
     are not large."""
     if name.endswith("perplexity"):
         return f"{value:,.2f}"
@@ -42,11 +42,17 @@ def score_text(name: str, value: float) -> str:
 
 
 def hundredfold(value: float | None) -> str:
-    """A score times 100, as the paper's tables have it; ``-`` for None."""
+    """Write a score times 100, as the paper's tables have it; ``-`` for None."""
     return "-" if value is None else f"{100 * value:.2f}"
 
 
 def exact_rate(rate: float) -> str:
-    """A learning rate as papers write it, ``3e-5``, with all its digits: another rate, another text
-    (:func:`bertine.reports.rate_page.rate_text` rounds)."""
+    """Write a learning rate as papers do, ``3e-5``, with all its digits: another rate, another
+    text."""
     return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
+
+
+def rate_text(rate: float) -> str:
+    """Write a learning rate with at most two significant digits: ``"3e-5"``, ``"2.4e-5"``."""
+    mantissa, exponent = f"{rate:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"

@@ -1,5 +1,5 @@
-"""The examples that were predicted worst, for a run's page: entities and answers marked in their
-texts."""
+"""Make the section on a run's page with the examples that were predicted worst: entities and
+answers are marked in their texts."""
 
 from __future__ import annotations
 
@@ -9,57 +9,53 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from bertine.errors import BertineError
-from bertine.reports.html import Judged, JudgedExamples, Section, Segment
-from bertine.runs.files import RunFiles
+from bertine.reports.html import Section, Segment, TextCard, TextCards, percent_text
+from bertine.runs.files import RunFolder, naming_damage
 from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.
 _SIDES = {"label": "actual", "answer": "predicted"}
 
 
-def worst(files: RunFiles) -> list[Section]:
-    """The examples with the highest loss; none where ``worst.json`` is missing.
+def worst(run: RunFolder) -> list[Section]:
+    """Show the examples with the highest loss; nothing where ``worst.json`` is missing.
 
     Raises:
         BertineError: the file is damaged.
     """
-    if not files.worst:
+    if not run.worst:
         return []
-    try:
-        kept = files.worst["examples"]
+    with naming_damage(run.path / "worst.json"):
+        examples = run.worst["examples"]
         # With few validation examples the worst ones reach down to those predicted rightly.
-        wrong = [one for one in kept if one["label"] != one["answer"]]
-        info = files.settings.get("labels_and_columns") or {}
-        tagging = info.get("name", files.task) == "tagging"
+        wrong = [example for example in examples if example["label"] != example["answer"]]
+        info = run.labels_and_columns
+        tagging = info.get("name", run.task) == "tagging"
         columns = [str(name) for name in info.get("text_columns") or ()]
-        examples = [_judged(one, tagging, columns) for one in wrong or kept]
-        mean, count = float(files.worst["mean_loss"]), int(files.worst["num_examples"])
-        sources = {str(one.get("file", "")) for one in files.worst["examples"]} - {""}
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BertineError(
-            f"{files.folder / 'worst.json'}: damaged ({error!r}); remove it or train again"
-        ) from error
+        cards = [_card(example, tagging, columns) for example in wrong or examples]
+        mean, count = float(run.worst["mean_loss"]), int(run.worst["num_examples"])
+        sources = {str(example.get("file", "")) for example in examples} - {""}
     source = f" of {Path(sources.pop()).name}" if len(sources) == 1 else ""
     return [
         Section(
             "Predicted worst",
-            [JudgedExamples(examples)],
-            lead=f"The {len(examples)} of {count:,} validation examples{source} with the highest "
+            [TextCards(cards)],
+            lead=f"The {len(cards)} of {count:,} validation examples{source} with the highest "
             f"loss{' of those predicted wrongly' if wrong else ''} (the mean of all is "
             f"{mean:.3f}): what the model has not learned. Wrong labels are often among them.",
         )
     ]
 
 
-def _judged(one: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> Judged:
-    texts, marks = [str(text) for text in one["texts"]], _marks(one.get("marks") or [])
+def _card(example: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> TextCard:
+    """Show an example with its actual label and the predicted one, unless marks in its texts do."""
+    texts, marks = [str(text) for text in example["texts"]], _marks(example.get("marks") or [])
     if tagging:
         texts, marks = _closed_up(texts, marks)
     lines: list[tuple[str, list[Segment]]] = []
     names = columns if len(columns) == len(texts) > 1 else [""] * len(texts)
-    for at, (text, name) in enumerate(zip(texts, names, strict=True)):
-        own = [mark for mark in marks if mark.text == at]
+    for number, (text, name) in enumerate(zip(texts, names, strict=True)):
+        own = [mark for mark in marks if mark.text == number]
         if not own:
             lines.append((name, [Segment(text)]))
         elif not any(mark.label for mark in own):
@@ -68,24 +64,25 @@ def _judged(one: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> Ju
             for side, word in _SIDES.items():
                 marked = [mark for mark in own if mark.side == side]
                 lines.append((word if marked else f"{word}: none", _segments(text, marked)))
-    probability = one.get("label_probability")
-    sides = {mark.side for mark in marks}
-    label, answer = str(one["label"]), str(one["answer"])
-    told = sides | set(_SIDES) if tagging and sides else sides
-    return Judged(
-        lines,
-        "" if "label" in told else label,
-        "" if "answer" in told else answer,
-        f"{float(one['loss']):.3f}",
-        place=_place(one),
-        label_probability=None if probability is None else float(probability),
-        right=label == answer,
-    )
+    shown = {mark.side for mark in marks}
+    if tagging and shown:
+        shown = set(_SIDES)
+    label, answer = str(example["label"]), str(example["answer"])
+    remarks: list[tuple[str, str, Literal["", "right", "wrong"]]] = []
+    if "label" not in shown and label:
+        remarks.append(("actual", label, "right"))
+    if "answer" not in shown and answer:
+        remarks.append(("predicted", answer, "right" if label == answer else "wrong"))
+    if (probability := example.get("label_probability")) is not None:
+        share = percent_text(float(probability))
+        remarks.append((f"probability of the actual label {share}", "", ""))
+    remarks.append((f"loss {float(example['loss']):.3f}", "", ""))
+    return TextCard(lines, remarks, place=_place(example))
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A mark of ``worst.json``; `right`: it is the label's, or the same as one of these."""
+    """A mark of ``worst.json``; `right`: it is of the label, or the same as one of these."""
 
     text: int
     begin: int
@@ -95,23 +92,23 @@ class _Mark:
     right: bool = True
 
 
-def _marks(given: Sequence[Mapping[str, Any]]) -> list[_Mark]:
-    found = [
+def _marks(entries: Sequence[Mapping[str, Any]]) -> list[_Mark]:
+    marks = [
         _Mark(
-            int(mark["text"]),
-            int(mark["begin"]),
-            int(mark["end"]),
-            str(mark.get("label", "")),
-            str(mark["of"]),
+            int(entry["text"]),
+            int(entry["begin"]),
+            int(entry["end"]),
+            str(entry.get("label", "")),
+            str(entry["of"]),
         )
-        for mark in given
+        for entry in entries
     ]
-    actual = {replace(mark, side="") for mark in found if mark.side == "label"}
-    return [replace(mark, right=replace(mark, side="") in actual) for mark in found]
+    actual = {replace(mark, side="") for mark in marks if mark.side == "label"}
+    return [replace(mark, right=replace(mark, side="") in actual) for mark in marks]
 
 
 def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str], list[_Mark]]:
-    """Sentences of words, with the spaces between Chinese characters taken out."""
+    """Take the spaces between Chinese characters out of sentences of words, and move the marks."""
     shown, places = zip(*map(close_up_places, texts), strict=True)
     moved = [
         replace(mark, begin=places[mark.text][mark.begin], end=places[mark.text][mark.end])
@@ -122,7 +119,7 @@ def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str],
 
 
 def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
-    """A context with the actual answer, the predicted one, and what both have of it."""
+    """Cut a context at the actual answer, the predicted one, and what both have of it."""
     edges = {0, len(text), *(edge for mark in marks for edge in (mark.begin, mark.end))}
     parts, named = [], set()
     for begin, end in reversed(list(pairwise(sorted(e for e in edges if 0 <= e <= len(text))))):
@@ -138,21 +135,22 @@ def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
 
 
 def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
-    """`text` in parts, those that are marked among them."""
-    parts, at = [], 0
-    for mark in sorted(marks, key=lambda each: each.begin):
-        if not at <= mark.begin < mark.end <= len(text):
+    """Cut `text` where marks begin and end; what overlaps an earlier mark is left out."""
+    parts, done = [], 0
+    for mark in sorted(marks, key=lambda mark: mark.begin):
+        if not done <= mark.begin < mark.end <= len(text):
             continue
-        parts.append(Segment(text[at : mark.begin]))
+        parts.append(Segment(text[done : mark.begin]))
         kind: Literal["right", "wrong"] = "right" if mark.right else "wrong"
         parts.append(Segment(text[mark.begin : mark.end], kind, mark.label))
-        at = mark.end
-    return [*(part for part in parts if part.text), Segment(text[at:])]
+        done = mark.end
+    return [*(part for part in parts if part.text), Segment(text[done:])]
 
 
-def _place(one: Mapping[str, Any]) -> str:
-    line, file = one.get("line"), str(one.get("file", ""))
+def _place(example: Mapping[str, Any]) -> str:
+    """Say where an example stands in its file."""
+    line, file = example.get("line"), str(example.get("file", ""))
     if not line:
-        return f"example {int(one['index']) + 1:,}"
+        return f"example {int(example['index']) + 1:,}"
     word = {".parquet": "row", ".pq": "row", ".json": "question"}.get(Path(file).suffix, "line")
     return f"{Path(file).name}, {word} {int(line):,}" if file else f"{word} {int(line):,}"

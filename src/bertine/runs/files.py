@@ -1,7 +1,9 @@
-"""What a training run has left to read: settings, log, samples, scores."""
+"""Read what a training run has left in its folder: settings, log, samples, scores."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,15 @@ from bertine.terms import main_term
 START, DATA = "start.json", "data.json"
 #: Of folders that are no runs: of a search, of a test of learning rates.
 _PAGES = ("search.html", "lr-find.html")
+_HINT = "remove it or train again"
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """What a run has left to read so far.
+class RunFolder:
+    """The files of a run's folder, as far as they are written.
 
     Attributes:
-        folder: the run's.
+        path: of the folder.
         settings, environment: of ``run.json``.
         log: of ``log.jsonl``, one line a step; empty before the first.
         samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
@@ -36,7 +39,7 @@ class RunFiles:
         finished: whether the model has been written.
     """
 
-    folder: Path
+    path: Path
     settings: dict[str, Any]
     environment: dict[str, Any]
     log: list[LogRow]
@@ -48,7 +51,7 @@ class RunFiles:
     finished: bool
 
     @classmethod
-    def read(cls, folder: Path | str) -> RunFiles:
+    def read(cls, folder: Path | str) -> RunFolder:
         """Read a run's folder.
 
         Raises:
@@ -67,36 +70,20 @@ class RunFiles:
                 problem = "no such folder"
             raise BertineError(f"{folder}: {problem}{hint}")
         settings, environment = read_begun(file)
-        scores = _optional(folder / "scores.json")
-        if not isinstance(scores, dict) or not isinstance(scores.get("final", {}), dict):
-            raise BertineError(f"{folder / 'scores.json'}: damaged; remove it or train again")
+        scores, worst, start, data = (
+            _optional(folder / name) for name in ("scores.json", "worst.json", START, DATA)
+        )
         try:
             check_shape(scores, _SCORES, "damaged")
         except BertineError as error:
-            problem = f"{error}; remove it or train again"
-            raise BertineError(f"{folder / 'scores.json'}: {problem}") from error
-        worst = _optional(folder / "worst.json")
-        if not isinstance(worst, dict):
-            raise BertineError(f"{folder / 'worst.json'}: damaged; remove it or train again")
-        start, data = _optional(folder / START), _optional(folder / DATA)
-        for name, content in ((START, start), (DATA, data)):
-            if not isinstance(content, dict):
-                raise BertineError(f"{folder / name}: damaged; remove it or train again")
-        main = main_term(settings.get("objective"))
+            raise BertineError(f"{folder / 'scores.json'}: {error}; {_HINT}") from error
         log = by_step(read_log(folder / "log.jsonl"))
+        if "task" not in settings:
+            log = pretraining_names(log, main_term(settings.get("objective")))
         samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
         return cls(
-            folder,
-            settings,
-            environment,
-            log if "task" in settings else pretraining_names(log, main),
-            samples,
-            scores,
-            worst,
-            start,
-            data,
-            finished,
+            folder, settings, environment, log, samples, scores, worst, start, data, finished
         )
 
     @property
@@ -105,20 +92,27 @@ class RunFiles:
         return self.settings.get("task")
 
     @property
+    def labels_and_columns(self) -> Mapping[str, Any]:
+        """What the settings of fine-tuning say of the task and its data; empty if nothing."""
+        return self.settings.get("labels_and_columns") or {}
+
+    @property
     def steps(self) -> int:
+        """The steps that are logged."""
         return int(self.log[-1]["step"]) if self.log else 0
 
     @property
     def total_steps(self) -> int | None:
+        """The steps that the run is to have; None where its settings do not say."""
         total = self.settings.get("steps")
         return total if isinstance(total, int) else None
 
     def facts(self) -> dict[str, Any]:
-        """What :func:`~bertine.reports.checks.diagnosis.diagnose` wants to know."""
+        """Collect what :func:`~bertine.reports.checks.diagnosis.diagnose` wants to know."""
         if self.task is None:
             return dict(self.settings)
-        found = {
-            "folder": self.folder,
+        added = {
+            "folder": self.path,
             "final": self.scores.get("final") or {},
             "saved_step": self.scores.get("step"),
             "baselines": self.scores.get("baselines") or [],
@@ -126,11 +120,12 @@ class RunFiles:
             "instead_of": self.scores.get("instead_of") or {},
             "cross_validated": self.scores.get("cross_validated") or {},
         }
-        return {**self.settings, **self.start, **found}
+        return {**self.settings, **self.start, **added}
 
     def last(self, key: str) -> tuple[float, int] | None:
-        """The mean of `key` over the last twentieth of its lines and the first step these stand
-        for (of one line: its own); None without lines. One line may stand for a few steps only."""
+        """Compute the mean of `key` over the last twentieth of its lines, and the first step that
+        these stand for (of one line: its own); None without lines. One line may stand for a few
+        steps only."""
         steps, values = series(self.log, key)
         if not values:
             return None
@@ -184,19 +179,40 @@ _SCORES: Shape = {
 
 
 def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings and the environment that a run was started with, from its ``run.json``.
+    """Read the settings and the environment that a run was started with from its ``run.json``.
 
     Raises:
         BertineError: the file is missing or damaged.
     """
-    begun = read_json(file, lenient=True)
-    found = begun if isinstance(begun, dict) else {"settings": None}
-    settings, environment = found.get("settings", {}), found.get("environment", {})
+    content = read_json(file, lenient=True)
+    begun = content if isinstance(content, dict) else {"settings": None}
+    settings, environment = begun.get("settings", {}), begun.get("environment", {})
     if not isinstance(settings, dict) or not isinstance(environment, dict):
         raise BertineError(f"{file}: damaged; it should hold settings and environment")
     check_shape(settings, _SETTINGS, file)
     return settings, environment
 
 
-def _optional(path: Path) -> Any:
-    return read_json(path, lenient=True) if path.is_file() else {}
+def _optional(file: Path) -> dict[str, Any]:
+    """Read an object; an empty one where the file is missing.
+
+    Raises:
+        BertineError: the file holds something else.
+    """
+    content = read_json(file, lenient=True) if file.is_file() else {}
+    if not isinstance(content, dict):
+        raise BertineError(f"{file}: damaged; {_HINT}")
+    return content
+
+
+@contextmanager
+def naming_damage(file: Path) -> Iterator[None]:
+    """Blame `file` for what goes wrong in the block, which computes with what it holds.
+
+    Raises:
+        BertineError: something in it is missing or of another type.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BertineError(f"{file}: damaged ({error!r}); {_HINT}") from error

@@ -1,4 +1,4 @@
-"""Reading the JSON-lines log of a training run."""
+"""Read the JSON-lines log of a training run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LogRow = Mapping[str, Any]
 
 
 def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
-    """The lines of a log as they were written; none where there is no file yet.
+    """Read the lines of a log as they were written; none where there is no file yet.
 
     A last line that is cut short (killed while writing) is not a line yet and is left out.
 
@@ -62,8 +62,8 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
 
 
 def by_step(log: Iterable[LogRow]) -> list[LogRow]:
-    """The lines of a log in order of their step, those of a step put together: of its training
-    and of its evaluation, which have different keys; of a key that is there twice the last value
+    """Sort the lines of a log by their step and join those of one step, that of its training and
+    that of its evaluation, which have different keys; of a key that is there twice the last value
     is kept."""
     rows: dict[int, dict[str, Any]] = {}
     for line in log:
@@ -94,7 +94,7 @@ def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
 
 
 def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:
-    """Steps and values of the lines that have a finite number under `key`."""
+    """List the steps and the values of the lines that have a finite number under `key`."""
     steps: list[float] = []
     values: list[float] = []
     for row in log:

@@ -17,13 +17,12 @@ from starlette.exceptions import HTTPException
 
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.example_bodies import example_body
-from bertine.serving.explaining import explained
+from bertine.serving.examples import example_body
+from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
 from bertine.serving.http.guard import OPEN, Answer, Guard
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.metrics import CONTENT_TYPE
-from bertine.serving.http.parsing import parsed
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.served import Embedded, Served
@@ -51,7 +50,7 @@ _LOOK: dict[int | str, dict[str, Any]] = {**_STATE, 401: _ERRORS[401]}
 
 
 def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
-    """The ASGI application over the models of `service`.
+    """Make the ASGI application over the models of `service`.
 
     Args:
         service: its metrics count what is answered.
@@ -110,7 +109,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/health", tags=["state"], response_model=schemas.Status, responses=_STATE)
     async def health() -> Response:
-        """Whether the process answers."""
+        """Tell whether the process answers."""
         return _json({"status": "ok"})
 
     @app.get(
@@ -120,7 +119,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={503: {"model": schemas.Error, "description": "Not now"}, **_STATE},
     )
     async def ready() -> Response:
-        """Whether every model answers."""
+        """Tell whether every model answers."""
         if not service.ready:
             raise ApiError(503, "not every model answers", retry_after=5)
         return _json({"status": "ready"})
@@ -132,12 +131,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={200: {"content": {"text/plain": {}}}, **_LOOK},
     )
     async def metrics() -> Response:
-        """Counts and times, as Prometheus reads them."""
+        """Return counts and times, as Prometheus reads them."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
-        """The models, the one that answers where none is named first."""
+        """Return the models, the one that answers where none is named first."""
         data = [served.describe() for served in service.models.values()]
         return _json({"object": "list", "data": data})
 
@@ -148,7 +147,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={**_LOOK, 404: _ERRORS[404]},
     )
     async def one_model(model: str) -> Response:
-        """One model, by its name."""
+        """Return one model, by its name."""
         return _json(service.named(model).describe())
 
 
@@ -156,7 +155,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     requests = request_schemas(service.limits)
 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
-        """Answers for texts, by a fine-tuned model."""
+        """Answer texts by a fine-tuned model."""
         served = service.model(body.model, "predict")
         size = sum(
             len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts
@@ -166,30 +165,30 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 
         def written() -> bytes:
             answers = served.finish(prepared, outputs, body.all_probabilities)
-            found = {"model": served.name, "task": served.task, "predictions": answers}
-            return to_json(found)
+            content = {"model": served.name, "task": served.task, "predictions": answers}
+            return to_json(content)
 
         # Of many labels, short texts too have much to be written.
         content = await service.aside(size + sum(map(np.size, outputs)), written)
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
-        """The most probable pieces for each mask."""
+        """Return the most probable pieces for each mask."""
         served = service.model(body.model, "fill-mask")
         await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
         costs = [served.tokens(text) for text in body.texts]
-        found = await service.compute(served, "fill-mask", inputs, costs)
+        masks_of = await service.compute(served, "fill-mask", inputs, costs)
         filled = [
-            {"text": text, "masks": masks} for text, masks in zip(body.texts, found, strict=True)
+            {"text": text, "masks": masks} for text, masks in zip(body.texts, masks_of, strict=True)
         ]
-        size = sum(len(masks) * body.top_k for masks in found)
+        size = sum(len(masks) * body.top_k for masks in masks_of)
         content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "answers", service)
-    post("/predict", requests.predict, predict, schemas.Predictions)
-    post("/fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
+    post("/predict", "predict", requests.predict, predict, schemas.Predictions)
+    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -198,21 +197,21 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def vectors(
         served: Served, texts: Sequence[str], normalize: bool
     ) -> tuple[np.ndarray, list[Embedded]]:
-        found: list[Embedded] = []
+        embedded: list[Embedded] = []
         # Part by part, so that a large request neither fills the queue nor needs all of it free.
         for start in range(0, len(texts), service.limits.max_texts):
             part = texts[start : start + service.limits.max_texts]
             costs = [served.tokens(text) for text in part]
-            found += await service.compute(served, "embed", part, costs, patient=start > 0)
-        table = np.stack([each.vector for each in found]).astype(np.float32)
+            embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
+        table = np.stack([each.vector for each in embedded]).astype(np.float32)
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        return table, found
+        return table, embedded
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
-        """A vector for each text."""
+        """Return a vector for each text."""
         served = service.model(body.model, "embed")
-        table, found = await vectors(served, body.texts, body.normalize)
+        table, embedded = await vectors(served, body.texts, body.normalize)
 
         def written() -> bytes:
             return to_json(
@@ -220,7 +219,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
                     "model": served.name,
                     "dimensions": table.shape[1],
                     "vectors": _short(table),
-                    "pieces_cut": [each.pieces_cut for each in found],
+                    "pieces_cut": [each.pieces_cut for each in embedded],
                 }
             )
 
@@ -228,14 +227,14 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
-        """Vectors of length 1, as OpenAI's embeddings answer."""
+        """Return vectors of length 1, as OpenAI's embeddings answer."""
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.dimensions not in (None, served.dimensions):
             message = f"dimensions: the model has {served.dimensions}; leave it out"
             raise ApiError(422, message, param="dimensions")
-        table, found = await vectors(served, texts, True)
-        used = sum(each.tokens for each in found)
+        table, embedded = await vectors(served, texts, True)
+        used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:
             if body.encoding_format == "base64":
@@ -260,12 +259,12 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "vectors", service)
-    post("/embed", requests.embed, embed, schemas.VectorsAnswer)
-    post("/v1/embeddings", requests.openai, openai, schemas.OpenAiEmbeddings)
+    post("/embed", "embed", requests.embed, embed, schemas.VectorsAnswer)
+    post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
 
 
 def _short(table: np.ndarray) -> list[list[float]]:
-    """fp32 as numbers of eight decimals, which a text of JSON has half the length for."""
+    """Round fp32 to numbers of eight decimals, with which JSON has half the length."""
     rows: list[list[float]] = np.round(table.astype(np.float64), 8).tolist()
     return rows
 
@@ -274,27 +273,27 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
     requests = request_schemas(service.limits)
 
     async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
-        """What each word contributes to the answer: what the answer loses without it, or by
+        """Return what each word contributes to the answer: what the answer loses without it, or by
         integrated gradients."""
         served = service.model(body.model, "explain")
         parts = [body.text] if isinstance(body.text, str) else list(body.text)
         if body.pair is not None:
             parts.append(body.pair)
-        found = await explained(service, served, parts, body.method, body.label)
-        return _json({"model": served.name, **found.to_dict()})
+        explanation = await service.explain(served, parts, body.method, body.label)
+        return _json({"model": served.name, **explanation.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
-        """Where each token looks, in one head of one layer."""
+        """Return where each token looks, in one head of one layer."""
         served = service.model(body.model, "attention")
         item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
         cost = served.tokens(item.text) + served.tokens(item.pair or "")
         # All states are kept: as much work as three plain passes.
-        found = await service.compute(served, "attention", [item], [3 * cost])
-        return _json({"model": served.name, **found[0]})
+        results = await service.compute(served, "attention", [item], [3 * cost])
+        return _json({"model": served.name, **results[0]})
 
     post = _poster(app, answers, "inside", service)
-    post("/explain", requests.explain, explain, schemas.Explanation)
-    post("/attention", requests.attention, attention, schemas.Attention)
+    post("/explain", "explain", requests.explain, explain, schemas.Explanation)
+    post("/attention", "attention", requests.attention, attention, schemas.Attention)
 
 
 def _poster(
@@ -304,10 +303,13 @@ def _poster(
 
     def post(
         path: str,
+        operation: str,
         request: type[BaseModel],
         handler: Callable[[Any], Awaitable[Response]],
         answer: type[BaseModel],
     ) -> None:
+        models = service.able(operation) or [*service.models.values()]
+        example = example_body(path, models[0].describe())
         app.add_api_route(
             path,
             handler,
@@ -315,11 +317,7 @@ def _poster(
             response_model=answer,
             responses=_ERRORS,
             tags=[tag],
-            openapi_extra={
-                "requestBody": {
-                    "content": {"application/json": {"example": example_body(path, service)}}
-                }
-            },
+            openapi_extra={"requestBody": {"content": {"application/json": {"example": example}}}},
         )
 
         async def answered(body: bytes) -> Response:

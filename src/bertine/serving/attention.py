@@ -5,7 +5,8 @@ Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ class AttentionReader:
         self.max_tokens = min(max_tokens, longest)
 
     def __call__(self, item: AttentionQuestion) -> dict[str, Any]:
-        """The ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row sums
-        to 1. Texts that the task encodes apart do not look at each other.
+        """Return the ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row
+        sums to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
             BertineError: no such layer or head; a pair for a model of single texts; the layers of
@@ -91,20 +92,14 @@ class AttentionReader:
         }
 
     def _encode(self, item: AttentionQuestion) -> Encoding:
-        """Of a long text the part that the task reads; of windows the first."""
+        """Encode of a long text the part that the task reads; of windows the first."""
         mode = "head" if self.task is None else self.task.long_text
         if mode == "head":
             return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
         whole = self.tokenizer.encode(item.text, item.pair)
         places = np.arange(len(whole.input_ids))
         kept = parts_of(places, self.max_tokens, mode, self.tokenizer.template.one)[0].tolist()
-        return Encoding(
-            [whole.input_ids[at] for at in kept],
-            [whole.token_type_ids[at] for at in kept],
-            [whole.offsets[at] for at in kept],
-            [whole.special_tokens_mask[at] for at in kept],
-            len(whole.input_ids) - len(kept),
-        )
+        return _part(whole, kept, len(whole.input_ids) - len(kept))
 
     def _batch(self, encoding: Encoding) -> Batch:
         device = next(self.model.parameters()).device
@@ -117,7 +112,7 @@ class AttentionReader:
         ).to(device)
 
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
-        """fp64 [T, T], rounded."""
+        """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
         layer = config.num_hidden_layers - 1 if layer is None else layer
         for name, value, size in (
@@ -147,19 +142,23 @@ class AttentionReader:
 
 
 def _apart(pair: Encoding, template: Template) -> list[Encoding]:
-    """The two texts of a pair as a head on the vectors of both has them: each a first text."""
+    """Return the two texts of a pair as a head on the vectors of both has them: each a first
+    text."""
     middle = pair.token_type_ids.index(1)
     # Of several separators between the texts one text by itself has fewer.
     end = middle - len(template.two.between) + len(template.one.after)
     before = range(len(template.two.before))
     places = [range(end), [*before, *range(middle, len(pair.input_ids))]]
-    return [
-        Encoding(
-            [pair.input_ids[at] for at in text],
-            [0] * len(text),
-            [pair.offsets[at] for at in text],
-            [pair.special_tokens_mask[at] for at in text],
-            pair.num_truncated,
-        )
-        for text in places
-    ]
+    parts = [_part(pair, text, pair.num_truncated) for text in places]
+    return [replace(part, token_type_ids=[0] * len(part.input_ids)) for part in parts]
+
+
+def _part(whole: Encoding, places: Sequence[int], num_truncated: int) -> Encoding:
+    """Return the tokens of an encoding at some places."""
+    return Encoding(
+        [whole.input_ids[place] for place in places],
+        [whole.token_type_ids[place] for place in places],
+        [whole.offsets[place] for place in places],
+        [whole.special_tokens_mask[place] for place in places],
+        num_truncated,
+    )

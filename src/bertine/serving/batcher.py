@@ -52,7 +52,7 @@ class Closed(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _Request:
     """What one request wants computed. `rest` are the inputs that are in no batch yet, by their
     cost, (cost, index), the longest last; `left` inputs have no result yet."""
 
@@ -68,8 +68,8 @@ class _Job:
 
 
 @dataclass(frozen=True)
-class Done:
-    """One batch, for whoever counts.
+class ComputedBatch:
+    """A batch that was computed, for metrics.
 
     Attributes:
         operation: what was computed.
@@ -106,13 +106,13 @@ class Batcher:
     max_queue: int
     max_wait: float
     computing: ComputingThread
-    on_batch: Callable[[Done], None] | None = None
+    on_batch: Callable[[ComputedBatch], None] | None = None
     name: str = "model"
     unpadded: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: deque[_Job] = deque()
+        self._queue: deque[_Request] = deque()
         self._waiting = self._tokens = 0
         self._closed = self._company = False
         self._rate = 0.0  # tokens a second, the recent ones counting most
@@ -133,7 +133,7 @@ class Batcher:
     async def submit(
         self, operation: str, inputs: Sequence[Any], costs: Sequence[int]
     ) -> list[Any]:
-        """Results for the inputs of one request, in their order.
+        """Compute results for the inputs of one request, in their order.
 
         A request that is given up (its task is cancelled) leaves the queue; what is being
         computed for it is thrown away.
@@ -153,7 +153,7 @@ class Batcher:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         size = len(inputs)
         rest = sorted(zip(costs, range(size), strict=True))
-        job = _Job(
+        request = _Request(
             operation, inputs, costs, future, time.monotonic(), [None] * size, rest, left=size
         )
         with self._changed:
@@ -161,7 +161,7 @@ class Batcher:
                 raise Closed
             if self._waiting + size > self.max_queue:
                 raise QueueFull(self._retry_after())
-            self._jobs.append(job)
+            self._queue.append(request)
             self._waiting += size
             self._tokens += sum(costs)
             self._changed.notify()
@@ -169,7 +169,7 @@ class Batcher:
             return await future
         finally:
             if not future.done() or future.cancelled():
-                self._give_up(job)
+                self._give_up(request)
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more requests, answer those that wait, and end the thread."""
@@ -182,64 +182,64 @@ class Batcher:
         seconds = self._tokens / self._rate if self._rate else 1.0
         return min(60, max(1, math.ceil(seconds)))
 
-    def _give_up(self, job: _Job) -> None:
+    def _give_up(self, request: _Request) -> None:
         with self._changed:
-            job.given_up = True
-            if job in self._jobs:
-                self._jobs.remove(job)
-                self._forget(job)
+            request.given_up = True
+            if request in self._queue:
+                self._queue.remove(request)
+                self._forget(request)
 
-    def _forget(self, job: _Job) -> None:
-        """Count the inputs of `job` that were not taken out of the queue."""
-        self._waiting -= len(job.rest)
-        self._tokens -= sum(cost for cost, _ in job.rest)
-        job.rest = []
+    def _forget(self, request: _Request) -> None:
+        """Count the inputs of `request` that were not taken out of the queue."""
+        self._waiting -= len(request.rest)
+        self._tokens -= sum(cost for cost, _ in request.rest)
+        request.rest = []
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._jobs or self._closed)
-                if not self._jobs:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
                     return
                 if self._company:
                     self._await_company()
-                if not self._jobs:
+                if not self._queue:
                     continue
                 batch = self._take()
             try:
                 self._compute(batch)
             except Exception:  # nothing that a request brings may end the thread
                 log.exception("%s: a batch failed", self.name)
-                self._settle([(job, RuntimeError("failed")) for job in _requests(batch)])
+                self._settle([(request, RuntimeError("failed")) for request in _requests_of(batch)])
             with self._changed:
-                self._company = len(_requests(batch)) > 1 or len(self._jobs) > 1
+                self._company = len(_requests_of(batch)) > 1 or len(self._queue) > 1
 
     def _await_company(self) -> None:
         """Wait, holding the lock as a condition does, until the budget is full or the first
         request has waited long enough."""
-        until = self._jobs[0].arrived + self.max_wait
-        while self._jobs and self._tokens < self.max_tokens and not self._closed:
+        until = self._queue[0].arrived + self.max_wait
+        while self._queue and self._tokens < self.max_tokens and not self._closed:
             left = until - time.monotonic()
             if left <= 0 or not self._changed.wait(left):
                 return
 
-    def _take(self) -> list[tuple[_Job, int]]:
-        """The next batch, (request, index of its input). Whoever is not done goes to the end of
-        the queue."""
-        first = self._jobs[0]
+    def _take(self) -> list[tuple[_Request, int]]:
+        """Take the next batch, (request, index of its input). Whoever is not done goes to the end
+        of the queue."""
+        first = self._queue[0]
         anchor = first.rest[-1][0]
         candidates = [
             # Like lengths first; among these of each request one, then a second of each, ….
             (abs(cost - anchor) // _ALIKE, rank, place, cost, index)
-            for place, job in enumerate(self._jobs)
-            if job.operation == first.operation
-            for rank, (cost, index) in enumerate(reversed(job.rest))
+            for place, request in enumerate(self._queue)
+            if request.operation == first.operation
+            for rank, (cost, index) in enumerate(reversed(request.rest))
         ]
-        batch: list[tuple[_Job, int]] = []
+        batch: list[tuple[_Request, int]] = []
         longest = tokens = size = 0
         best, overhead = 0.0, self._paces[first.operation].overhead
         unpadded = first.operation in self.unpadded
-        jobs = list(self._jobs)
+        requests = list(self._queue)
         for _, _, place, cost, index in sorted(candidates):
             longest = max(longest, cost)
             tokens += cost
@@ -247,71 +247,71 @@ class Batcher:
             computed = max(tokens, -(-padded // 2)) if unpadded else padded
             if batch and computed > self.max_tokens:
                 break
-            batch.append((jobs[place], index))
+            batch.append((requests[place], index))
             if (share := tokens / (computed + overhead)) >= best:
                 best, size = share, len(batch)
         batch = batch[:size]
-        chosen: dict[_Job, set[int]] = {}
-        for job, index in batch:
-            chosen.setdefault(job, set()).add(index)
-        for job, indices in chosen.items():
-            job.rest = [entry for entry in job.rest if entry[1] not in indices]
-        self._jobs = deque(
+        chosen: dict[_Request, set[int]] = {}
+        for request, index in batch:
+            chosen.setdefault(request, set()).add(index)
+        for request, indices in chosen.items():
+            request.rest = [entry for entry in request.rest if entry[1] not in indices]
+        self._queue = deque(
             [
-                *(job for job in jobs if job not in chosen),
-                *(job for job in chosen if job.rest),
+                *(request for request in requests if request not in chosen),
+                *(request for request in chosen if request.rest),
             ]
         )
         self._waiting -= len(batch)
-        self._tokens -= sum(job.costs[index] for job, index in batch)
+        self._tokens -= sum(request.costs[index] for request, index in batch)
         return batch
 
-    def _compute(self, batch: list[tuple[_Job, int]]) -> None:
-        batch = [(job, at) for job, at in batch if not job.given_up]
+    def _compute(self, batch: list[tuple[_Request, int]]) -> None:
+        batch = [(request, at) for request, at in batch if not request.given_up]
         if not batch:
             return
         began = time.monotonic()
         operation = batch[0][0].operation
-        costs = [job.costs[at] for job, at in batch]
+        costs = [request.costs[at] for request, at in batch]
         tokens = sum(costs)
-        jobs = _requests(batch)
+        requests = _requests_of(batch)
         try:
-            inputs = [job.inputs[at] for job, at in batch]
+            inputs = [request.inputs[at] for request, at in batch]
             results, taken = self.computing.run(lambda: _timed(self.operations[operation], inputs))
             computed = tokens if operation in self.unpadded else max(costs) * len(batch)
             self._paces[operation].add(computed, taken)
         except Exception as error:
-            if len(jobs) == 1:
-                self._settle([(jobs[0], error)])
+            if len(requests) == 1:
+                self._settle([(requests[0], error)])
             else:  # find whose mistake it is: the others are not to suffer for it
-                for each in jobs:
-                    self._compute([(job, at) for job, at in batch if job is each])
+                for each in requests:
+                    self._compute([(request, at) for request, at in batch if request is each])
             return
         seconds = time.monotonic() - began
         rate = tokens / max(seconds, 1e-6)
         self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
         # Counted before it is answered: who has an answer and asks for the counts finds it there.
         if self.on_batch is not None:
-            self.on_batch(Done(operation, len(batch), len(jobs), tokens, seconds))
-        finished: list[tuple[_Job, Exception | None]] = []
-        for (job, at), result in zip(batch, results, strict=True):
-            job.results[at] = result
-            job.left -= 1
-            if not job.left:
-                finished.append((job, None))
+            self.on_batch(ComputedBatch(operation, len(batch), len(requests), tokens, seconds))
+        finished: list[tuple[_Request, Exception | None]] = []
+        for (request, at), result in zip(batch, results, strict=True):
+            request.results[at] = result
+            request.left -= 1
+            if not request.left:
+                finished.append((request, None))
         self._settle(finished)
 
-    def _settle(self, finished: Sequence[tuple[_Job, Exception | None]]) -> None:
+    def _settle(self, finished: Sequence[tuple[_Request, Exception | None]]) -> None:
         """Answer requests, in the thread of their event loop."""
         with self._changed:
-            for job, error in finished:
-                if error is not None and job in self._jobs:
-                    self._jobs.remove(job)
-                    self._forget(job)
+            for request, error in finished:
+                if error is not None and request in self._queue:
+                    self._queue.remove(request)
+                    self._forget(request)
         # Together: to wake a loop is a system call.
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Exception | None]]] = {}
-        for job, error in finished:
-            loops.setdefault(job.future.get_loop(), []).append((job, error))
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Request, Exception | None]]] = {}
+        for request, error in finished:
+            loops.setdefault(request.future.get_loop(), []).append((request, error))
         for loop, ours in loops.items():
             # A loop that has been closed has nobody left to answer.
             with contextlib.suppress(RuntimeError):
@@ -323,16 +323,16 @@ def _timed(operation: Operation, inputs: Sequence[Any]) -> tuple[Sequence[Any], 
     return operation(inputs), time.monotonic() - began
 
 
-def _answer(finished: Sequence[tuple[_Job, Exception | None]]) -> None:
-    for job, error in finished:
-        if job.future.done():
+def _answer(finished: Sequence[tuple[_Request, Exception | None]]) -> None:
+    for request, error in finished:
+        if request.future.done():
             continue
         if error is None:
-            job.future.set_result(job.results)
+            request.future.set_result(request.results)
         else:
-            job.future.set_exception(error)
+            request.future.set_exception(error)
 
 
-def _requests(batch: Sequence[tuple[_Job, int]]) -> list[_Job]:
-    """Each request of a batch once, in their order."""
-    return list(dict.fromkeys(job for job, _ in batch))
+def _requests_of(batch: Sequence[tuple[_Request, int]]) -> list[_Request]:
+    """Return each request of a batch once, in their order."""
+    return list(dict.fromkeys(request for request, _ in batch))

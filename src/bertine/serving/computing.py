@@ -29,7 +29,7 @@ class ComputingThread:
         self._thread.start()
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns, or raises, there.
+        """Run `work` there; return or raise what it does.
 
         Raises:
             RuntimeError: :meth:`close` was called.

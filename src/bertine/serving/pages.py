@@ -15,8 +15,8 @@ _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @functools.cache
 def _page(name: str) -> tuple[bytes, str]:
-    """A page, and its content security policy: its own scripts and styles by their hashes, nothing
-    from anywhere else, no answers but from this server."""
+    """Return a page, and its content security policy: its own scripts and styles by their hashes,
+    nothing from anywhere else, no answers but from this server."""
     text = files("bertine.serving").joinpath("static", name).read_text(encoding="utf-8")
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINE.findall(text):
@@ -38,7 +38,7 @@ def _page(name: str) -> tuple[bytes, str]:
 
 
 def page_response(name: str) -> Response:
-    """The page called `name`."""
+    """Return the page called `name`."""
     content, policy = _page(name)
     headers = {
         "Content-Security-Policy": policy,

@@ -33,7 +33,7 @@ class Requests:
 
 
 def request_schemas(limits: Limits) -> Requests:
-    """The requests that keep to `limits`."""
+    """Make the requests that keep to `limits`."""
     Text = Annotated[str, Field(max_length=limits.max_characters)]
     ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
     # The first mistake in a list ends it: a body of a megabyte can hold half a million of them,
@@ -118,10 +118,10 @@ def request_schemas(limits: Limits) -> Requests:
 
         @field_validator("input", mode="before")
         @classmethod
-        def _no_token_ids(cls, given: Any) -> Any:
-            """LangChain sends those of OpenAI's tokenizer, of which no model here could make
-            anything."""
-            first = given[0] if isinstance(given, list) and given else None
+        def _no_token_ids(cls, value: Any) -> Any:
+            """Refuse token ids: LangChain sends those of OpenAI's tokenizer, of which no model here
+            could make anything."""
+            first = value[0] if isinstance(value, list) and value else None
             first = first[0] if isinstance(first, list) and first else first
             if isinstance(first, int) and not isinstance(first, bool):
                 raise PydanticCustomError(
@@ -129,7 +129,7 @@ def request_schemas(limits: Limits) -> Requests:
                     "token ids are not taken; send texts (LangChain: "
                     "check_embedding_ctx_length=False)",
                 )
-            return given
+            return value
 
     return Requests(
         PredictRequest,

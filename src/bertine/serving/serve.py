@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import ipaddress
+import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertine.errors import BertineError
 from bertine.options.serving import ServeOptions
 from bertine.options.verbs import takes_options
 from bertine.packages import require_packages
 from bertine.serving.http.keys import API_KEY, read_api_key
 from bertine.serving.http.limits import Limits
 from bertine.serving.http.sockets import bound_socket, listen
-from bertine.serving.names import named_models
 from bertine.terminal.console import counted, human_time, say, warn
 from bertine.terminal.shown import Shown
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The packages that serving needs.
 PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+#: Names of models; they stand in requests, metrics and answers.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 #: Seconds that the end waits for a model that is being loaded.
 _LOADING = 30.0
 
@@ -50,7 +53,7 @@ class ServeReport(Shown):
     seconds: float
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         return [
             f"answered {counted(self.requests, 'request')} in {human_time(self.seconds)}; "
             f"computed {self.inputs} inputs"
@@ -134,3 +137,34 @@ def _serve_at(
     finally:
         service.close()
     return ServeReport(service.metrics.total_requests, service.metrics.total_inputs, seconds)
+
+
+def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
+    """Name models: ``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has
+    no name given has that of its folder (of a run's model the run's).
+
+    Raises:
+        BertineError: no models, a name twice, or one that is none.
+    """
+    if not models:
+        raise BertineError("there is no model to serve; name a model directory")
+    paths: dict[str, Path] = {}
+    for given in models:
+        text = str(given)
+        name, equals, rest = text.partition("=")
+        if not equals or Path(text).exists():
+            path = Path(text)
+            resolved = path.resolve()
+            own = resolved.parent if resolved.name == "model" and resolved.parent.name else resolved
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", own.name).lstrip("-._") or "model"
+        else:
+            path = Path(rest)
+        if not _NAME.fullmatch(name):
+            raise BertineError(
+                f"{text}: {name!r} is not a name for a model; use letters, digits and . _ : / - "
+                "(NAME=MODEL)"
+            )
+        if name in paths:
+            raise BertineError(f"two models are called {name!r}; name one of them (NAME=MODEL)")
+        paths[name] = path
+    return paths

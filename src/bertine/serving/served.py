@@ -25,8 +25,8 @@ from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
+from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
-from bertine.serving.sample_texts import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.terminal.console import say
@@ -167,7 +167,7 @@ class Served:
         return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
-        """What a client, and the page, should know of it."""
+        """Return what a client, and the page, should know of it."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
         labels = [] if task is None else list(task.labels)
@@ -226,7 +226,7 @@ class Served:
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
-        """Outputs of the features → an answer to each text."""
+        """Turn outputs of the features into an answer to each text."""
         assert self.predictor is not None
         answers = self.predictor.answering.finish(prepared, outputs)
         return [
@@ -235,7 +235,7 @@ class Served:
         ]
 
     def tokens(self, text: str) -> int:
-        """About how many tokens a text has, without tokenizing it."""
+        """Estimate how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
         about = self.model.tokenizer.template.added() + len(text) // each
         return min(about, self.model.config.longest_input)
@@ -285,7 +285,8 @@ class Served:
 
 
 def _weights(path: Path) -> Path:
-    """The folder of the BERT, which in a directory of sentence-transformers may be one inside."""
+    """Return the folder of the BERT, which in a directory of sentence-transformers may be one
+    inside."""
     try:
         modules = read_sentence_modules(path)
     except BertineError:

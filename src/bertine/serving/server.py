@@ -50,7 +50,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT let requests be answered and end the server; a second SIGINT ends it
+        """Let SIGTERM and SIGINT end the server when requests are answered; a second SIGINT ends it
         at once. uvicorn would raise the signal again at the end, as if nobody had heard it."""
         if threading.current_thread() is not threading.main_thread():
             yield

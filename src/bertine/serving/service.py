@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from bertine.errors import BertineError
+from bertine.inference.explaining.attribution import Unit
+from bertine.inference.explaining.explanation import Explanation
 from bertine.serving.batcher import Batcher, Closed, QueueFull
 from bertine.serving.computing import ComputingThread
 from bertine.serving.http.errors import ApiError
@@ -22,6 +25,10 @@ Result = TypeVar("Result")
 _ASIDE = 20_000
 #: Seconds until a request that was partly computed looks again for room in the queue.
 _PATIENCE = 0.05
+#: Units of an explanation that wait in the queue at a time, so that a long text does not fill it.
+_TOGETHER = 64
+#: Numbers of an output that count as one of a text's characters: choosing who computes aside.
+_NUMBERS = 16
 #: Characters of an unknown model's name that are looked at, and shown.
 _NAME = 100
 
@@ -66,18 +73,22 @@ class Service:
         """Whether every model answers."""
         return all(batcher.alive for batcher in self.batchers.values())
 
+    def able(self, operation: str) -> list[Served]:
+        """Return the models that do this."""
+        return [model for model in self.models.values() if operation in model.operations]
+
     def model(self, name: str | None, operation: str) -> Served:
-        """The model that a request means; without a name the first that does this.
+        """Return the model that a request means; without a name the first that does this.
 
         Raises:
             ApiError: there is none of this name (404), or it does not do this (422).
         """
-        able = [each for each in self.models.values() if operation in each.operations]
+        able = self.able(operation)
         if name is None and able:
             return able[0]
         served = self.named(self.first if name is None else name)
         if operation not in served.operations:
-            others = ", ".join(each.name for each in able[:20])
+            others = ", ".join(other.name for other in able[:20])
             raise ApiError(
                 422,
                 f"the model {served.name!r} is for {served.task!r} and has no {operation}"
@@ -87,7 +98,7 @@ class Service:
         return served
 
     def named(self, name: str) -> Served:
-        """The model of this name.
+        """Return the model of this name.
 
         Raises:
             ApiError: there is none (404).
@@ -143,9 +154,9 @@ class Service:
             await asyncio.sleep(_PATIENCE)  # the request's deadline ends this
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
-        """``work(*args)``, in another thread where its `size` says that it takes long, or where it
-        might wait for such work: the tokenizer serves one at a time. What does not take long waits
-        for what runs, but not for all the long work that there is."""
+        """Run ``work(*args)``, in another thread where its `size` says that it takes long, or where
+        it might wait for such work: the tokenizer serves one at a time. What does not take long
+        waits for what runs, but not for all the long work that there is."""
         if size >= _ASIDE:
             future = self._pool.submit(work, *args)
             self._long.add(future)
@@ -156,6 +167,37 @@ class Service:
             return work(*args)
         return await asyncio.wrap_future(future)
 
+    async def explain(
+        self, served: Served, parts: Sequence[str], method: str, label: str | None
+    ) -> Explanation:
+        """Explain an answer, in many small units of work between those of other requests.
+
+        Args:
+            served: the model.
+            parts: the texts that belong together.
+            method, label: as :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
+
+        Raises:
+            BertineError: what explaining raises; the texts are too long.
+            ApiError: what :meth:`compute` raises.
+        """
+        size, most = sum(map(len, parts)), self.limits.explain_characters
+        if size > most:
+            raise BertineError(
+                f"the texts have {size} characters, but at most {most} are explained"
+            )
+        steps = served.explainer.steps(parts, method=method, label=label)
+        units, explanation = await self.aside(size, _advance, steps, None)
+        while explanation is None:
+            results: list[Any] = []
+            for start in range(0, len(units), _TOGETHER):
+                some = units[start : start + _TOGETHER]
+                costs = [unit.tokens for unit in some]
+                results += await self.compute(served, "explain", some, costs)
+            numbers = sum(getattr(result, "size", 1) for result in results)
+            units, explanation = await self.aside(numbers // _NUMBERS, _advance, steps, results)
+        return explanation
+
     def close(self) -> None:
         """Answer what waits, and end the threads."""
         for batcher in self.batchers.values():
@@ -163,3 +205,13 @@ class Service:
         self._computing.close(1.0)  # idle, unless a batch takes longer than a request may
         for pool in (self._pool, self._short):
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _advance(
+    steps: Generator[list[Unit], Sequence[Any] | None, Explanation], results: list[Any] | None
+) -> tuple[list[Unit], Explanation | None]:
+    """Return the next units of work, or the explanation."""
+    try:
+        return steps.send(results), None
+    except StopIteration as end:
+        return [], end.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from bertine.errors import BertineError
 from bertine.options.reading import OwnTable
@@ -19,7 +19,6 @@ _FOR = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableOptions(OwnTable):
     """The options of some tasks; see :func:`bertine.finetune`.
 

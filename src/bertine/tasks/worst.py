@@ -46,7 +46,7 @@ class WorstExample(Shown):
         label: the true one as text: a class, a number, entities with their types, labels or
             answers with a bar between them, "(none)" where there is no label or no answer.
         answer: the model's, as text.
-        loss: see :func:`bertine.inference.losses.example_losses`; to five decimals.
+        loss: see :mod:`bertine.inference.losses`; to five decimals.
         file: that holds the example; "" where it was not read from one.
         line: of `file`, from 1 on: the line on which the example begins, in Parquet its row, in
             SQuAD's JSON the number of the question; 0 where it is not known.

@@ -15,6 +15,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable, Container, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bertine.errors import BertineError
@@ -23,13 +24,13 @@ Kind = Callable[[str], Any]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` for the known word most like `word`, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    """Return ``" (did you mean 'x'?)"`` for the known word most like `word`, or nothing."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""
 
 
 def whole(minimum: int = 0) -> Kind:
-    """Whole numbers from `minimum` on, also written 1_000_000 or 1e6."""
+    """Return a parser of whole numbers from `minimum` on, also written 1_000_000 or 1e6."""
 
     def parse(text: str) -> int:
         try:
@@ -50,7 +51,7 @@ def whole(minimum: int = 0) -> Kind:
 
 
 def real(minimum: float = 0.0, maximum: float = float("inf")) -> Kind:
-    """Finite numbers from `minimum` to `maximum`, both included."""
+    """Return a parser of finite numbers from `minimum` to `maximum`, both included."""
 
     def parse(text: str) -> float:
         try:
@@ -65,10 +66,6 @@ def real(minimum: float = 0.0, maximum: float = float("inf")) -> Kind:
         return number
 
     return parse
-
-
-#: A probability or a share of a whole.
-share = real(0.0, 1.0)
 
 
 class Switch(argparse.Action):
@@ -118,7 +115,8 @@ class Gather(argparse.Action):
 
 
 def line_width() -> int:
-    """Of what is written for people: the terminal's, and not too long to be read."""
+    """Return the width of what is written for people: the terminal's, and not too long to be
+    read."""
     return max(40, min(96, shutil.get_terminal_size((96, 24)).columns))
 
 
@@ -167,9 +165,13 @@ class Parser(argparse.ArgumentParser):
         self._alternatives: list[dict[argparse.Action, Any]] = []
 
     def part(self, title: str) -> argparse._ArgumentGroup:
-        """The part of the help under `title`; begun where there is none yet."""
+        """Return the part of the help under `title`; begun where there is none yet."""
         known = (group for group in self._action_groups if group.title == title)
         return next(known, None) or self.add_argument_group(title)
+
+    def require_path(self, flag: str, metavar: str, help: str) -> None:
+        """Declare an option that must be given: a file or a folder."""
+        self.add_argument(flag, metavar=metavar, type=Path, required=True, help=help)
 
     def alternatives(self, *actions: argparse.Action) -> None:
         """Declare options that say the same thing in different ways. Where a configuration file
@@ -177,7 +179,7 @@ class Parser(argparse.ArgumentParser):
         self._alternatives.append({action: action.default for action in actions})
 
     def take_back(self, given: Container[argparse.Action]) -> None:
-        """Back to the declared default with what stands, so far, in place of what is `given`."""
+        """Put back to its declared default what stands, so far, in place of what is `given`."""
         for group in self._alternatives:
             if any(action in given for action in group):
                 for action, default in group.items():
@@ -189,11 +191,12 @@ class Parser(argparse.ArgumentParser):
         raise BertineError(f"{message}; see '{self.prog} --help'")
 
     def options(self) -> list[argparse.Action]:
-        """Every argument a value can be given to, on the command line or in a config file."""
+        """Return every argument a value can be given to, on the command line or in a config
+        file."""
         return [a for a in self._actions if a.dest not in ("help", "config")]
 
     def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """The value of every argument, by its name with underscores.
+        """Return the value of every argument, by its name with underscores.
 
         Raises:
             BertineError: an option is unknown, a value is missing or is none of its kind.

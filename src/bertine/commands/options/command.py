@@ -58,7 +58,7 @@ class Command:
         return self.verb or self.name.replace("-", "_")
 
     def parser(self) -> Parser:
-        """A fresh parser of this command's arguments, ``--config`` among them."""
+        """Return a fresh parser of this command's arguments, ``--config`` among them."""
         parser = Parser(f"bertine {self.name}", self.description)
         self.add_arguments(parser)
         parser.add_argument(
@@ -71,7 +71,7 @@ class Command:
         return parser
 
     def help(self, *, everything: bool) -> str:
-        """What ``--help`` prints, or with `everything` ``--help-all``."""
+        """Return what ``--help`` prints, or with `everything` ``--help-all``."""
         parser = self.parser()
         if self.examples:
             parser.description = f"{parser.description}\n\n{textwrap.indent(self.examples, '    ')}"

@@ -13,19 +13,13 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.feature_based import FeatureBasedOptions
 
     parser.add_argument("model", metavar="MODEL", type=Path, help="model directory of the encoder")
-    parser.add_argument(
+    parser.require_path(
         "--data",
-        metavar="PATH",
-        type=Path,
-        required=True,
-        help="a file of tagged words (.conll, .jsonl), or a folder with train.*, dev.* and test.*",
+        "PATH",
+        "a file of tagged words (.conll, .jsonl), or a folder with train.*, dev.* and test.*",
     )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of the results, the encoder's states and the run of fine-tuning",
+    parser.require_path(
+        "--out", "DIR", "folder of the results, the encoder's states and the run of fine-tuning"
     )
     add_options(parser, FeatureBasedOptions)
 

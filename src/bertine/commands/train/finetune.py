@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.options.arguments import Parser
@@ -23,26 +22,20 @@ def _add_arguments(parser: Parser) -> None:
         "question; tagging: a tag for each word; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0; "
         "swag: SWAG",
     )
-    parser.add_argument(
+    parser.require_path(
         "--model",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="model directory to start from, or bertine-en, a small English model that is in the "
+        "DIR",
+        "model directory to start from, or bertine-en, a small English model that is in the "
         "package",
     )
-    parser.add_argument(
+    parser.require_path(
         "--data",
-        metavar="PATH",
-        type=Path,
-        required=True,
-        help="a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll in place of .csv), or "
+        "PATH",
+        "a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll in place of .csv), or "
         "a folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
         "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="folder of the run and its model"
-    )
+    parser.require_path("--out", "DIR", "folder of the run and its model")
     # Before the option with a value: a configuration file gives `glue_task` a value.
     parser.part("GLUE").add_argument(
         "--all",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bertine.commands.options.arguments import Parser, borrow
 from bertine.commands.options.command import Command
 from bertine.commands.options.group import add_options
@@ -13,16 +11,12 @@ from bertine.commands.train.finetune import FINETUNE
 def _add_arguments(parser: Parser) -> None:
     from bertine.options.fields import names_of
     from bertine.options.finetuning import FinetuneOptions
-    from bertine.options.search import RateTest
+    from bertine.options.search import RisingRates
 
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of the curve: lr-find.json, its plot (.svg) and its page (.html)",
+    parser.require_path(
+        "--out", "DIR", "folder of the curve: lr-find.json, its plot (.svg) and its page (.html)"
     )
-    add_options(parser, RateTest)
+    add_options(parser, RisingRates)
     without = names_of(FinetuneOptions, not_in="lr-find")
     parser.left_out = borrow(parser, FINETUNE.parser(), without)
 

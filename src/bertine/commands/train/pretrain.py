@@ -20,9 +20,7 @@ def _add_arguments(parser: Parser) -> None:
         help="for a new model bert-tiny, -mini, -small, -medium, -base or -large, or a config.json "
         "with sizes of your own; or a model directory to go on from",
     )
-    parser.add_argument(
-        "--out", metavar="RUN", type=Path, required=True, help="folder of the run and its model"
-    )
+    parser.require_path("--out", "RUN", "folder of the run and its model")
     add_options(parser, PretrainOptions)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from bertine.commands.options.arguments import Parser, borrow
@@ -16,13 +15,7 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.finetuning import FinetuneOptions
     from bertine.options.search import SearchOptions
 
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of the runs, the table and the chosen model",
-    )
+    parser.require_path("--out", "DIR", "folder of the runs, the table and the chosen model")
     add_options(parser, SearchOptions)
     ray = next(action for action in parser.options() if action.dest == "ray")
     ray.nargs, ray.const = "?", "auto"

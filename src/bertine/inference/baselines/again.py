@@ -27,7 +27,7 @@ def baselines_again(
     dtype: torch.dtype,
     device: torch.device,
 ) -> list[BaselineScore]:
-    """The scores of the baselines on `sets`.
+    """Return the scores of the baselines on `sets`.
 
     Args:
         task: of the model.
@@ -62,7 +62,7 @@ def baselines_again(
 def _encoder(
     task: Task[Any], facts: Mapping[str, Any], dtype: torch.dtype, device: torch.device
 ) -> FrozenEncoder | None:
-    """The model that the training began with; None where it is no longer there."""
+    """Return the model that the training began with; None where it is no longer there."""
     start = facts.get("model_path")
     if not isinstance(start, str) or facts.get("fresh_weights"):
         return None

@@ -23,12 +23,13 @@ _LENGTHS = (1, 2, 3, 4)
 
 
 def no_answer(train: SpanExamples) -> Answers:
-    """That there is none, for every question."""
+    """Answer every question with none."""
     return lambda examples: [SpanPrediction("", None, 1.0, None, ()) for _ in examples.items]
 
 
 def first_words(train: SpanExamples) -> Answers:
-    """As many of the context's first words as the answers in training have, in the middle."""
+    """Answer with as many of the context's first words as the answers in training have, in the
+    middle."""
     lengths = [
         len(_WORD.findall(item.label.answers[0]))
         for item in train.items
@@ -43,8 +44,8 @@ def first_words(train: SpanExamples) -> Answers:
 
 
 def sliding_window(train: SpanExamples) -> Answers:
-    """The words that are not in the question, around which the question's rare words stand
-    closest (a sliding window, Richardson et al. 2013)."""
+    """Answer with the words that are not in the question, around which the question's rare words
+    stand closest (a sliding window, Richardson et al. 2013)."""
     contexts = {item.texts[1] for item in train.items}
     seen: Counter[str] = Counter()
     for context in contexts:
@@ -77,18 +78,19 @@ def sliding_window(train: SpanExamples) -> Answers:
 def _answering(
     choose: Callable[[str, str, list[re.Match[str]]], tuple[int, int]],
 ) -> Answers:
-    """The part of each context that `choose` names; no answer where there is no word."""
+    """Answer with the part of each context that `choose` names; no answer where there is no
+    word."""
 
     def answers(examples: Any) -> list[Any]:
-        found = []
+        predictions = []
         for item in examples.items:
             question, context = item.texts
             words = list(_WORD.finditer(context))
             if not words:
-                found.append(SpanPrediction("", None, 1.0, None, ()))
+                predictions.append(SpanPrediction("", None, 1.0, None, ()))
                 continue
             begin, end = choose(question, context, words)
-            found.append(SpanPrediction(context[begin:end], begin, 1.0, None, ()))
-        return found
+            predictions.append(SpanPrediction(context[begin:end], begin, 1.0, None, ()))
+        return predictions
 
     return answers

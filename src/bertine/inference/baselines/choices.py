@@ -32,7 +32,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def most_frequent_place(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """The choice at the place that is right most often."""
+    """Answer with the choice at the place that is right most often."""
     _, targets = _pairs(task, train)
     counts = Counter(targets.right.tolist())
 
@@ -46,7 +46,8 @@ def most_frequent_place(task: MultipleChoice, train: Examples[Example]) -> Answe
 
 
 def longest(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """The choice with the most characters: writers of tests put more into what is right."""
+    """Answer with the choice with the most characters: writers of tests put more into what is
+    right."""
 
     def answers(examples: Examples[Any]) -> list[Any]:
         pairs, here = _pairs(task, examples)
@@ -60,7 +61,7 @@ def longest(task: MultipleChoice, train: Examples[Example]) -> Answers:
 
 
 def ngrams(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """A linear model among the choices, on tf-idf of each with what is given."""
+    """Fit a linear model among the choices, on tf-idf of each with what is given."""
     pairs, _ = _pairs(task, train)
     features = NgramFeatures(pairs)
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS)
@@ -69,7 +70,7 @@ def ngrams(task: MultipleChoice, train: Examples[Example]) -> Answers:
 def frozen_vectors(
     task: MultipleChoice, train: Examples[Example], encoder: FrozenEncoder
 ) -> Answers:
-    """A linear model among the choices, on the vectors of each and of what is given."""
+    """Fit a linear model among the choices, on the vectors of each and of what is given."""
     return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
 
 
@@ -95,7 +96,7 @@ def _linear(
 def _pairs(
     task: MultipleChoice, examples: Examples[Example]
 ) -> tuple[list[tuple[str, str]], ChoiceTargets]:
-    """(what is given, a choice) for all choices of all examples, and which are right."""
+    """Return (what is given, a choice) for all choices of all examples, and which are right."""
     pairs: list[tuple[str, str]] = []
     starts, right = [0], []
     for item in examples.items:
@@ -108,10 +109,12 @@ def _pairs(
 
 
 def _decided(task: MultipleChoice, scores: np.ndarray, starts: np.ndarray) -> list[Any]:
-    """Scores fp64 [M] → the prediction for each example."""
+    """Decide: scores fp64 [M] → the prediction for each example."""
     shares = np.exp(grouped_log_softmax(scores, starts))
-    found = []
+    predictions = []
     for low, high in pairwise(starts.tolist()):
         best = int(shares[low:high].argmax())
-        found.append(ChoicePrediction(best, tuple(shares[low:high].tolist()), task.label_of(best)))
-    return found
+        predictions.append(
+            ChoicePrediction(best, tuple(shares[low:high].tolist()), task.label_of(best))
+        )
+    return predictions

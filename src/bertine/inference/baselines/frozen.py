@@ -16,7 +16,6 @@ import torch
 from bertine.errors import BertineError
 from bertine.inference.baselines.linear import Matrix
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import run_features
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.models.model import Model
@@ -57,7 +56,8 @@ class FrozenEncoder:
         return 2.0 * sum(parameter.numel() for parameter in layers)
 
     def affordable(self, texts: Sequence[Sequence[str]]) -> int:
-        """How many of `texts`, from the first on, may be computed in the time there is for it."""
+        """Count how many of `texts`, from the first on, may be computed in the time there is for
+        it."""
         on_cpu = next(self.model.parameters()).device.type == "cpu"
         tokens = (_CPU_WORK if on_cpu else _GPU_WORK) / self._work_of_token
         lengths = np.zeros(len(texts), dtype=np.int64)
@@ -67,7 +67,8 @@ class FrozenEncoder:
         return int(np.searchsorted(np.cumsum(lengths), tokens, side="right"))
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """fp32 [N, H] of texts; one that is there several times is computed once."""
+        """Compute the vectors fp32 [N, H] of texts; one that is there several times is computed
+        once."""
         different = list(dict.fromkeys(texts))
         encoded = self.tokenizer.encode_arrays(different, max_length=self.max_length)
         features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(encoded)]
@@ -78,35 +79,30 @@ class FrozenEncoder:
     def run(
         self, features: Sequence[Features], pooling: Pooling | None = None
     ) -> Sequence[np.ndarray]:
-        """The vector of each of `features`, with another `pooling` if one is given; of ``tokens``
-        fp32 [n, H] each."""
+        """Return the vector of each of `features`, with another `pooling` if one is given; of
+        ``tokens`` fp32 [n, H] each."""
         pooled = PooledTexts(pooling or self.pooling, self.model.config.longest_input)
-        outputs = run_features(
-            self.computing(features),
-            pooled,
-            features,
-            pad_id=self.tokenizer.pad_token_id,
-            dtype=self.dtype,
-        )
-        return pooled.decode(outputs, features)
+        computing, pad_id = self.computing(features), self.tokenizer.pad_token_id
+        return pooled.run(computing, features, pad_id=pad_id, dtype=self.dtype)
 
     def computing(self, features: Sequence[Features]) -> Model | Engine:
-        """What computes that many `features` fastest: an engine for the CPU, or the model."""
+        """Return what computes that many `features` fastest: an engine for the CPU, or the
+        model."""
         tokens = sum(len(feature.input_ids) for feature in features)
         if next(self.model.parameters()).device.type != "cpu" or tokens <= _FEW_TOKENS:
             return self.model
         return Engine(self.model, precision="bf16" if self.dtype == torch.bfloat16 else "fp32")
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
-        """fp32 [N, D]: of single texts their vectors; of pairs u, v, |u - v| and u · v by
-        element."""
+        """Compute the features fp32 [N, D]: of single texts their vectors; of pairs u, v, |u - v|
+        and u · v by element."""
         columns = [self.vectors([row[at] for row in texts]) for at in range(len(texts[0]))]
         return columns[0] if len(columns) == 1 else pair_features(*columns)
 
 
 def pooling_of(model_dir: Path | str) -> Pooling:
-    """As a directory of sentence-transformers says; else the mean of the last states, which was
-    better than [CLS], the maximum, and [CLS] beside the mean."""
+    """Choose the pooling: as a directory of sentence-transformers says; else the mean of the last
+    states, which was better than [CLS], the maximum, and [CLS] beside the mean."""
     try:
         modules = read_sentence_modules(Path(model_dir))
     except BertineError:
@@ -118,7 +114,7 @@ def pooling_of(model_dir: Path | str) -> Pooling:
 
 
 def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """fp32 [N, 4 D] of vectors [N, D] of two texts, each of length 1, and their cosine."""
+    """Return fp32 [N, 4 D] of vectors [N, D] of two texts, each of length 1, and their cosine."""
     u, v = _unit(u), _unit(v)
     cosine = (u * v).sum(-1, keepdims=True)
     return np.concatenate([u, v, abs(u - v), u * v, cosine], -1)
@@ -126,13 +122,13 @@ def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: np.ndarray = vectors / np.where(norms > 0, norms, 1.0)
-    return found
+    units: np.ndarray = vectors / np.where(norms > 0, norms, 1.0)
+    return units
 
 
 def scaled_vectors(encoder: FrozenEncoder) -> Callable[[Sequence[Sequence[str]]], Matrix]:
-    """A function that gives texts the vectors of `encoder`, fp32 [N, D], scaled as the texts of
-    its first call need it: call it with the training texts first."""
+    """Return a function that gives texts the vectors of `encoder`, fp32 [N, D], scaled as the texts
+    of its first call need it: call it with the training texts first."""
     scaling: list[Scaling] = []
 
     def vectors(texts: Sequence[Sequence[str]]) -> Matrix:

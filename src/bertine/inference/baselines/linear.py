@@ -45,11 +45,12 @@ class Targets(Protocol):
         ...
 
     def take(self, examples: np.ndarray) -> tuple[np.ndarray, Targets]:
-        """The rows of the matrix that belong to `examples` (int64 [n]), and their targets."""
+        """Return the rows of the matrix that belong to `examples` (int64 [n]), and their
+        targets."""
         ...
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """The summed loss of fp64 scores [M, K], and its gradient [M, K]."""
+        """Return the summed loss of fp64 scores [M, K], and its gradient [M, K]."""
         ...
 
 
@@ -73,11 +74,11 @@ class ClassTargets:
         rows = np.arange(len(scores))
         gradient = np.exp(log)
         gradient[rows, self.ids] -= 1.0
-        each = -log[rows, self.ids]
+        losses = -log[rows, self.ids]
         if self.weights is not None:
             weights = self.weights[self.ids]
-            each, gradient = each * weights, gradient * weights[:, None]
-        return float(each.sum()), gradient
+            losses, gradient = losses * weights, gradient * weights[:, None]
+        return float(losses.sum()), gradient
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class LinearModel:
     left_out: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def scores(self, matrix: Matrix) -> np.ndarray:
-        """fp64 [M, K] of a matrix [M, D]."""
+        """Compute the scores fp64 [M, K] of a matrix [M, D]."""
         return np.asarray(matrix @ self.weights.astype(np.float32), np.float64) + self.bias
 
 
@@ -190,7 +191,7 @@ def fit_linear(
     *,
     score: Callable[[np.ndarray, np.ndarray], float] | None = None,
 ) -> LinearModel:
-    """A linear model with the strength, of `strengths`, that is best in cross-validation (three
+    """Fit a linear model with the strength, of `strengths`, that is best in cross-validation (three
     folds, on at most 1,000 examples); of one alone, with that.
 
     The same arguments give the same model.
@@ -220,7 +221,8 @@ def _chosen(
     strengths: Sequence[float],
     score: Callable[[np.ndarray, np.ndarray], float] | None,
 ) -> tuple[float, tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
-    """The strength that is best on examples that were left out, and what was said of these."""
+    """Return the strength that is best on examples that were left out, and what was said of
+    these."""
     strata = targets.strata
     order = generator(0, "folds").permutation(len(strata))[:_CHOSEN_ON]
     order = np.sort(order)
@@ -235,7 +237,7 @@ def _chosen(
         return strengths[0], None
     strengths = sorted(strengths)
     losses = np.zeros(len(strengths))
-    given: list[list[np.ndarray]] = [[] for _ in strengths]
+    held_scores: list[list[np.ndarray]] = [[] for _ in strengths]
     numbers, places = [], []
     for fold in range(folds):
         apart = np.arange(len(order)) % folds == fold
@@ -248,21 +250,21 @@ def _chosen(
         # From strong to weak penalties, each from where the one before has ended.
         for at, strength in enumerate(strengths):
             model = _fit(known, train, strength, model, *_TRIED)
-            given[at].append(model.scores(new))
-            losses[at] += held.loss(given[at][-1])[0]
+            held_scores[at].append(model.scores(new))
+            losses[at] += held.loss(held_scores[at][-1])[0]
     best = int(losses.argmin())
     if score is not None:
         examples = ids[np.concatenate(numbers)]
-        reached = [score(np.concatenate(each), examples) for each in given]
+        reached = [score(np.concatenate(each), examples) for each in held_scores]
         best = max(range(len(strengths)), key=lambda at: (round(reached[at], 9), -losses[at]))
     in_order = np.argsort(np.concatenate(places))  # these are all rows, each once
-    return strengths[best], (ids, of_matrix, np.concatenate(given[best])[in_order])
+    return strengths[best], (ids, of_matrix, np.concatenate(held_scores[best])[in_order])
 
 
 def _rotated(matrix: Matrix) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of `matrix` in coordinates of their own span: fp32 [M, M], with the same products
-    among each other; and what takes weights for these (fp64 [M, K]) to weights for the rows,
-    fp64 [M, M]. A linear model with an L2 penalty has its weights in that span."""
+    """Return the rows of `matrix` in coordinates of their own span: fp32 [M, M], with the same
+    products among each other; and what takes weights for these (fp64 [M, K]) to weights for the
+    rows, fp64 [M, M]. A linear model with an L2 penalty has its weights in that span."""
     gram = matrix @ matrix.T
     table = np.asarray(gram.todense() if sparse.issparse(gram) else gram, np.float64)
     values, vectors = np.linalg.eigh(table)
@@ -313,22 +315,23 @@ def _fit(
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """fp64 [M, K] over the last axis."""
+    """Compute the logarithm of the softmax, fp64 [M, K], over the last axis."""
     shifted = scores - scores.max(-1, keepdims=True)
-    found: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
+    logarithms: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logarithms
 
 
 def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """fp64 [M] over the groups that begin at `starts` (int64 [N + 1], the end too)."""
+    """Compute the logarithm of the softmax, fp64 [M], over the groups that begin at `starts` (int64
+    [N + 1], the end too)."""
     sizes = np.diff(starts)
     top = np.repeat(np.maximum.reduceat(scores, starts[:-1]), sizes)
     total = np.add.reduceat(np.exp(scores - top), starts[:-1])
-    found: np.ndarray = scores - top - np.repeat(np.log(total), sizes)
-    return found
+    logarithms: np.ndarray = scores - top - np.repeat(np.log(total), sizes)
+    return logarithms
 
 
 def sigmoid(scores: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
-    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * scores))
-    return found
+    """Compute 1 / (1 + exp(-x)) without overflow."""
+    shares: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * scores))
+    return shares

@@ -46,7 +46,7 @@ def measure_baselines(
     sets: Mapping[str, Examples[Any]],
     encoder: FrozenEncoder | None = None,
 ) -> list[BaselineScore]:
-    """The scores of the task's baselines, the simplest first.
+    """Fit and score the task's baselines, the simplest first.
 
     Fitting takes seconds: of many training examples a random part is taken, the same every time.
 
@@ -59,7 +59,7 @@ def measure_baselines(
     """
     import sklearn.metrics  # noqa: F401  (a second or two, which is no baseline's)
 
-    found = []
+    scored = []
     for name, examples, fit in _planned(task, train, encoder):
         begun = time.perf_counter()
         # Products as small as these are slower with several threads than with one.
@@ -72,10 +72,10 @@ def measure_baselines(
                 before = f"{word}_" if word else ""
                 metrics |= {before + metric: value for metric, value in scores.items()}
         seconds = time.perf_counter() - begun
-        found.append(BaselineScore(name, metrics, round(seconds, 3), len(examples)))
+        scored.append(BaselineScore(name, metrics, round(seconds, 3), len(examples)))
         if len(examples) < len(train):
             say(f"baseline {name}: fitted on {len(examples):,} of {len(train):,} examples")
-    return found
+    return scored
 
 
 def _planned(
@@ -132,7 +132,7 @@ def _of_tags(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> 
 
 
 def _part(examples: Examples[Any], most: int) -> Examples[Any]:
-    """At most so many of `examples` (one at least), in their order, the same every time."""
+    """Take at most so many of `examples` (one at least), in their order, the same every time."""
     if len(examples) <= most:
         return examples
     chosen = sorted(generator(0, "baselines").permutation(len(examples))[: max(1, most)].tolist())

@@ -61,7 +61,8 @@ class NgramFeatures:
         self._scale: tuple[np.ndarray, np.ndarray] | None = None
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
-        """Sparse fp32 [N, D]. The first call of pairs says how their overlaps are scaled."""
+        """Compute the features, sparse fp32 [N, D]. The first call of pairs says how their overlaps
+        are scaled."""
         columns = [self.of_texts([row[at] for row in texts]) for at in range(len(texts[0]))]
         if len(columns) == 1:
             return columns[0]
@@ -81,7 +82,8 @@ class NgramFeatures:
         ).tocsr()
 
     def of_texts(self, texts: Sequence[str]) -> Matrix:
-        """Sparse fp32 [N, D] of single texts; each kind of feature has length 1."""
+        """Compute the features, sparse fp32 [N, D] of single texts; each kind of feature has length
+        1."""
         parts = [kind.transform(map(_cut, texts)) for kind in self._kinds]
         if not parts:
             return sparse.csr_matrix((len(texts), 1), dtype=np.float32)
@@ -91,9 +93,9 @@ class NgramFeatures:
 def overlaps(
     texts: Sequence[Sequence[str]], first: Matrix, second: Matrix, *, characters: bool
 ) -> np.ndarray:
-    """How much two texts have in common, fp64 [N, 7]: the cosine of their tf-idf, the share of the
-    words of each in the other, that of all, the logarithms of their lengths, and whether one says
-    a negation that the other does not."""
+    """Measure how much two texts have in common, fp64 [N, 7]: the cosine of their tf-idf, the share
+    of the words of each in the other, that of all, the logarithms of their lengths, and whether one
+    says a negation that the other does not."""
     cosine = np.asarray(first.multiply(second).sum(1)).reshape(-1)
     rows = []
     for at, row in enumerate(texts):

@@ -24,8 +24,8 @@ _STRENGTHS = (0.1, 1.0, 10.0)
 
 
 def frequent_tags(task: Tagging, train: Sentences) -> Answers:
-    """The tag that a word has most often in training; of unknown words the most frequent one of
-    all."""
+    """Answer with the tag that a word has most often in training; of unknown words the most
+    frequent one of all."""
     of_word: dict[str, Counter[str]] = defaultdict(Counter)
     of_all: Counter[str] = Counter()
     for item in train.items:
@@ -48,7 +48,7 @@ def frequent_tags(task: Tagging, train: Sentences) -> Answers:
 
 
 def word_features(task: Tagging, train: Sentences) -> Answers:
-    """Logistic regression on the word, its beginning, end and shape, and on its neighbours."""
+    """Fit logistic regression on the word, its beginning, end and shape, and on its neighbours."""
     from sklearn.feature_extraction import FeatureHasher
 
     hasher = FeatureHasher(_HASHED, input_type="string", dtype=np.float32, alternate_sign=False)
@@ -61,7 +61,7 @@ def word_features(task: Tagging, train: Sentences) -> Answers:
 
 
 def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> Answers:
-    """Logistic regression on the last state of each word's first piece."""
+    """Fit logistic regression on the last state of each word's first piece."""
     scaling: list[Scaling] = []
 
     def features(sentences: Sentences) -> Matrix:
@@ -99,18 +99,18 @@ def _linear(
     def answers(examples: Any) -> list[Any]:
         sentences = cast(Sentences, examples)
         best = model.scores(features(sentences)).argmax(-1).tolist()
-        found, begin = [], 0
+        predictions, begin = [], 0
         for item in sentences.items:
             tags = tuple(task.labels[at] for at in best[begin : begin + len(item.words)])
-            found.append(Tags(tags, (1.0,) * len(tags)))
+            predictions.append(Tags(tags, (1.0,) * len(tags)))
             begin += len(item.words)
-        return found
+        return predictions
 
     return answers
 
 
 def _seen(words: Sequence[str], at: int) -> Iterator[str]:
-    """The names of what a word looks like, and of the two words on each side."""
+    """Name what a word looks like, and the two words on each side."""
     word = words[at]
     lower = word.lower()
     yield "word " + lower
@@ -127,20 +127,20 @@ def _seen(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def _shape(word: str) -> str:
-    """ "McDonald's" → "XxXx'x": kinds of characters, repeated ones once."""
-    found = ""
+    """Write a word as kinds of characters, repeated ones once: "McDonald's" → "XxXx'x"."""
+    shape = ""
     for character in word[:30]:
         kind = character
         if character.isalpha():
             kind = "X" if character.isupper() else "x"
         elif character.isdigit():
             kind = "0"
-        if not found.endswith(kind):
-            found += kind
-    return found
+        if not shape.endswith(kind):
+            shape += kind
+    return shape
 
 
 def fits(sentences: Sequence[Sentence], most_words: int) -> int:
-    """How many sentences, from the first on, have at most so many words (one at least)."""
+    """Count how many sentences, from the first on, have at most so many words (one at least)."""
     words = np.cumsum([len(item.words) for item in sentences])
     return max(1, int(np.searchsorted(words, most_words, side="right")))

@@ -74,7 +74,7 @@ def _(task: MultiLabel, examples: Examples[Example], weighted: bool) -> Targets:
 
 
 def numbers_of(examples: Examples[Example]) -> np.ndarray:
-    """The scores of labelled examples, fp64 [N]."""
+    """Return the scores of labelled examples, fp64 [N]."""
     return np.array([float(item.label or "nan") for item in examples.items])
 
 
@@ -108,8 +108,8 @@ def _(task: MultiLabel, scores: np.ndarray, train: Examples[Example]) -> list[An
 
 
 def majority(task: TextTask, train: Examples[Example]) -> Answers:
-    """The most frequent label; of many labels those that most examples have, or the most frequent
-    one; of numbers the mean."""
+    """Answer with the most frequent label; of many labels those that most examples have, or the
+    most frequent one; of numbers the mean."""
     targets = targets_of(task, train)
     if isinstance(targets, ClassTargets):
         counts = np.bincount(targets.ids, minlength=targets.outputs)
@@ -127,13 +127,13 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
 
 
 def ngrams(task: TextTask, train: Examples[Example]) -> Answers:
-    """Logistic regression (of numbers ridge regression) on tf-idf of words and characters."""
+    """Fit logistic regression (of numbers ridge regression) on tf-idf of words and characters."""
     features = NgramFeatures([item.texts for item in train.items])
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS)
 
 
 def frozen_vectors(task: TextTask, train: Examples[Example], encoder: FrozenEncoder) -> Answers:
-    """Logistic regression (of numbers ridge regression) on the vectors of a frozen model."""
+    """Fit logistic regression (of numbers ridge regression) on the vectors of a frozen model."""
     return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
 
 
@@ -148,8 +148,8 @@ def _linear(
 
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
-        given: Task[Any] = task
-        return official_score(given.metrics(answers_of(task, scores, train), labels), judged)
+        typed: Task[Any] = task
+        return official_score(typed.metrics(answers_of(task, scores, train), labels), judged)
 
     # The lowest loss is often that of saying the same of nearly all: enough for the accuracy, but
     # worth nothing as Matthews or F1.

@@ -62,12 +62,12 @@ class PrecisionCheck:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """What a person reads: why a precision was not chosen, then the one that was."""
+        """Return what a person reads: why a precision was not chosen, then the one that was."""
         return [*self.notes, f"computing in {self.precision}"]
 
 
 def why_not_int8() -> str | None:
-    """Why products of 8-bit integers cannot be had here; None: they can."""
+    """Say why products of 8-bit integers cannot be had here; None: they can."""
     if not cpu_has_int8():
         return "this CPU has no instructions for 8-bit products (VNNI, AMX)"
     if not torch.backends.mkldnn.is_available():
@@ -138,8 +138,8 @@ def choose(
             difference = check.differences[name] = _difference(packed, inputs, expected)
         except RuntimeError as error:
             # oneDNN knows more of the CPU than its flags say here.
-            told = (str(error).splitlines() or [type(error).__name__])[0]
-            reason = f"this machine cannot compute in it ({told})"
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = f"this machine cannot compute in it ({why})"
             if precision != "auto":
                 raise BertineError(f"precision {name!r}: {reason}; choose fp32") from error
             check.notes.append(f"{name} is not used: {reason}")
@@ -163,8 +163,8 @@ def choose(
 
 
 def made_up(config: Config) -> list[list[int]]:
-    """Inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they reach
-    as far as texts do, and a little further."""
+    """Make up inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they
+    reach as far as texts do, and a little further."""
     draw = generator(0, "samples of precision")
     low, high = _SAMPLE_LENGTHS
     high = max(1, min(high, config.longest_input))
@@ -173,7 +173,7 @@ def made_up(config: Config) -> list[list[int]]:
 
 
 def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Eight inputs at a time: ids int64 [B, T] and mask bool [B, T]."""
+    """Pad eight inputs at a time: ids int64 [B, T] and mask bool [B, T]."""
     ordered = sorted(inputs, key=len)
     for start in range(0, len(ordered), 8):
         part = ordered[start : start + 8]
@@ -189,7 +189,8 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
 def _reference(
     backbone: Encoder, inputs: Sequence[Sequence[int]]
 ) -> tuple[list[Tensor], list[LayerRanges]]:
-    """The last hidden states [n, H] of the real tokens in fp32, and what the layers met there."""
+    """Compute the last hidden states [n, H] of the real tokens in fp32, and what the layers met
+    there."""
     was_training = backbone.training
     backbone.eval()
     try:
@@ -208,10 +209,10 @@ def _difference(
 ) -> float:
     wrong = size = 0.0
     for (ids, mask), right in zip(_padded(inputs), expected, strict=True):
-        found = packed(ids, mask).last_hidden_state[mask]
+        states = packed(ids, mask).last_hidden_state[mask]
         # A text alone is computed in other ways.
         alone = packed(ids[:1], mask[:1]).last_hidden_state[0]
-        for ours, theirs in ((found, right), (alone, right[: len(alone)])):
+        for ours, theirs in ((states, right), (alone, right[: len(alone)])):
             wrong += float((ours - theirs).square().sum())
             size += float(theirs.square().sum())
     difference = (wrong / max(size, 1e-30)) ** 0.5
@@ -220,18 +221,18 @@ def _difference(
 
 @torch.inference_mode()
 def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
-    """Whether the first layer takes longer than in bf16."""
+    """Return whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = PaddedRows(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
     rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
     ours = packed.layers[0]
     times: list[float] = []
-    for layer, given in ((ours, x), (rival, x.bfloat16())):
+    for layer, inputs in ((ours, x), (rival, x.bfloat16())):
         best = float("inf")
         for _ in range(4):
             began = time.perf_counter()
-            layer(given.clone(), rows)
+            layer(inputs.clone(), rows)
             best = min(best, time.perf_counter() - began)
         times.append(best)
     return times[0] > times[1]
@@ -242,7 +243,8 @@ _changing = threading.Lock()
 
 @contextlib.contextmanager
 def using_threads(threads: int) -> Iterator[None]:
-    """PyTorch computes with `threads` of the calling thread's OpenMP team while it is entered."""
+    """Let PyTorch compute with `threads` of the calling thread's OpenMP team while it is
+    entered."""
     threads, before = allowed_threads(threads), torch.get_num_threads()
     if before == threads:
         yield
@@ -257,8 +259,8 @@ def using_threads(threads: int) -> Iterator[None]:
 
 
 def measured_threads(packed: PackedBackbone | PlainBackbone) -> int:
-    """Of one thread, half of the cores and all of them: with how many a batch takes the least
-    time. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
+    """Measure with how many threads a batch takes the least time: one, half of the cores, or all of
+    them. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
     most = min(torch.get_num_threads(), cores())
     candidates = sorted({1, max(1, most // 2), most})
     if len(candidates) == 1:

@@ -80,5 +80,5 @@ class Engine:
         self._max_tokens = self.backbone.batch_tokens = max_tokens
 
     def lines(self) -> list[str]:
-        """What a person should know of the choices."""
+        """Return what a person should know of the choices."""
         return [] if self.check is None else self.check.lines()

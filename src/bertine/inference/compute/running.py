@@ -136,8 +136,8 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def batch_tokens(device: torch.device, asked: int | None) -> int:
-    """Tokens of a batch, with its padding: as many as are asked for; None: by the kind of
-    `device`."""
+    """Return the tokens of a batch, with its padding: as many as are asked for; None: by the kind
+    of `device`."""
     if asked is not None:
         return asked
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
@@ -157,7 +157,7 @@ def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout and gradients; `model` is put back into the mode it was in."""
+    """Compute without dropout and gradients; `model` is put back into the mode it was in."""
     was_training = model.training
     model.eval()
     try:

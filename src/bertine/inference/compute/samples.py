@@ -45,14 +45,14 @@ def sample_inputs(tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
 
 
 def sample_texts(tokenizer: Tokenizer) -> list[str]:
-    """:data:`TEXTS`, and texts of pieces drawn from the vocabulary. Always the same for a
+    """Return :data:`TEXTS`, and texts of pieces drawn from the vocabulary. Always the same for a
     tokenizer."""
     drawn = [run_together(tokenizer.names[i] for i in ids) for ids in _drawn_pieces(tokenizer)]
     return [*TEXTS, *drawn]
 
 
 def _drawn_pieces(tokenizer: Tokenizer) -> list[list[int]]:
-    """Ids of pieces of the vocabulary, a list for each number of `_PIECES`; none where it has
+    """Draw ids of pieces of the vocabulary, a list for each number of `_PIECES`; none where it has
     special tokens alone."""
     ordinary = [
         number for number in range(tokenizer.vocab_size) if number not in tokenizer.special_ids

@@ -26,7 +26,7 @@ class Cosines:
 
     @classmethod
     def between(cls, ours: np.ndarray, theirs: np.ndarray) -> Cosines:
-        """The cosines of the rows of `ours` and `theirs`, [N, D] each, N at least 1."""
+        """Compute the cosines of the rows of `ours` and `theirs`, [N, D] each, N at least 1."""
         a, b = ours.astype(np.float64), theirs.astype(np.float64)
         norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
         cosines = (a * b).sum(1) / np.where(norms > 0, norms, 1.0)
@@ -34,7 +34,7 @@ class Cosines:
         return cls(len(cosines), lowest, one, five, half)
 
     def text(self) -> str:
-        """In words: "lowest 0.987, 1% below 0.990, 5% below 0.991, median 0.995"."""
+        """Say it in words: "lowest 0.987, 1% below 0.990, 5% below 0.991, median 0.995"."""
         return (
             f"lowest {self.lowest:.4f}, 1% below {self.percent_1:.4f}, 5% below "
             f"{self.percent_5:.4f}, median {self.median:.4f}"

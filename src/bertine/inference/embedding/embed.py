@@ -24,9 +24,8 @@ from bertine.inference.embedding.vector_origin import VectorOrigin, origin_path
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
     CHUNK_CHARACTERS,
-    CHUNK_ROWS,
-    chunks,
     open_texts,
+    text_chunks,
     text_progress,
 )
 from bertine.inference.files.text_report import TextReport, pace
@@ -35,7 +34,7 @@ from bertine.options.names import option
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
-from bertine.tables.table import Table, TableRow
+from bertine.tables.table import TableRow
 from bertine.tasks.base import Features
 from bertine.terminal.console import counted
 
@@ -67,7 +66,7 @@ class EmbedReport(TextReport):
     compared: int = 0
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         lines = [
             f"embedded {counted(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
             f"{self.dimensions} numbers each, {self.dtype}"
@@ -136,8 +135,8 @@ def embed(
             open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
             text_progress("embed", input, table.layout, show=show_progress) as advance,
         ):
-            for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
-                _embed_chunk(embedder, table, rows, column, writer, report)
+            for rows, texts in text_chunks(table, column, most):
+                _embed_chunk(embedder, table.name, rows, texts, writer, report)
                 advance(len(rows))
             # What an earlier file was made with must not stand beside this one.
             with os_errors(output, "writing it"):
@@ -149,22 +148,21 @@ def embed(
 
 
 def _sample(features: Sequence[Features]) -> list[Features]:
-    """Those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where there
-    are few, since fp32 takes several times as long."""
+    """Choose those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where
+    there are few, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
     return [features[at * len(features) // most] for at in range(most)]
 
 
 def _embed_chunk(
     embedder: Embedder,
-    table: Table,
+    source: str,
     rows: Sequence[TableRow],
-    column: str,
+    texts: Sequence[str],
     writer: VectorWriter,
     report: EmbedReport,
 ) -> None:
     """Compute and write one chunk, and count it in `report`."""
-    texts = [table.text(row, column) for row in rows]
     features = embedder.features(texts)
     if report.rows == 0:
         sample = _sample(features)
@@ -178,6 +176,6 @@ def _embed_chunk(
         pieces = [[names[index] for index in feature.input_ids] for feature in features]
     else:
         vectors = list(as_dtype(embedder.run(features), kind))
-    writer.write(VectorPart(table.name, rows, vectors, pieces))
+    writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(len(rows), features)
     report.empty += sum(1 for text in texts if not text.strip())

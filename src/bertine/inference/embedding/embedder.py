@@ -13,7 +13,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing, run_batch, run_features
+from bertine.inference.compute.running import Computing, run_batch
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.vectors import PooledTexts
@@ -156,8 +156,8 @@ class Embedder(Shown):
             loaded, engine = load_model(folder, heads={}), None
         positions = loaded.config.longest_input
         if max_length is None:
-            said = modules.max_length if modules else loaded.task and loaded.task.max_length
-            max_length = min(said or positions, positions)
+            longest = modules.max_length if modules else loaded.task and loaded.task.max_length
+            max_length = min(longest or positions, positions)
         embedder = cls(
             loaded.model.to(where),
             loaded.tokenizer,
@@ -191,7 +191,7 @@ class Embedder(Shown):
         return embedder
 
     def lines(self) -> list[str]:
-        """What its vectors are."""
+        """Return what its vectors are."""
         name = f" {visible(self.name)}" if self.name else ""
         prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
         return [
@@ -204,14 +204,10 @@ class Embedder(Shown):
         """D, the numbers of a vector."""
         return self.pooling.width(self.model.config)
 
-    def __call__(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """The same as :meth:`embed`."""
-        return self.embed(texts)
-
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """The vector of each text, fp32 [N, D], in their order; of one string or dictionary fp32
-        [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or as
-        its only entry.
+        """Compute the vector of each text, fp32 [N, D], in their order; of one string or dictionary
+        fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or
+        as its only entry.
 
         Raises:
             BertineError: something that is not a text; an embedder of tokens.
@@ -221,13 +217,15 @@ class Embedder(Shown):
         vectors = self.run(self.features(texts))
         return vectors[0] if is_one(texts) else vectors
 
+    __call__ = embed
+
     @overload
     def embed_tokens(self, texts: Single) -> TokenVectors: ...  # type: ignore[overload-overlap]
     @overload
     def embed_tokens(self, texts: Sequence[Single]) -> list[TokenVectors]: ...
     def embed_tokens(self, texts: Sequence[Single] | Single) -> TokenVectors | list[TokenVectors]:
-        """Every token's vector, for an embedder with the pooling ``tokens``; of one string or
-        dictionary not in a list.
+        """Compute every token's vector, for an embedder with the pooling ``tokens``; of one string
+        or dictionary not in a list.
 
         Raises:
             BertineError: something that is not a text; another pooling.
@@ -235,27 +233,29 @@ class Embedder(Shown):
         if not self.pooling.tokens:
             raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
         shift = len(self.prompt)
-        given = checked_singles([texts] if is_one(texts) else texts)
-        features, found = self.features(given), []
-        for feature, text, vectors in zip(features, given, self.run_tokens(features), strict=True):
+        singles = checked_singles([texts] if is_one(texts) else texts)
+        features, results = self.features(singles), []
+        for feature, text, vectors in zip(
+            features, singles, self.run_tokens(features), strict=True
+        ):
             encoding = self.tokenizer.encode(self.prompt + text, max_length=self.max_length)
             offsets = [
                 (a - shift, b - shift) if a >= shift and b > a else (0, 0)
                 for a, b in encoding.offsets
             ]
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
-            found.append(TokenVectors(tokens, offsets, vectors))
-        return found[0] if is_one(texts) else found
+            results.append(TokenVectors(tokens, offsets, vectors))
+        return results[0] if is_one(texts) else results
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
-        """The pieces of each text after the prompt, cut to the maximum length; one string is one
-        text.
+        """Return the pieces of each text after the prompt, cut to the maximum length; one string is
+        one text.
 
         Raises:
             BertineError: something that is not a text.
         """
-        given = [texts] if is_one(texts) else texts
-        prompted = [self.prompt + text for text in checked_singles(given)]
+        listed = [texts] if is_one(texts) else texts
+        prompted = [self.prompt + text for text in checked_singles(listed)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         return [
             Features(ids, types, row=row, num_truncated=cut)
@@ -267,7 +267,7 @@ class Embedder(Shown):
     ) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`; `on_batch` is called with the number of texts
         of each batch that is done."""
-        return self._joined(self._compute(self._computing(), features, on_batch))
+        return self._joined(self.run_tokens(features, on_batch))
 
     def run_batch(self, features: Sequence[Features]) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`, all of them in one batch."""
@@ -280,16 +280,22 @@ class Embedder(Shown):
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> Sequence[np.ndarray]:
         """Compute vectors fp32 [n, D] of the n tokens of each of `features`."""
-        return self._compute(self._computing(), features, on_batch)
+        return self._pooled.run(
+            self._computing(),
+            features,
+            pad_id=self._pad_id,
+            dtype=self._dtype,
+            on_batch=on_batch,
+        )
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
-        """The cosines between the vectors that the precision gives for `features` and those that
-        fp32 gives, which are computed for it; None where fp32 is what is computed in, or there are
-        no features."""
+        """Compute the cosines between the vectors that the precision gives for `features` and those
+        that fp32 gives, which are computed for it; None where fp32 is what is computed in, or there
+        are no features."""
         if self.precision == "fp32" or not features:
             return None
         ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
-        precise = self._compute(self.model, features, dtype=torch.float32)
+        precise = self._pooled.run(self.model, features, pad_id=self._pad_id, dtype=torch.float32)
         exact = np.concatenate([np.atleast_2d(v) for v in precise])
         return Cosines.between(ours, exact)
 
@@ -319,25 +325,6 @@ class Embedder(Shown):
                 )
         return self._engine
 
-    def _compute(
-        self,
-        computing: Computing,
-        features: Sequence[Features],
-        on_batch: Callable[[int], None] | None = None,
-        *,
-        dtype: torch.dtype | None = None,
-    ) -> Sequence[np.ndarray]:
-        pooled = self._pooled
-        outputs = run_features(
-            computing,
-            pooled,
-            features,
-            pad_id=self._pad_id,
-            dtype=dtype or self._dtype,
-            on_batch=on_batch,
-        )
-        return pooled.decode(outputs, features)
-
     def _joined(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Return N vectors as fp32 [N, D]."""
         table = np.empty((len(vectors), self.dimensions), dtype=np.float32)
@@ -346,7 +333,7 @@ class Embedder(Shown):
         return table
 
     def _lines(self, modules: SentenceModules | None) -> list[str]:
-        """What was resolved."""
+        """Return what was resolved."""
         source = " (modules.json is read)" if modules else ""
         lines = [
             f"vectors of {self.dimensions} numbers: {self.pooling.describe()}; texts are cut at "
@@ -360,13 +347,13 @@ class Embedder(Shown):
 
 
 def _name(model_dir: Path | str) -> str:
-    """The name of a model's folder, with that of its parent where it is only ``model``."""
+    """Return the name of a model's folder, with that of its parent where it is only ``model``."""
     parts = Path(model_dir).parts
     return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """fp32 [N, D] brought to length 1 in fp32; zeros stay zeros."""
+    """Bring vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
     vectors = vectors.astype(np.float32, copy=False)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1.0)
@@ -375,22 +362,22 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def _pooling(
     modules: SentenceModules | None, pooling: str | None, layer: int | None, normalize: bool | None
 ) -> Pooling:
-    """What was asked for, and where nothing was, what the directory says."""
+    """Return what was asked for, and where nothing was, what the directory says."""
     if modules is None:
         return Pooling((pooling or "mean",), layer, bool(normalize))
     if pooling is None and modules.refused:
         raise BertineError(modules.refused)
-    said = Pooling(
+    stored = Pooling(
         modules.modes or ("mean",),
         layer,
         modules.normalize if normalize is None else normalize,
         modules.dimensions,
     )
-    return said if pooling is None else replace(said, modes=(pooling,))
+    return stored if pooling is None else replace(stored, modes=(pooling,))
 
 
 def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:
-    """The text of the prompt called `name`."""
+    """Return the text of the prompt called `name`."""
     prompts = dict(modules.prompts) if modules else {}
     if name is None:
         name = modules.default_prompt if modules else None

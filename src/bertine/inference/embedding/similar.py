@@ -14,10 +14,8 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
-    CHUNK_CHARACTERS,
-    CHUNK_ROWS,
-    chunks,
     open_texts,
+    text_chunks,
     text_progress,
 )
 from bertine.inference.files.text_report import TextReport
@@ -65,11 +63,11 @@ class Neighbours(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A line for each: score, row, text."""
+        """Return a line for each: score, row, text."""
         return [
-            f"{each.score:7.4f}  {each.row:>{len(str(self.rows))}}"
-            + ("" if each.text is None else f"  {' '.join(each.text.split())}")
-            for each in self.found
+            f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
+            + ("" if row.text is None else f"  {' '.join(row.text.split())}")
+            for row in self.found
         ] + self.notes
 
 
@@ -84,7 +82,7 @@ class _Best:
         self.seen = 0
 
     def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
-        """Scores [N] of the next N rows."""
+        """Add the scores [N] of the next N rows."""
         rows = np.arange(self.seen, self.seen + len(scores))
         merged = np.concatenate([self.scores, scores])
         numbers = np.concatenate([self.rows, rows])
@@ -110,7 +108,8 @@ def similar(
     show_progress: bool = True,
     options: SimilarOptions,
 ) -> Neighbours:
-    """The rows of a file whose texts are most like `query`: the highest cosines. In bounded memory.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory.
 
     Args:
         query: a text.
@@ -175,10 +174,7 @@ def similar(
         report = TextReport(max_length=embedder.max_length)
         with open_texts(input, reading) as (table, column):
             with text_progress("compare", input, table.layout, show=show_progress) as advance:
-                for rows in chunks(
-                    table, lambda row: len(table.text(row, column)), CHUNK_CHARACTERS, CHUNK_ROWS
-                ):
-                    read = [table.text(row, column) for row in rows]
+                for rows, read in text_chunks(table, column):
                     features = embedder.features(read)
                     report.count(len(rows), features)
                     report.empty += sum(1 for text in read if not text.strip())
@@ -186,18 +182,18 @@ def similar(
                     advance(len(rows))
             report.notes = table.stats.notes(table.name)
         notes += report.warnings()
-    found = [
+    neighbours = [
         Neighbour(row + 1, min(1.0, score), best.texts.get(row))
         for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
-    return Neighbours(query, best.seen, found, notes)
+    return Neighbours(query, best.seen, neighbours, notes)
 
 
 def _opened(path: Path | str, dimensions: int) -> np.ndarray:
-    """The vectors of a ``.npy`` [N, D], on disk.
+    """Open the vectors of a ``.npy`` [N, D], on disk.
 
     Raises:
-        BertineError: it is no array of numbers, or of another width than `dimensions`.
+        BertineError: it is not an array of numbers, or of another width than `dimensions`.
     """
     check_regular(path)
     with os_errors(path, "reading it"):
@@ -206,7 +202,7 @@ def _opened(path: Path | str, dimensions: int) -> np.ndarray:
         except OSError:
             raise
         except Exception as error:  # of many kinds: NumPy reads the header as Python
-            raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
+            raise BertineError(f"{path}: is not an array of numbers that NumPy reads") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise BertineError(
             f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "

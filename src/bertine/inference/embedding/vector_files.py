@@ -60,7 +60,7 @@ class VectorWriter(Protocol):
 
 
 def check_vector_file(path: str | Path) -> str:
-    """The suffix of a file of vectors, in lower case.
+    """Return the suffix of a file of vectors, in lower case.
 
     Raises:
         BertineError: it is none of :data:`SUFFIXES`, or there is a folder of that name.
@@ -73,7 +73,7 @@ def check_vector_file(path: str | Path) -> str:
 
 
 def as_dtype(vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """`vectors` in the type of the file.
+    """Return `vectors` in the type of the file.
 
     Raises:
         BertineError: a number is too large for 16 bits, or none.
@@ -90,7 +90,7 @@ def as_dtype(vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 def open_vector_writer(
     path: str | Path, columns: Sequence[str], dimensions: int, dtype: np.dtype[Any], tokens: bool
 ) -> Iterator[VectorWriter]:
-    """A writer to `path`; the file is complete or not there at all.
+    """Open a writer to `path`; the file is complete or not there at all.
 
     Args:
         columns: of the rows; a ``.npy`` has none of them.
@@ -120,7 +120,7 @@ def open_vector_writer(
 
 
 def offsets_path(path: str | Path) -> Path:
-    """Where the beginnings of the texts stand, for the tokens' vectors in `path`."""
+    """Return where the beginnings of the texts stand, for the tokens' vectors in `path`."""
     return Path(path).with_suffix(".offsets.npy")
 
 
@@ -151,7 +151,7 @@ class NpyRows:
 
 @contextlib.contextmanager
 def open_npy(path: Path, dtype: np.dtype[Any], width: int | None) -> Iterator[NpyRows]:
-    """A ``.npy`` (format 1.0, C order, little-endian) of rows that are appended."""
+    """Open a ``.npy`` (format 1.0, C order, little-endian) of rows that are appended."""
     with open(path, "wb") as handle:
         rows = NpyRows(handle, dtype, width)
         yield rows
@@ -192,7 +192,7 @@ class _JsonLines:
 
 
 def _shortest(vector: np.ndarray) -> list[float]:
-    """The numbers as they are written shortest without becoming others in their type."""
+    """Return the numbers as they are written shortest without becoming others in their type."""
     return [float(str(value)) for value in vector]
 
 
@@ -280,7 +280,7 @@ class _Parquet:
 
 
 def _kind(values: Sequence[Any]) -> str:
-    """What a column holds: text, bool, int, float, or json for anything else."""
+    """Return what a column holds: text, bool, int, float, or json for anything else."""
     kinds = {type(value) for value in values if value is not None}
     for name, allowed in (("text", {str}), ("bool", {bool}), ("int", {int}), ("float", {float})):
         if kinds <= allowed:
@@ -296,7 +296,7 @@ def _arrow(kind: str) -> Any:
 
 
 def _plain(source: str, row: TableRow, column: str, kind: str) -> Any:
-    """The value as its column holds it.
+    """Return the value as its column holds it.
 
     Raises:
         BertineError: it is of another kind than the values before, or a whole number that the
@@ -323,5 +323,5 @@ def _plain(source: str, row: TableRow, column: str, kind: str) -> Any:
 
 
 def _unused(name: str, columns: Sequence[str]) -> str:
-    """`name`, or one like it that the input has no column of."""
+    """Return `name`, or one like it that the input has no column of."""
     return unused(name, columns, "embedded_")

@@ -51,8 +51,8 @@ class VectorOrigin:
 
     @classmethod
     def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
-        """The origin of `rows` vectors that `embedder` makes. Hashes the weights, which takes about
-        a third of a second for bert-base."""
+        """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
+        takes about a third of a second for bert-base."""
         pooling, layers = embedder.pooling, embedder.model.config.num_hidden_layers
         last = layers if pooling.layer is None else pooling.layer
         several = "mean-last-4" in pooling.modes
@@ -128,10 +128,10 @@ class VectorOrigin:
                 "that one, or embed the texts again with this one"
             )
         for name in ("pooling", "layer", "keep"):
-            made, wanted = getattr(self, name), getattr(asked, name)
-            if made != wanted:
+            theirs, wanted = getattr(self, name), getattr(asked, name)
+            if theirs != wanted:
                 raise BertineError(
-                    f"{vectors}: was made with {name} {_plain(made)}, but the query has "
+                    f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
                     f"{name} {_plain(wanted)}; choose the same for both"
                 )
         if self.prompt != asked.prompt:
@@ -143,12 +143,12 @@ class VectorOrigin:
 
 
 def origin_path(vectors: Path | str) -> Path:
-    """The JSON file beside `vectors`: ``vectors.npy.json``."""
+    """Return the JSON file beside `vectors`: ``vectors.npy.json``."""
     return Path(f"{vectors}.json")
 
 
 def _fits(values: dict[str, Any]) -> bool:
-    """Whether `values` are those of a :class:`VectorOrigin`, of the right types."""
+    """Return whether `values` are those of a :class:`VectorOrigin`, of the right types."""
     kinds: dict[str, tuple[type, ...]] = {
         **dict.fromkeys(("model", "weights", "tokenizer", "prompt", "precision", "dtype"), (str,)),
         **dict.fromkeys(("max_length", "rows", "dimensions"), (int,)),

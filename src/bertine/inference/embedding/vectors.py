@@ -5,13 +5,15 @@ Shape legend: B sequences, T tokens of the longest, D width of a vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bertine.data.batch import Batch
+from bertine.inference.compute.running import Computing, run_features
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features, pad_features
@@ -28,6 +30,22 @@ class PooledTexts:
 
     pooling: Pooling
     max_length: int
+
+    def run(
+        self,
+        computing: Computing,
+        features: Sequence[Features],
+        *,
+        pad_id: int,
+        dtype: torch.dtype,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> Sequence[np.ndarray]:
+        """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]. The arguments are
+        those of :func:`~bertine.inference.compute.running.run_features`."""
+        outputs = run_features(
+            computing, self, features, pad_id=pad_id, dtype=dtype, on_batch=on_batch
+        )
+        return self.decode(outputs, features)
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
         """Pad features into one batch."""

@@ -112,8 +112,8 @@ def _tokens(text: ExplainedText, answer: ExplainedAnswer) -> int:
 def leave_one_out(
     text: ExplainedText, answer: ExplainedAnswer, outputs: Sequence[np.ndarray], mask: int
 ) -> Steps:
-    """What the score loses without each word. Its pieces are taken out of the inputs, as if it had
-    not been written; where the score is read at certain places, they become [MASK] instead.
+    """Compute what the score loses without each word. Its pieces are taken out of the inputs, as if
+    it had not been written; where the score is read at certain places, they become [MASK] instead.
 
     Args:
         text, answer: what is explained.
@@ -129,13 +129,14 @@ def leave_one_out(
                 units.append(Forward(_without(text.inputs[number], inside, answer, mask)))
                 where.append((word, number))
     results = yield units
-    found = dict(zip(where, results, strict=True))
+    results_of = dict(zip(where, results, strict=True))
 
     def score(word: int | None) -> float:
-        each = [
-            outputs[n] if word is None else found.get((word, n), outputs[n]) for n in answer.inputs
+        chosen = [
+            outputs[n] if word is None else results_of.get((word, n), outputs[n])
+            for n in answer.inputs
         ]
-        tensors = [torch.from_numpy(np.asarray(output))[None].double() for output in each]
+        tensors = [torch.from_numpy(np.asarray(output))[None].double() for output in chosen]
         return float(answer.score(tensors))
 
     whole = score(None)
@@ -158,9 +159,9 @@ def _features(ids: np.ndarray, types: np.ndarray) -> Features:
 
 
 def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
-    """The share of each word in the difference between the score of the text and that of the text
-    with every word masked."""
-    each = max(1, _UNIT_TOKENS // _tokens(text, answer))
+    """Compute the share of each word in the difference between the score of the text and that of
+    the text with every word masked."""
+    at_once = max(1, _UNIT_TOKENS // _tokens(text, answer))
     contributions = np.zeros(len(text.words))
     scores: list[float] = []
     difference = error = 0.0
@@ -176,11 +177,11 @@ def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
             weights = np.full(count // 2, 1 / count)
             contributions /= 2
         units: list[Unit] = [
-            Gradients(text, answer, points[at : at + each], weights[at : at + each])
-            for at in range(0, len(points), each)
+            Gradients(text, answer, points[at : at + at_once], weights[at : at + at_once])
+            for at in range(0, len(points), at_once)
         ]
-        for tokens, found in (yield units):
-            scores += found.tolist() if count == INTERVALS[0] else []
+        for tokens, scores_at in (yield units):
+            scores += scores_at.tolist() if count == INTERVALS[0] else []
             for number, values in zip(answer.inputs, tokens, strict=True):
                 owner = text.word_of[number]
                 np.add.at(contributions, owner[owner >= 0], values[owner >= 0])
@@ -210,7 +211,7 @@ class _FromVectors(Model):
 def compute_gradients(
     model: Model, task: Task[Any] | None, unit: Gradients, mask: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The result of a unit; changes nothing in `model`, whose threads may share it."""
+    """Compute the result of a unit; change nothing in `model`, whose threads may share it."""
     device = next(model.parameters()).device
     table = model.backbone.word_weights.detach()
     points = torch.tensor(unit.points, dtype=torch.float32, device=device)
@@ -250,5 +251,5 @@ def compute_gradients(
 
 
 def mask_targets(task: Task[Any] | None, ids: Tensor, mask: int) -> dict[str, Tensor]:
-    """Where the first [MASK] of each sequence stands, for a model that fills masks."""
+    """Return where the first [MASK] of each sequence stands, for a model that fills masks."""
     return {} if task is not None else {"masks": (ids == mask).int().argmax(-1)}

@@ -63,7 +63,7 @@ class Explanations(Shown):
         return self.items[index]
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal: each text and its explanation."""
+        """Return what a person reads in the terminal: each text and its explanation."""
         lines: list[str] = []
         for item in self.items:
             lines += [visible(shortened(text, _HEAD)) for text in item.texts]
@@ -75,7 +75,7 @@ class Explanations(Shown):
         return [*lines, *self.notes]
 
     def _repr_html_(self) -> str:
-        """The texts with coloured words, for notebooks; 20 of them."""
+        """Return the texts with coloured words, for notebooks; 20 of them."""
         shown = "".join(item._repr_html_() for item in self.items[:_IN_NOTEBOOK])
         more = len(self.items) - _IN_NOTEBOOK
         rest = [f"and {counted(more, 'more text')}"] if more > 0 else []
@@ -146,28 +146,28 @@ def explain(
             writer = stack.enter_context(open_writer(output, TableLayout("jsonl"), ()))
         for parts, write in rows:
             try:
-                found = predictor.explain(parts, method=method, label=label)
+                explanation = predictor.explain(parts, method=method, label=label)
             except NoWords:
                 if input is None:
                     raise
                 report.empty += 1
-                found = None
+                explanation = None
             if writer is not None:
-                writer.write(write(None if found is None else found.to_dict()))
-                report.written += found is not None
-            elif found is not None:
-                report.items.append(found)
+                writer.write(write(None if explanation is None else explanation.to_dict()))
+                report.written += explanation is not None
+            elif explanation is not None:
+                report.items.append(explanation)
     return report
 
 
 def _given(
     predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
 ) -> Iterator[tuple[Any, Any]]:
-    """The texts of a program or a command line, and what makes a row of each."""
-    given = [
+    """Yield the texts of a program or a command line, and what makes a row of each."""
+    examples = [
         predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
-    for text in checked_texts(given):
+    for text in checked_texts(examples):
         parts = [text] if isinstance(text, str) else list(text)
         yield text, lambda found, parts=parts: {"texts": parts, "explanation": found}
 
@@ -180,7 +180,7 @@ def _rows(
     show: bool,
     report: Explanations,
 ) -> Iterator[tuple[Any, Any]]:
-    """The texts of a file, and what makes a row with an explanation of each of its rows."""
+    """Yield the texts of a file, and what makes a row with an explanation of each of its rows."""
     task = predictor.task
     named = as_columns(options.text_columns)
     columns = named or task.text_columns
@@ -219,8 +219,8 @@ def _rows(
     progress = text_progress("explain", input, table.layout, show=show)
     advance = stack.enter_context(progress)
 
-    def write(row: Any, found: Any) -> dict[str, Any]:
-        return joined(table.name, row, {name: found})
+    def write(row: Any, explanation: Any) -> dict[str, Any]:
+        return joined(table.name, row, {name: explanation})
 
     for row in rows:
         texts = row_texts(table, row, columns)

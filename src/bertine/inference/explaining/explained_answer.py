@@ -67,13 +67,58 @@ class ExplainedAnswer:
 
 
 def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
-    """What :func:`decide` needs of the model for each sequence of a batch: the task's outputs; of a
-    model that fills masks the logits of the first one, fp32 [S, V]."""
+    """Compute what :func:`decide` needs of the model for each sequence of a batch: the task's
+    outputs; of a model that fills masks the logits of the first one, fp32 [S, V]."""
     if task is not None:
         return task.outputs(model, batch).float()
     at = batch.targets["masks"]
     places = torch.arange(len(at), device=at.device) * batch.input_ids.shape[1] + at
     return model.read("mlm", model.encode(batch), places=places).float()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What an answer is decided from: a text, the outputs for its inputs, the label that is asked
+    about, and the tokenizer."""
+
+    tokenizer: Tokenizer
+    text: ExplainedText
+    outputs: Sequence[np.ndarray]
+    label: str | None
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The outputs over the windows of the text, fp64 [K]."""
+        mean: np.ndarray = np.stack(self.outputs).astype(np.float64).mean(0)
+        return mean
+
+    def number_of(self, names: Sequence[str], best: int, what: str = "label") -> int:
+        """Return the number of the label that is asked about among `names`, else `best`.
+
+        Raises:
+            BertineError: there is no such label.
+        """
+        if self.label is None:
+            return best
+        if self.label not in names:
+            hint = known_labels(self.label, tuple(names))
+            raise BertineError(f"unknown {what} {self.label!r}{hint}")
+        return names.index(self.label)
+
+    def refuse_label(self, task: Task[Any] | None) -> None:
+        """Refuse a label for a model that has none."""
+        if self.label is not None:
+            kind = "fills masks" if task is None else f"is for {task.name!r}"
+            raise BertineError(
+                f"this model {kind}, so it has no labels; leave out {option('label')}"
+            )
+
+    def whole(
+        self, name: str, probability: float | None, score: Scorer, unit: str = LOG_ODDS
+    ) -> ExplainedAnswer:
+        """Return an answer that is read from all inputs."""
+        inputs = tuple(range(len(self.text.inputs)))
+        return ExplainedAnswer(name, probability, unit, inputs, False, score)
 
 
 def decide(
@@ -83,7 +128,7 @@ def decide(
     outputs: Sequence[np.ndarray],
     label: str | None = None,
 ) -> ExplainedAnswer:
-    """The answer for `text`, or the one that is asked about.
+    """Decide on the answer for `text`, or take the one that is asked about.
 
     Args:
         task: of the model; None: one that fills masks.
@@ -94,146 +139,86 @@ def decide(
     Raises:
         BertineError: there is no such label, or nothing of the kind in the answer.
     """
-    return _decide(task, tokenizer, text, outputs, label)
+    return _decide(task, _Asked(tokenizer, text, outputs, label))
 
 
 @singledispatch
-def _decide(
-    task: Any,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
+def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
     """Refuse: no function for the kind of `task` is registered below."""
-    _refuse_label(task, label)
+    asked.refuse_label(task)
     raise BertineError(f"answers of the task {task.name!r} cannot be explained")
 
 
 @_decide.register
-def _(
-    task: TextClassification,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
-    mean = np.stack(outputs).astype(np.float64).mean(0)
-    k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
-    probability = float(np.exp(mean[k] - mean.max()) / np.exp(mean - mean.max()).sum())
-    return _whole(task.labels[k], probability, text, lambda o: _odds(_mean(o), k))
+def _(task: TextClassification, asked: _Asked) -> ExplainedAnswer:
+    k = asked.number_of(task.labels, int(asked.mean.argmax()))
+    probability = _softmax(asked.mean)[k]
+    return asked.whole(task.labels[k], probability, lambda o: _odds(_mean(o), k))
 
 
 @_decide.register
-def _(
-    task: MultiLabel,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
-    mean = np.stack(outputs).astype(np.float64).mean(0)
-    k = int(mean.argmax()) if label is None else _known(label, task.labels, "label")
-    probability = float(1 / (1 + np.exp(-mean[k])))
-    return _whole(task.labels[k], probability, text, lambda o: _mean(o)[:, k])
+def _(task: MultiLabel, asked: _Asked) -> ExplainedAnswer:
+    k = asked.number_of(task.labels, int(asked.mean.argmax()))
+    probability = float(1 / (1 + np.exp(-asked.mean[k])))
+    return asked.whole(task.labels[k], probability, lambda o: _mean(o)[:, k])
 
 
 @_decide.register
-def _(
-    task: TextRegression,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
-    _refuse_label(task, label)
+def _(task: TextRegression, asked: _Asked) -> ExplainedAnswer:
+    asked.refuse_label(task)
     mean, scale = task.mean, task.scale
-    value = float(np.mean(outputs)) * scale + mean
-    return ExplainedAnswer(
-        f"{value:.4g}", None, SCORE, _all(text), False, lambda o: _mean(o) * scale + mean
-    )
+    value = float(np.mean(asked.outputs)) * scale + mean
+    return asked.whole(f"{value:.4g}", None, lambda o: _mean(o) * scale + mean, SCORE)
 
 
 @_decide.register
-def _(
-    task: None,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
+def _(task: None, asked: _Asked) -> ExplainedAnswer:
     """Decide for a model that fills masks."""
-    _refuse_label(task, label)
-    pieces = tokenizer.vocab_size
-    logits = outputs[0][:pieces].astype(np.float64)
+    asked.refuse_label(task)
+    pieces = asked.tokenizer.vocab_size
+    logits = asked.outputs[0][:pieces].astype(np.float64)
     k = int(logits.argmax())
     probability = float(1 / np.exp(logits - logits[k]).sum())
-    name = tokenizer.id_to_token(k)
+    name = asked.tokenizer.id_to_token(k)
     return ExplainedAnswer(
         name, probability, LOG_ODDS, (0,), True, lambda o: _odds(o[0][:, :pieces], k)
     )
 
 
-def _refuse_label(task: Task[Any] | None, label: str | None) -> None:
-    if label is not None:
-        kind = "fills masks" if task is None else f"is for {task.name!r}"
-        raise BertineError(f"this model {kind}, so it has no labels; leave out {option('label')}")
-
-
-def _all(text: ExplainedText) -> tuple[int, ...]:
-    return tuple(range(len(text.inputs)))
-
-
-def _whole(name: str, probability: float, text: ExplainedText, score: Scorer) -> ExplainedAnswer:
-    return ExplainedAnswer(name, probability, LOG_ODDS, _all(text), False, score)
-
-
-def _known(label: str, labels: Sequence[str], what: str) -> int:
-    if label not in labels:
-        raise BertineError(f"unknown {what} {label!r}{known_labels(label, tuple(labels))}")
-    return labels.index(label)
+def _softmax(scores: np.ndarray) -> list[float]:
+    powers = np.exp(scores - scores.max())
+    shares: list[float] = [float(power / powers.sum()) for power in powers]
+    return shares
 
 
 def _mean(outputs: Sequence[Tensor]) -> Tensor:
-    """Over the windows of a text."""
+    """Return the mean over the windows of a text."""
     return torch.stack(list(outputs)).mean(0)
 
 
 def _odds(logits: Tensor, k: int) -> Tensor:
-    """The log-odds of the answer `k`; logits [S, K] → [S]."""
+    """Return the log-odds of the answer `k`; logits [S, K] → [S]."""
     others = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     others[k] = False
     return logits[:, k] - logits[:, others].logsumexp(-1)
 
 
 @_decide.register
-def _choice(
-    task: MultipleChoice,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
-    scores = np.array([float(output) for output in outputs], np.float64)
+def _choice(task: MultipleChoice, asked: _Asked) -> ExplainedAnswer:
+    scores = np.array([float(output) for output in asked.outputs], np.float64)
     names = [task.label_of(number) for number in range(len(scores))]
-    k = int(scores.argmax()) if label is None else _known(label, names, "choice")
-    probability = float(np.exp(scores[k] - scores.max()) / np.exp(scores - scores.max()).sum())
-    return _whole(names[k], probability, text, lambda o: _odds(torch.stack(list(o), -1), k))
+    k = asked.number_of(names, int(scores.argmax()), "choice")
+    return asked.whole(names[k], _softmax(scores)[k], lambda o: _odds(torch.stack(list(o), -1), k))
 
 
 @_decide.register
-def _span(
-    task: SpanExtraction,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
+def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
     """Decide for the best span of all windows, or that there is none."""
-    _refuse_label(task, label)
+    asked.refuse_label(task)
+    text = asked.text
     best: tuple[float, int, int, int] | None = None
     null: tuple[float, int] | None = None
-    for number, (output, feature) in enumerate(zip(outputs, text.inputs, strict=True)):
+    for number, (output, feature) in enumerate(zip(asked.outputs, text.inputs, strict=True)):
         assert isinstance(feature, SpanFeatures)
         logits = output[: len(feature.input_ids)].astype(np.float64)
         if null is None or logits[0].sum() < null[0]:
@@ -252,40 +237,35 @@ def _span(
         name = feature.context[int(feature.offsets[first, 0]) : int(feature.offsets[last, 1])]
         start, end = feature.first + first, feature.first + last
 
-    def score_of(given: Sequence[Tensor]) -> Tensor:
-        logits = given[0]
+    def score_of(outputs: Sequence[Tensor]) -> Tensor:
+        logits = outputs[0]
         return _odds(logits[:, :, 0], start) + _odds(logits[:, :, 1], end)
 
     return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
 
 
 @_decide.register
-def _tags(
-    task: Tagging,
-    tokenizer: Tokenizer,
-    text: ExplainedText,
-    outputs: Sequence[np.ndarray],
-    label: str | None,
-) -> ExplainedAnswer:
+def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
     """Decide for the tags of the entities, all together or of one type; without any for the tags
     of all words."""
-    assert text.first_pieces is not None
-    logits = outputs[0][text.first_pieces]
+    first_pieces, label = asked.text.first_pieces, asked.label
+    assert first_pieces is not None
+    logits = asked.outputs[0][first_pieces]
     tags = [task.labels[k] for k in logits.argmax(-1).tolist()]
     if label is not None:
         kinds = sorted({split_tag(tag)[1] or tag for tag in task.labels} | set(task.labels))
-        _known(label, kinds, "tag")
+        asked.number_of(kinds, 0, "tag")
         chosen = [at for at, tag in enumerate(tags) if label in (tag, split_tag(tag)[1])]
         if not chosen:
             there = ", ".join(dict.fromkeys(tags))
             raise BertineError(f"no word has the tag {label!r}; there is {there}")
     else:
         chosen = [at for at, tag in enumerate(tags) if tag != OUTSIDE] or list(range(len(tags)))
-    pairs = [(int(text.first_pieces[at]), task.labels.index(tags[at])) for at in chosen]
+    pairs = [(int(first_pieces[at]), task.labels.index(tags[at])) for at in chosen]
 
     def score(outputs: Sequence[Tensor]) -> Tensor:
-        each = [_odds(outputs[0][:, position], k) for position, k in pairs]
-        return torch.stack(each).sum(0)
+        odds = [_odds(outputs[0][:, position], k) for position, k in pairs]
+        return torch.stack(odds).sum(0)
 
     name = label or ", ".join(dict.fromkeys(split_tag(tags[at])[1] or tags[at] for at in chosen))
     return ExplainedAnswer(name, None, LOG_ODDS, (0,), True, score)

@@ -33,7 +33,7 @@ _NOWHERE: Place = (-1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TextWord:
     """A word of a text.
 
     Attributes:
@@ -64,7 +64,7 @@ class ExplainedText:
     """
 
     parts: tuple[str, ...]
-    words: tuple[Word, ...]
+    words: tuple[TextWord, ...]
     inputs: tuple[Features, ...]
     word_of: tuple[np.ndarray, ...]
     pieces_cut: int
@@ -96,13 +96,13 @@ def read_text(
     if task is not None and task.reads_words:
         return _tagged(tokenizer, parts, max_tokens)
     if task is not None and task.reads_questions:
-        made = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
+        inputs_read = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
     elif task is not None and task.has_choices:
-        made = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
+        inputs_read = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
     else:
         mode = "head" if task is None else task.long_text
-        made = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
-    inputs, places, cut = made
+        inputs_read = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
+    inputs, places, cut = inputs_read
     mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
     words, word_of = _words(parts, inputs, places, mask)
     return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
@@ -143,7 +143,7 @@ _Made = tuple[list[Features], list[list[Place]], int]
 def _plain_inputs(
     tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, mode: str, all_windows: bool
 ) -> _Made:
-    """A text or a pair, cut as `mode` says; of windows several inputs."""
+    """Make the input of a text or a pair, cut as `mode` says; of windows several."""
     pair = parts[1] if len(parts) == 2 else None
     limit = max_tokens if mode == "head" else None
     encoding = tokenizer.encode(parts[0], pair, max_length=limit)
@@ -169,17 +169,17 @@ def _plain_inputs(
 def _choice_inputs(
     task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
 ) -> _Made:
-    """An input for each choice; the beginning that all of them have is a part of its own."""
-    given = len(task.prompt_columns)
-    choices = list(parts[given:])
+    """Make an input for each choice; the beginning that all of them have is a part of its own."""
+    prompts = len(task.prompt_columns)
+    choices = list(parts[prompts:])
     while choices and not choices[-1].strip():
         choices.pop()
     if len(choices) < 2 or not all(choice.strip() for choice in choices):
         raise BertineError("a choice is empty; give at least two, the empty ones left out")
-    start = parts[1] + " " if given == 2 and parts[1] else ""
+    start = parts[1] + " " if prompts == 2 and parts[1] else ""
     inputs: list[Features] = []
     places: list[list[Place]] = []
-    for number, choice in enumerate(choices, given):
+    for number, choice in enumerate(choices, prompts):
         encoding = tokenizer.encode(parts[0], start + choice, max_length=max_tokens)
         shift = len(start)
         inputs.append(
@@ -201,7 +201,7 @@ def _choice_inputs(
 def _span_inputs(
     task: SpanExtraction, tokenizer: Tokenizer, parts: tuple[str, ...], all_windows: bool
 ) -> _Made:
-    """A question and a window of its context each."""
+    """Make an input of the question and each window of its context."""
     examples: Examples[Any] = Examples("input", task.text_columns, None, [Example(parts)])
     features = task.featurize(examples, tokenizer)
     cut = sum(feature.num_truncated for feature in features)
@@ -221,7 +221,7 @@ def _span_inputs(
 
 
 def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
-    """A sentence, each of its words tokenized by itself; the first that fit into one input."""
+    """Read a sentence, each of its words tokenized by itself; the first that fit into one input."""
     spans = split_words(parts[0])
     flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
     pieces = np.split(flat, np.cumsum(counts)[:-1])
@@ -230,17 +230,17 @@ def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> Ex
     ids: list[int] = []
     word_of: list[int] = []
     first: list[int] = []
-    words: list[Word] = []
+    words: list[TextWord] = []
     room, cut = max_tokens - frame.added(), 0
-    for (start, end), each in zip(spans, pieces, strict=False):
-        piece = each.tolist()
+    for (start, end), ids_of_word in zip(spans, pieces, strict=False):
+        piece = ids_of_word.tolist()
         if cut or len(piece) > room:
             cut += len(piece)
         elif piece:
             first.append(begin + len(ids))
             ids += piece
             word_of += [len(words)] * len(piece)
-            words.append(Word(parts[0][start:end], 0, start, end))
+            words.append(TextWord(parts[0][start:end], 0, start, end))
             room -= len(piece)
     if not words:
         raise NoWords("there is no word to explain; give a text")
@@ -259,8 +259,8 @@ def _words(
     inputs: Sequence[Features],
     places: Sequence[Sequence[Place]],
     mask: int,
-) -> tuple[tuple[Word, ...], list[np.ndarray]]:
-    """The words of the texts that an input holds something of, and the word of each token.
+) -> tuple[tuple[TextWord, ...], list[np.ndarray]]:
+    """Return the words of the texts that an input holds something of, and the word of each token.
 
     A token that reaches over several words makes one of them, a mask for example, which is three
     to others.
@@ -270,7 +270,7 @@ def _words(
         for each, row in zip(inputs, places, strict=True)
     ]
     number_of: dict[tuple[int, int], int] = {}
-    words: list[Word] = []
+    words: list[TextWord] = []
     for part, text in enumerate(parts):
         tokens = sorted(
             {
@@ -283,7 +283,7 @@ def _words(
         for start, end, members in _grouped(split_words(text), tokens):
             for member in members:
                 number_of[part, member] = len(words)
-            words.append(Word(text[start:end], part, start, end))
+            words.append(TextWord(text[start:end], part, start, end))
     if not words:
         raise NoWords("there is no word to explain; give a text")
     word_of = [

@@ -117,8 +117,8 @@ class Explainer:
     def steps(
         self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
     ) -> Generator[list[Unit], Sequence[Any], Explanation]:
-        """:meth:`explain`, for who computes otherwise: it yields units of work, wants what
-        :meth:`compute` gives for them, and returns the explanation."""
+        """Do as :meth:`explain` for a caller that computes by itself: yield units of work, want
+        what :meth:`compute` gives for them, and return the explanation."""
         self.check(method)
         if self.task is None:
             self._check_mask(parts)
@@ -132,14 +132,14 @@ class Explainer:
         outputs = yield [Forward(features) for features in text.inputs]
         answer = decide(self.task, self.tokenizer, text, outputs, label)
         if method == INTEGRATED_GRADIENTS:
-            found: Attribution = yield from integrated_gradients(text, answer)
+            attribution: Attribution = yield from integrated_gradients(text, answer)
         else:
-            found = yield from leave_one_out(text, answer, outputs, self._hidden)
+            attribution = yield from leave_one_out(text, answer, outputs, self._hidden)
         read = {number for n in answer.inputs for number in text.word_of[n].tolist()}
         words = tuple(
             WordContribution(word.text, word.part, word.start, word.end, float(value))
             for number, (word, value) in enumerate(
-                zip(text.words, found.contributions, strict=True)
+                zip(text.words, attribution.contributions, strict=True)
             )
             if number in read
         )
@@ -150,9 +150,9 @@ class Explainer:
             words,
             method,
             answer.unit,
-            found.score,
-            found.baseline,
-            found.error,
+            attribution.score,
+            attribution.baseline,
+            attribution.error,
             text.pieces_cut,
         )
 
@@ -201,8 +201,3 @@ class _Outputs:
 
     def outputs(self, model: Any, batch: Batch) -> torch.Tensor:
         return outputs_of(self._task, model, batch)
-
-
-def as_parts(text: str | Sequence[str]) -> tuple[str, ...]:
-    """One text, or several that belong together, as a tuple."""
-    return (text,) if isinstance(text, str) else tuple(text)

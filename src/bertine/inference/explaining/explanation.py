@@ -36,7 +36,7 @@ class WordContribution:
     contribution: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return it for JSON."""
         return {
             "word": self.word,
             "part": self.part,
@@ -76,18 +76,19 @@ class Explanation:
     pieces_cut: int
 
     def strongest(self, count: int | None = None) -> list[WordContribution]:
-        """The `count` words that contribute most, for or against, the strongest first; None: all.
-        Of equal ones the first of the text comes first."""
+        """Return the `count` words that contribute most, for or against, the strongest first; None:
+        all. Of equal ones the first of the text comes first."""
         return sorted(self.words, key=lambda word: -abs(word.contribution))[:count]
 
     def _full(self) -> float:
-        """The contribution that has a full bar, or the full colour."""
+        """Return the contribution that has a full bar, or the full colour."""
         most = max((abs(word.contribution) for word in self.words), default=0.0)
         return max(most, _FULL) if self.unit == LOG_ODDS else most
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal: the answer, and a bar for each of its ten strongest
-        words. Of log-odds a full bar is 1.0 or, where a word has more, the strongest word."""
+        """Return what a person reads in the terminal: the answer, and a bar for each of its ten
+        strongest words. Of log-odds a full bar is 1.0 or, where a word has more, the strongest
+        word."""
         sure = "" if self.probability is None else f" ({self.probability:.1%})"
         what = "the log-odds" if self.unit == LOG_ODDS else "the score"
         answer = visible(self.answer) or "no answer"
@@ -119,7 +120,7 @@ class Explanation:
         return "\n".join(self.lines())
 
     def to_dict(self) -> dict[str, Any]:
-        """What a program reads; only JSON types."""
+        """Return what a program reads; only JSON types."""
 
         def rounded(value: float | None) -> float | None:
             return None if value is None else round(value, 6)
@@ -137,8 +138,8 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        """The texts with coloured words, for notebooks: blue speaks for the answer, orange against
-        it."""
+        """Return the texts with coloured words, for notebooks: blue speaks for the answer, orange
+        against it."""
         sure = "" if self.probability is None else f" ({self.probability:.1%})"
         head = f"<b>{html.escape(self.answer) or 'no answer'}</b>{sure}"
         most = self._full() or 1.0

@@ -26,7 +26,7 @@ _MOST_THREADS = 8
 def unmeasured(
     model: object, size: int | None, device: str | None, precision: str
 ) -> dict[str, Any]:
-    """How to compute a few texts without trying anything: ``precision`` and ``threads``, as
+    """Return how to compute a few texts without trying anything: ``precision`` and ``threads``, as
     arguments for loading. With more texts, or where it is said or decided already how to compute
     them, the `precision` alone, as it was given.
 
@@ -44,13 +44,13 @@ def unmeasured(
 
 
 def few_threads() -> int:
-    """The threads to compute some texts with where they are not measured."""
+    """Return the threads to compute some texts with where they are not measured."""
     return min(torch.get_num_threads(), cores(), _MOST_THREADS)
 
 
 def bytes_to_come(input: object) -> int | None:
-    """The size of a file, or of what is left of standard input; None: not known, as of a pipe
-    whose other end is still open, of a compressed file and of a table in memory."""
+    """Return the size of a file, or of what is left of standard input; None: not known, as of a
+    pipe whose other end is still open, of a compressed file and of a table in memory."""
     if not isinstance(input, Path | str):
         return None
     try:
@@ -70,7 +70,7 @@ def bytes_to_come(input: object) -> int | None:
 
 
 def _in_pipe(descriptor: int) -> int | None:
-    """What is left in a pipe whose other end was closed."""
+    """Return what is left in a pipe whose other end was closed."""
     if not hasattr(select, "poll"):
         return None
     import array

@@ -19,15 +19,15 @@ Single = str | Mapping[str, str]
 
 
 def is_one(texts: object) -> bool:
-    """Whether `texts` is one text, or the texts of one example in a dictionary, and not several
-    examples."""
+    """Return whether `texts` is one text, or the texts of one example in a dictionary, and not
+    several examples."""
     if isinstance(texts, str):
         return True
     return isinstance(texts, Mapping) and all(isinstance(each, str) for each in texts.values())
 
 
 def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, number: int) -> Any:
-    """The texts of a dictionary in the order of `columns`; other keys are left out.
+    """Return the texts of a dictionary in the order of `columns`; other keys are left out.
 
     Args:
         columns: of the model's texts.
@@ -41,14 +41,14 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
     for column in columns[:needed]:
         if column not in texts:
             raise BertineError(missing_column(f"input:{number}", list(map(str, texts)), column))
-    found = [texts.get(column) for column in columns]
-    while len(found) > needed and found[-1] in (None, ""):
-        found.pop()
-    return found[0] if len(columns) == 1 else tuple(found)
+    chosen = [texts.get(column) for column in columns]
+    while len(chosen) > needed and chosen[-1] in (None, ""):
+        chosen.pop()
+    return chosen[0] if len(columns) == 1 else tuple(chosen)
 
 
 def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
-    """`texts` as strings, and tuples of strings.
+    """Return `texts` as strings, and tuples of strings.
 
     Args:
         texts: N of them; several that belong together in any sequence, not by names.
@@ -64,7 +64,7 @@ def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
 
 
 def checked_singles(texts: Iterable[Any]) -> list[str]:
-    """`texts` as strings: each is one, or a dictionary with its text under ``text`` or
+    """Return `texts` as strings: each is one, or a dictionary with its text under ``text`` or
     ``sentence``, or as its only entry.
 
     Raises:

@@ -23,12 +23,13 @@ class GivenTextsReport(TextReport):
     """What predicting given texts did."""
 
     def lines(self) -> list[str]:
-        """What a person should know besides the answers: texts that were cut or are empty."""
+        """Return what a person should know besides the answers: texts that were cut or are
+        empty."""
         return self.warnings()
 
 
 def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[TextOrDict]:
-    """The examples that `texts` are, for `task`.
+    """Return the examples that `texts` are, for `task`.
 
     Strings are dealt out: two for each example of a task over pairs (or question and context), all
     to one example of multiple choice. What is not a string is an example already.
@@ -36,16 +37,16 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
     Raises:
         BertineError: the number of strings does not fit.
     """
-    given = [texts] if is_one(texts) else list(texts)
-    if not all(isinstance(text, str) for text in given):
-        return given  # type: ignore[return-value]
-    return task.group([text for text in given if isinstance(text, str)])
+    examples = [texts] if is_one(texts) else list(texts)
+    if not all(isinstance(text, str) for text in examples):
+        return examples  # type: ignore[return-value]
+    return task.group([text for text in examples if isinstance(text, str)])
 
 
 def question_texts(
     task: Task[Any], question: str | None, context: str | None
 ) -> list[tuple[str, str]]:
-    """The one example of a question about a context.
+    """Return the one example of a question about a context.
 
     Raises:
         BertineError: one of them is missing, or the task is another.
@@ -98,20 +99,20 @@ def predict_texts(
 def readable(
     task: Task[Any], texts: Sequence[Sequence[str]], answers: Sequence[Any], *, details: bool
 ) -> list[str]:
-    """`answers` for a person: a line for each, followed by its text where there are several; with
-    `details` further lines below."""
-    rows = [task.summary(given, answer) for given, answer in zip(texts, answers, strict=True)]
+    """Write `answers` for a person: a line for each, followed by its text where there are several;
+    with `details` further lines below."""
+    rows = [task.summary(example, answer) for example, answer in zip(texts, answers, strict=True)]
     several = len(answers) > 1
     lines = aligned(
         [
-            (*cells, short(given[0])) if several else cells
-            for cells, given in zip(rows, texts, strict=True)
+            (*cells, short(example[0])) if several else cells
+            for cells, example in zip(rows, texts, strict=True)
         ],
         left=(0, 2),
     )
     shown: list[str] = []
-    for line, given, answer in zip(lines, texts, answers, strict=True):
-        more = task.lines_below(given, answer, details)
+    for line, example, answer in zip(lines, texts, answers, strict=True):
+        more = task.lines_below(example, answer, details)
         shown += [line, *(f"  {each}" for each in more)]
     return shown
 
@@ -123,9 +124,10 @@ def _write(
     output: Path | str,
     details: bool,
 ) -> None:
-    """The answers as rows."""
+    """Write the answers as rows."""
     rows = [
-        task.row_of(given, answer, details) for given, answer in zip(texts, answers, strict=True)
+        task.row_of(example, answer, details)
+        for example, answer in zip(texts, answers, strict=True)
     ]
     single = len(task.text_columns) == 1 and not task.reads_words
     kind = None if is_stream(output) else named_kind(output)
@@ -137,12 +139,12 @@ def _write(
 
 
 def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
-    """The texts of an example, as many as there are columns."""
-    given: Text = predictor.unnamed(text, number)
-    if isinstance(given, str):
-        return (given,)
-    lacking = len(predictor.task.text_columns) - len(given)
-    return (*given, *[""] * lacking)
+    """Return the texts of an example, as many as there are columns."""
+    parts: Text = predictor.unnamed(text, number)
+    if isinstance(parts, str):
+        return (parts,)
+    lacking = len(predictor.task.text_columns) - len(parts)
+    return (*parts, *[""] * lacking)
 
 
 def _count(text: TextOrDict) -> int:

@@ -30,7 +30,8 @@ def chunks(
     most: int,
     most_rows: int | None = None,
 ) -> Iterator[list[TableRow]]:
-    """`rows` in parts that end where their sizes reach `most` in all, or they are `most_rows`."""
+    """Divide `rows` into parts that end where their sizes reach `most` in all, or they are
+    `most_rows`."""
     chunk: list[TableRow] = []
     total = 0
     for row in rows:
@@ -41,6 +42,15 @@ def chunks(
             chunk, total = [], 0
     if chunk:
         yield chunk
+
+
+def text_chunks(
+    table: Table, column: str, most: int = CHUNK_CHARACTERS
+) -> Iterator[tuple[list[TableRow], list[str]]]:
+    """Divide a table of texts into parts of at most so many characters, or :data:`CHUNK_ROWS`: the
+    rows and their texts."""
+    for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
+        yield rows, [table.text(row, column) for row in rows]
 
 
 @contextlib.contextmanager
@@ -133,14 +143,14 @@ def _text_column(table: Table, name: str | None) -> str:
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:
-    """`name`, with `prefix` before it as often as it takes to be none of `taken`."""
+    """Return `name`, with `prefix` before it as often as it takes to be none of `taken`."""
     while name in taken:
         name = prefix + name
     return name
 
 
 def joined(source: str, row: TableRow, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row of the table `source` and, behind them, those `added`.
+    """Return the values of a row of the table `source` and, behind them, those `added`.
 
     Raises:
         BertineError: the row has one of these names. Keys of JSON lines may change from row to

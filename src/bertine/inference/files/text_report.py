@@ -42,7 +42,7 @@ class TextReport(Shown):
         self.pieces_lost += sum(feature.num_truncated for feature in features)
 
     def warnings(self) -> list[str]:
-        """A line each for what was cut and what is empty, then the notes."""
+        """Return a line each for what was cut and what is empty, then the notes."""
         lines = []
         if self.cut:
             lines.append(
@@ -55,6 +55,6 @@ class TextReport(Shown):
 
 
 def pace(count: int, seconds: float, unit: str = "") -> str:
-    """ "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
+    """Return "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
     rate = count / seconds if seconds else 0.0
     return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"

@@ -1,10 +1,10 @@
-"""Answers that are being written: kept so that a killed prediction can be gone on with.
+"""Answers that are being written: kept so that a killed prediction can be resumed.
 
 Beside the output ``answers.csv`` lies, while it is being made, the folder
 ``.answers.csv.unfinished`` with the rows so far (``rows``) and ``journal.json``: how many rows of
 the input are answered, how many bytes of ``rows`` these are, and what all of it depends on. After
 each chunk the rows are synced first and the journal is replaced second, so whatever stands behind
-its bytes belongs to no row that counts, and is cut off when the work is gone on with: no row is
+its bytes belongs to no row that counts, and is cut off when the work is resumed: no row is
 lost, and none comes twice.
 """
 
@@ -93,7 +93,8 @@ def unfinished_table(
     *,
     resume: bool,
 ) -> Iterator[UnfinishedTable]:
-    """An :class:`UnfinishedTable` that becomes `output` in the end, whole; Parquet by its name.
+    """Open an :class:`UnfinishedTable` that becomes `output` in the end, whole; Parquet by its
+    name.
 
     On an exception its folder stays if a chunk was committed, else nothing stays.
 
@@ -163,14 +164,15 @@ def unfinished_table(
 
 
 def input_identity(path: str | Path) -> dict[str, Any]:
-    """Tells a file: its size, and a hash of all of it, which takes far less time than answers."""
+    """Identify a file by its size and a hash of all of it, which takes far less time than
+    answers."""
     with os_errors(path, "reading it"):
         size = Path(path).stat().st_size
     return {"bytes": size, "sha256": sha256_file(path)}
 
 
 def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
-    """Held until the process ends or the stack is left, whichever is first."""
+    """Lock it until the process ends or the stack is left, whichever is first."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     stack.callback(os.close, lock)
     lock_handle(
@@ -179,24 +181,24 @@ def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
 
 
 def _read_journal(file: Path) -> dict[str, Any]:
-    """What an earlier process has committed.
+    """Read what an earlier process has committed.
 
     Raises:
         BertineError: the file is damaged.
     """
-    found = read_json_object(file, lenient=True)
+    journal = read_json_object(file, lenient=True)
     whole = (
-        isinstance(found.get("of"), dict)
-        and isinstance(found.get("counts"), dict)
-        and all(type(found.get(key)) is int and found[key] >= 0 for key in ("bytes", "rows"))
+        isinstance(journal.get("of"), dict)
+        and isinstance(journal.get("counts"), dict)
+        and all(type(journal.get(key)) is int and journal[key] >= 0 for key in ("bytes", "rows"))
     )
     if not whole:
         raise BertineError(f"{file}: damaged; leave out {option('resume', True)} to begin anew")
-    return found
+    return journal
 
 
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:
-    """As it is when it has been written and read: tuples are lists."""
+    """Return it as it is when it has been written and read: tuples are lists."""
     read: dict[str, Any] = json.loads(json.dumps(value))
     return read
 
@@ -209,6 +211,6 @@ def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     ]
     if other:
         raise BertineError(
-            f"{output}: cannot be gone on with, because it was begun with another "
+            f"{output}: cannot be resumed, because it was begun with another "
             f"{' and another '.join(other)}; leave out {option('resume', True)} to begin anew"
         )

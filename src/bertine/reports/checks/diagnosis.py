@@ -1,4 +1,4 @@
-"""What a training log says in words: stalled, diverged, too short, overfitted.
+"""Say what is wrong with a run in words: stalled, diverged, too short, overfitted.
 
 Every finding names the figures it rests on and what to try. A healthy run has none: the bounds,
 here and in :mod:`bertine.reports.checks.pretraining_checks`, are set so that the noise of a healthy
@@ -9,14 +9,15 @@ log does not reach them; each says why it is where it is. Losses are in nats, ac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bertine.reports.checks import pretraining_checks as checks
 from bertine.reports.checks.finetuning_checks import finetuning_findings, with_command
-from bertine.reports.checks.log_view import Finding, Seen, Severity, mean, noise
+from bertine.reports.checks.finetuning_evidence import Evidence
+from bertine.reports.checks.log_view import Finding, LogView, Severity, mean, noise
 from bertine.runs.log import LogRow, pretraining_names
 from bertine.terms import main_term, terms_among
 
@@ -32,11 +33,11 @@ _SLOWER, _SLOWER_ERRORS = 0.8, 3.0
 
 
 def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
-    """What stands out in a run, the gravest first; empty when it is healthy.
+    """List what stands out in a run, the gravest first; nothing when it is healthy.
 
     Args:
         log: the lines of ``log.jsonl``, those of one step together or apart, in order; keys may
-            be missing, and what cannot be told without them is not told.
+            be missing, and what is not known without them is not said.
         facts: of the run, any of them missing: the settings in its ``run.json`` (``steps``,
             ``warmup_steps``, ``learning_rate``, ``batch_size``, ``max_seq_length``,
             ``num_tokens``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
@@ -46,74 +47,70 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             the report on the saved model, ``constant_loss``, ``baselines``, ``data``.
     """
     rows = list(log)
-    known = dict(facts)
-    if "unigram_entropy" not in known:
+    facts = dict(facts)
+    if "unigram_entropy" not in facts:
         carried = [row["unigram_entropy"] for row in rows if "unigram_entropy" in row]
-        known |= {"unigram_entropy": carried[-1]} if carried else {}
-    pretraining = "task" not in known and (
-        "unigram_entropy" in known or any(terms_among(row) for row in rows)
+        facts |= {"unigram_entropy": carried[-1]} if carried else {}
+    pretraining = "task" not in facts and (
+        "unigram_entropy" in facts or any(terms_among(row) for row in rows)
     )
     if pretraining:
-        rows = [dict(row) for row in pretraining_names(rows, main_term(known.get("objective")))]
-    seen = Seen(rows, known, pretraining)
-    findings = _not_finite(seen)
-    if pretraining:
-        findings = findings or _diverged(seen)
-        findings += checks.stalled(seen) + checks.guessing(seen) + checks.spikes(seen)
+        rows = list(pretraining_names(rows, main_term(facts.get("objective"))))
+        view = LogView(rows, facts, pretraining=True)
+        findings = [*_not_finite(view)] or [*_diverged(view)]
+        for check in (checks.stalled, checks.guessing, checks.spikes):
+            findings += check(view)
         if not findings:
-            findings += checks.falling(seen)
-        findings += checks.epochs(seen) + checks.copies(seen)
+            findings += checks.falling(view)
+        for check in (checks.epochs, checks.copies, _overfitting, _warmup, _slower):
+            findings += check(view)
     else:
-        findings += finetuning_findings(seen)
-    findings += _overfitting(seen) if pretraining else []
-    findings += _warmup(seen) + _slower(seen)
-    if not pretraining:
-        findings = [with_command(finding, seen) for finding in findings]
+        view = Evidence(rows, facts)
+        findings = [*_not_finite(view), *finetuning_findings(view), *_warmup(view), *_slower(view)]
+        findings = [with_command(finding, view) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
-def _not_finite(seen: Seen) -> list[Finding]:
-    for row in seen.log:
+def _not_finite(view: LogView) -> Iterator[Finding]:
+    """Find the first loss or gradient that is not finite."""
+    for row in view.log:
         for key, value in row.items():
-            if key.endswith(("loss", "grad_norm")) and isinstance(value, float):
-                if math.isfinite(value):
-                    continue
-                return [
-                    Finding(
-                        "not-finite",
-                        "fault",
-                        f"{key} is {value} at step {row['step']:,}: the run is lost from there "
-                        "on; resume from an earlier checkpoint or start again with a lower "
-                        "learning rate or --precision fp32",
-                    )
-                ]
-    return []
+            watched = key.endswith(("loss", "grad_norm")) and isinstance(value, float)
+            if watched and not math.isfinite(value):
+                yield Finding(
+                    "not-finite",
+                    "fault",
+                    f"{key} is {value} at step {row['step']:,}: the run is lost from there on; "
+                    "resume from an earlier checkpoint or start again with a lower learning rate "
+                    "or --precision fp32",
+                )
+                return
 
 
-def _diverged(seen: Seen) -> list[Finding]:
-    """The loss is well above the lowest level that it had in this phase."""
-    steps, loss = seen.points(seen.loss_key, seen.begin)
+def _diverged(view: LogView) -> Iterator[Finding]:
+    """Tell when the loss is well above the lowest level that it had in this phase."""
+    steps, loss = view.points(view.loss_key, view.begin)
     window = max(5, len(loss) // 10)
     if len(loss) < 2 * window:
-        return []
+        return
     levels = np.convolve(loss, np.ones(window) / window, "valid")
     best = int(levels.argmin())
     low, now = float(levels[best]), float(levels[-1])
     error = noise(loss) * math.sqrt(2 / window)
     bound = max(_RISE, _RISE_SHARE * (float(levels[0]) - low), _RISE_ERRORS * error)
     if now - low <= bound:
-        return []
-    at = int(steps[min(best + window // 2, len(steps) - 1)])
+        return
+    lowest = int(steps[min(best + window // 2, len(steps) - 1)])
     # Where the level was low is often long: the rise begins at its end.
     end = int(np.flatnonzero(levels <= low + bound / 4)[-1]) + window - 1
-    rates = dict(zip(*(values.tolist() for values in seen.points("learning_rate")), strict=True))
-    rate = rates.get(float(at))
+    rates = dict(zip(*(values.tolist() for values in view.points("learning_rate")), strict=True))
+    rate = rates.get(float(lowest))
     peak = max(rates.values(), default=0.0)
-    rising = rate is not None and rate < 0.95 * peak and at <= seen.warm
+    rising = rate is not None and rate < 0.95 * peak and lowest <= view.warm
     text = (
-        f"the {seen.loss_name} rose from {low:.2f} about step {int(steps[end]):,} to {now:.2f} "
-        f"at step {seen.last_step:,}: training diverges. "
+        f"the {view.loss_name} rose from {low:.2f} about step {int(steps[end]):,} to {now:.2f} "
+        f"at step {view.last_step:,}: training diverges. "
     )
     if rising:
         text += (
@@ -122,92 +119,88 @@ def _diverged(seen: Seen) -> list[Finding]:
         )
     else:
         text += f"Halve the learning rate{f' ({peak:.2g})' if peak else ''}"
-    _, norms = seen.points("grad_norm", seen.begin)
+    _, norms = view.points("grad_norm", view.begin)
     if len(norms) >= 2 * window:
         before, after = float(np.median(norms[:-window])), float(np.median(norms[-window:]))
         if after > 3 * before:
             text += f" (the gradient norm went from {before:.2g} to {after:.2g})"
-    if not seen.fact("warmup_steps"):
+    if not view.fact("warmup_steps"):
         text += ", warm it up over the first 1% to 10% of the steps"
     text += ", and go on from a checkpoint before the rise or start again"
-    return [Finding("diverged", "fault", text)]
+    yield Finding("diverged", "fault", text)
 
 
-def _overfitting(seen: Seen) -> list[Finding]:
-    key = f"eval_{seen.loss_key}"
-    steps, held = seen.points(key, seen.begin)
+def _overfitting(view: LogView) -> Iterator[Finding]:
+    """Tell when the held-out loss rises while the training loss falls."""
+    key = f"eval_{view.loss_key}"
+    steps, held = view.points(key, view.begin)
     if len(held) < 3:
-        return []
+        return
     best = int(held.argmin())
     low, now = float(held[best]), float(held[-1])
     bound = max(_OVERFIT, _OVERFIT_SHARE * low)
     # One evaluation above the minimum may be chance; on fixed masks two are not.
     if best >= len(held) - 2 or now - low <= bound or held[-2] - low <= bound / 2:
-        return []
-    at, loss = seen.points(seen.loss_key, seen.begin)
+        return
+    logged, loss = view.points(view.loss_key, view.begin)
     reach = max(1, len(loss) // 20)
-    here = int(np.searchsorted(at, steps[best]))
+    here = int(np.searchsorted(logged, steps[best]))
     then = loss[max(0, here - reach) : here + reach]
     if not len(then) or mean(loss[-reach:]) >= mean(then):
-        return []
-    return [
-        Finding(
-            "overfitting",
-            "warning",
-            f"the held-out loss was lowest at step {int(steps[best]):,} ({low:.3f}) and is "
-            f"{now:.3f} at step {int(steps[-1]):,}, while the training loss fell from "
-            f"{mean(then):.3f} to {mean(loss[-reach:]):.3f}: it learns its text by heart. Stop "
-            "earlier, use more text, more dropout, or a smaller model",
-        )
-    ]
+        return
+    yield Finding(
+        "overfitting",
+        "warning",
+        f"the held-out loss was lowest at step {int(steps[best]):,} ({low:.3f}) and is "
+        f"{now:.3f} at step {int(steps[-1]):,}, while the training loss fell from "
+        f"{mean(then):.3f} to {mean(loss[-reach:]):.3f}: it learns its text by heart. Stop "
+        "earlier, use more text, more dropout, or a smaller model",
+    )
 
 
-def _warmup(seen: Seen) -> list[Finding]:
-    """The learning rate never came to its peak."""
-    wanted, peak = seen.fact("steps"), seen.fact("learning_rate")
-    warm = seen.fact("warmup_steps")
-    if wanted is None or warm is None or not peak or seen.last_step < wanted:
-        return []
+def _warmup(view: LogView) -> Iterator[Finding]:
+    """Tell when the learning rate hardly came to its peak."""
+    wanted, peak = view.fact("steps"), view.fact("learning_rate")
+    warm = view.fact("warmup_steps")
+    if wanted is None or warm is None or not peak or view.last_step < wanted:
+        return
     # More than half of the steps for warm-up is never meant; published recipes take 1% to 10%.
     if warm <= wanted / 2:
-        return []
-    _, rates = seen.points("learning_rate")
+        return
+    _, rates = view.points("learning_rate")
     reached = float(rates.max()) if len(rates) else min(1.0, wanted / max(warm, 1)) * peak
-    return [
-        Finding(
-            "warm-up",
-            "warning",
-            f"warm-up took {warm:,.0f} of {wanted:,.0f} steps: the learning rate reached "
-            f"{reached:.2g} of {peak:.2g} and was at its height for little or nothing; warm up "
-            "over 1% to 10% of the steps (--warmup-ratio 0.05)",
-        )
-    ]
+    yield Finding(
+        "warm-up",
+        "warning",
+        f"warm-up took {warm:,.0f} of {wanted:,.0f} steps: the learning rate reached "
+        f"{reached:.2g} of {peak:.2g} and was at its height for little or nothing; warm up "
+        "over 1% to 10% of the steps (--warmup-ratio 0.05)",
+    )
 
 
-def _slower(seen: Seen) -> list[Finding]:
-    steps, speed = seen.points("tokens_per_second", seen.begin)
+def _slower(view: LogView) -> Iterator[Finding]:
+    """Tell when the speed falls."""
+    steps, speed = view.points("tokens_per_second", view.begin)
     # The first line has the time in which memory is first touched and kernels are chosen.
     steps, speed = steps[1:], speed[1:]
     size = len(speed) // 5
     if size < 3:
-        return []
+        return
     first, last = speed[:size], speed[-size:]
     before, after = float(np.median(first)), float(np.median(last))
     if first.min() <= 0 or last.min() <= 0:
-        return []
+        return
     # Relative scatter of a line, and of the median of a fifth (1.25 times that of the mean).
     scatter = float(np.hypot(np.log(first).std(), np.log(last).std()))
     error = 1.25 * scatter / math.sqrt(size)
     if math.log(after / before) + _SLOWER_ERRORS * error >= math.log(_SLOWER):
-        return []
+        return
     if np.quantile(last, 0.75) >= np.quantile(first, 0.25):
-        return []
-    return [
-        Finding(
-            "slower",
-            "warning",
-            f"{before:,.0f} tokens a second until step {int(steps[size - 1]):,}, but {after:,.0f} "
-            f"from step {int(steps[-size]):,} on: something else uses the machine, it throttles, "
-            "or memory is running out",
-        )
-    ]
+        return
+    yield Finding(
+        "slower",
+        "warning",
+        f"{before:,.0f} tokens a second until step {int(steps[size - 1]):,}, but {after:,.0f} "
+        f"from step {int(steps[-size]):,} on: something else uses the machine, it throttles, "
+        "or memory is running out",
+    )

@@ -1,4 +1,4 @@
-"""The diagnosis of a fine-tuning run: what is wrong, by what evidence, and what to run next.
+"""Diagnose a fine-tuning run: what is wrong, by what evidence, and what to run next.
 
 Every rule compares figures of the run with each other or with what needs no training (the label
 frequencies, the baselines), never with default settings. The bounds were set on about forty runs
@@ -10,32 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.intervals import enough_examples
-from bertine.reports.checks.finetuning_changes import (
-    finding,
-    longer,
-    lower,
-    suited_rate,
-)
 from bertine.reports.checks.finetuning_evidence import Evidence
-from bertine.reports.checks.log_view import Finding, Seen, Severity
-from bertine.reports.checks.next_command import Asked
+from bertine.reports.checks.log_view import Finding, Severity
 from bertine.reports.checks.score_checks import (
     FEW_EXAMPLES,
     NAMES,
     few_examples,
     head_alone,
     leak,
-    train_counts,
     under_baseline,
     weights_help,
 )
 from bertine.reports.scores import exact_rate, score_name, score_text
+from bertine.runs.files import naming_damage
 from bertine.terminal.console import counted, visible, visible_list
 
 #: Below this share of the labels' uncertainty explained, a model has learned nothing; above the
@@ -52,57 +42,44 @@ _HIGH_RATE, _RATHER_HIGH_RATE = 2e-3, 3e-4
 _LOW_RATE = 1e-5
 
 
-def finetuning_findings(seen: Seen) -> list[Finding]:
-    """What stands out in a fine-tuning run; the order is the caller's.
+def finetuning_findings(evidence: Evidence) -> list[Finding]:
+    """List what stands out in a fine-tuning run, in no order.
 
     Raises:
         BertineError: what the run's folder says of its scores or its data is damaged.
     """
-    if not seen.log:
+    if not evidence.log:
         return []
-    try:
-        return _findings(seen)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file = Path(seen.facts.get("folder") or "run") / "scores.json"
-        raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
+    with naming_damage(evidence.asked.folder / "scores.json"):
+        if evidence.facts.get("instead_of"):  # the curves are those of another model
+            findings = under_baseline(evidence, None) + head_alone(evidence)
+            return findings + leak(evidence) + few_examples(evidence)
+        cause = _cause(evidence)
+        findings = [cause] if cause else _unexplained(evidence)
+        few = few_examples(evidence, findings)
+        if cause is None:
+            findings += _by_heart(evidence) or _past_its_best(evidence)
+            findings += _still_falling(evidence)
+        findings += under_baseline(evidence, cause)
+        return findings + leak(evidence) + few
 
 
-def _findings(seen: Seen) -> list[Finding]:
-    evidence = Evidence(seen)
-    asked = Asked.of(Path(seen.facts.get("folder") or "run"), seen.facts)
-    if evidence.seen.facts.get("instead_of"):  # the curves are those of another model
-        findings = under_baseline(evidence, asked, None) + head_alone(evidence, asked)
-        return findings + leak(evidence, asked) + few_examples(evidence, asked)
-    cause = _cause(evidence, asked)
-    findings = [cause] if cause else _unexplained(evidence, asked)
-    few = few_examples(evidence, asked, findings)
-    if cause is None:
-        findings += _by_heart(evidence, asked) or _past_its_best(evidence, asked)
-        findings += _still_falling(evidence, asked)
-    findings += under_baseline(evidence, asked, cause)
-    return findings + leak(evidence, asked) + few
-
-
-def with_command(finding: Finding, seen: Seen) -> Finding:
-    """A finding about any kind of run with the command for one of fine-tuning."""
-    if finding.command:
-        return finding
-    asked = Asked.of(Path(seen.facts.get("folder") or "run"), seen.facts)
-    if finding.kind in ("not-finite", "diverged"):
-        changes: dict[str, Any] = {"learning_rate": lower(Evidence(seen))}
+def with_command(finding: Finding, evidence: Evidence) -> Finding:
+    """Add the command that trains again to a finding about any kind of run that has none."""
+    if finding.kind == "not-finite":
+        changes: dict[str, Any] = {"learning_rate": evidence.lower_rate}
     elif finding.kind == "warm-up":
         changes = {"warmup_ratio": 0.1, "warmup_steps": None}
     else:
         return finding
-    command = asked.again(**changes)
-    return replace(finding, command=command.shell, call=command.python)
+    return evidence.finding(finding.kind, finding.severity, finding.text, **changes)
 
 
 # Why nothing was learned
 
 
-def _cause(evidence: Evidence, asked: Asked) -> Finding | None:
-    """The one reason why a run did not learn its training examples, with what shows it."""
+def _cause(evidence: Evidence) -> Finding | None:
+    """Find the one reason why a run did not learn its training examples, with what shows it."""
     learned, level, constant = evidence.learned, evidence.level, evidence.constant
     # A run that goes on is not told to train longer.
     if level is None or not evidence.final or not evidence.updates:
@@ -123,7 +100,7 @@ def _cause(evidence: Evidence, asked: Asked) -> Finding | None:
     severity: Severity = "fault" if useless else "warning"
     why = f"{symptom}. " if symptom else ""
     risen = evidence.risen
-    high = rate >= _HIGH_RATE or (nothing and rate > 3 * suited_rate(evidence))
+    high = rate >= _HIGH_RATE or (nothing and rate > 3 * evidence.suited_rate)
     if high or risen or (rate >= _RATHER_HIGH_RATE and evidence.jumps):
         how = f"{after} at up to {exact_rate(rate)} {losses}"
         if risen:
@@ -131,62 +108,62 @@ def _cause(evidence: Evidence, asked: Asked) -> Finding | None:
             how = f"the training loss fell to {low:.2f} about step {step:,} and rose to {now:.2f}"
         elif evidence.jumps:
             how += f", and on the way it jumped to {float(evidence.losses[1:].max()):.2f}"
-        return finding(
+        return evidence.finding(
             "rate-too-high",
             severity,
             f"{why}The learning rate is too high: {how}",
-            asked.again(learning_rate=lower(evidence)),
+            learning_rate=evidence.lower_rate,
         )
     little = evidence.distance < _STILL
     if (
         little
         and rate <= _LOW_RATE
-        and evidence.updates * suited_rate(evidence) / 2 > evidence.distance
+        and evidence.updates * evidence.suited_rate / 2 > evidence.distance
     ):
-        change: dict[str, Any] = {"learning_rate": suited_rate(evidence)}
+        change: dict[str, Any] = {"learning_rate": evidence.suited_rate}
         if evidence.updates < _FEW_UPDATES:
-            change |= longer(evidence)
-        return finding(
+            change |= evidence.longer
+        return evidence.finding(
             "rate-too-low",
             severity,
             f"{why}The learning rate is too low for the weights to move: {after} at no more than "
             f"{exact_rate(rate)} {losses}",
-            asked.again(**change),
+            **change,
         )
     if little or evidence.updates < _FEW_UPDATES:
-        return finding(
+        return evidence.finding(
             "few-updates",
             severity,
-            f"{why}There were too few updates: after {_only(evidence.updates)} {losses}",
-            asked.again(**longer(evidence)),
+            f"{why}There were too few updates: {after.replace('after', 'after only')} {losses}",
+            **evidence.longer,
         )
     if nothing:
-        return finding(
+        return evidence.finding(
             "nothing-learned",
             severity,
             f"{why}Nothing was learned: {after} at up to {exact_rate(rate)} {losses}. The labels "
             "may not follow from the texts: look at them, and at the columns that were read",
-            asked.worst(),
+            evidence.asked.worst(),
         )
-    if evidence.no_better or not _still_falling(evidence, asked):
+    if evidence.no_better or not _still_falling(evidence):
         return None
-    return finding(
+    return evidence.finding(
         "undertrained",
         "warning",
         f"{why}The run was too short: {after} {losses}, and it was still falling",
-        asked.again(**longer(evidence)),
+        **evidence.longer,
     )
 
 
 def _symptom(evidence: Evidence) -> str:
-    """What is wrong with the answers, in a few words; "" where nothing is."""
+    """Say what is wrong with the answers in a few words; "" where nothing is."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
         return f"all validation examples get the same answer{_beside(evidence)}"
     if evidence.no_better:
-        said = _score(evidence)
+        score = _score(evidence)
         some = f"; {_missing(missing, labels)}" if missing else ""
-        return f"{said} on the validation examples, no better than a constant answer{some}"
+        return f"{score} on the validation examples, no better than a constant answer{some}"
     return _missing(missing, labels) if missing else ""
 
 
@@ -205,49 +182,44 @@ def _missing(missing: Sequence[str], labels: int) -> str:
     return f"{len(missing)} of {counted(labels, 'label')} {verb} never predicted ({names})"
 
 
-def _unexplained(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """Symptoms of a model that has learned its training examples, or of which no loss is known."""
+def _unexplained(evidence: Evidence) -> list[Finding]:
+    """Name the symptoms of a model that has learned its training examples, or of which no loss is
+    known."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
-        if evidence.seen.facts.get("frozen"):
-            text = f"all validation examples get the same answer{_beside(evidence)}"
-            command = asked.again(**longer(evidence))
-            return [finding("collapsed", "fault", f"{text}. Train all weights", command)]
-        return [
-            finding(
-                "collapsed",
-                "fault",
-                f"all validation examples get the same answer{_beside(evidence)}. Train again "
-                "with another seed; where that does not help, at another learning rate",
-                asked.again(seed=int(evidence.seen.fact("seed") or 0) + 1),
-            )
-        ]
+        text = f"all validation examples get the same answer{_beside(evidence)}. Train "
+        if evidence.facts.get("frozen"):
+            text += "all weights"
+            return [evidence.finding("collapsed", "fault", text, **evidence.longer)]
+        text += "again with another seed; where that does not help, at another learning rate"
+        seed = int(evidence.fact("seed") or 0) + 1
+        return [evidence.finding("collapsed", "fault", text, seed=seed)]
     if not missing:
         return []
-    counts = train_counts(evidence)
+    counts = evidence.train_counts
     if counts and all(counts.get(name, math.inf) < FEW_EXAMPLES for name in missing):
-        return []  # told as labels with few examples
+        return []  # named as labels with few examples
     severity: Severity = "advice" if 2 * len(missing) < labels else "warning"
-    how = f"{_missing(missing, labels)}"
+    how = _missing(missing, labels)
     if counts:
         shown = ", ".join(f"{visible(n)}: {counts.get(n, 0)}" for n in missing[:NAMES])
         how += f"; training examples of them: {shown}"
     if weights_help(evidence):
         text = f"{how}. Let rare labels count as much as frequent ones, or label more of them"
-        command = asked.again(class_weights="balanced")
+        changes: dict[str, Any] = {"class_weights": "balanced"}
     else:
         text = f"{how}. Label more of them, or train longer"
-        command = asked.again(**longer(evidence))
-    return [finding("labels-never-predicted", severity, text, command)]
+        changes = evidence.longer
+    return [evidence.finding("labels-never-predicted", severity, text, **changes)]
 
 
 # Learned, but not what was meant
 
 
-def _by_heart(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """The training examples are known by heart, and the others are hardly answered better than by
-    a constant answer: too few examples, or labels that do not follow from the texts. The figures
-    are of the end of the training, where the training loss is."""
+def _by_heart(evidence: Evidence) -> list[Finding]:
+    """Tell when the training examples are known by heart, and the others hardly answered better
+    than by a constant answer: too few examples, or labels that do not follow from the texts. The
+    figures are of the end of the training, where the training loss is."""
     learned, end = evidence.learned, evidence.at_end
     if learned is None or learned < _BY_HEART:
         return []
@@ -269,11 +241,11 @@ def _by_heart(evidence: Evidence, asked: Asked) -> list[Finding]:
         ". The examples are too few for this task, or many labels are wrong: look at the "
         "validation examples that are predicted worst"
     )
-    return [finding("by-heart", "warning", text, asked.worst_held_out())]
+    return [evidence.finding("by-heart", "warning", text, evidence.asked.worst_held_out())]
 
 
 def _hardly_better_than_constant(evidence: Evidence) -> bool:
-    """Whether the validation examples are hardly answered better than by a constant answer."""
+    """Tell whether the validation examples are hardly answered better than by a constant answer."""
     skill = evidence.skill
     if skill is None:
         return False
@@ -281,7 +253,7 @@ def _hardly_better_than_constant(evidence: Evidence) -> bool:
 
 
 def _confidently_wrong(evidence: Evidence) -> bool:
-    """Whether the validation loss is far above that of a constant answer: sure, and wrong."""
+    """Tell whether the validation loss is far above that of a constant answer: sure, and wrong."""
     loss, constant = evidence.metrics.get("loss"), evidence.constant
     skill = evidence.skill
     if loss is None or not constant or skill is None or skill >= 0.3:
@@ -289,9 +261,9 @@ def _confidently_wrong(evidence: Evidence) -> bool:
     return loss > 1.35 * constant
 
 
-def _past_its_best(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """The saved model is clearly worse than that of an earlier epoch."""
-    facts = evidence.seen.facts
+def _past_its_best(evidence: Evidence) -> list[Finding]:
+    """Tell when the saved model is clearly worse than that of an earlier epoch."""
+    facts = evidence.facts
     steps, scores = evidence.evaluated
     if facts.get("save_best") or facts.get("patience") or len(scores) < 3:
         return []
@@ -306,23 +278,23 @@ def _past_its_best(evidence: Evidence, asked: Asked) -> list[Finding]:
     if evidence.count and not enough_examples(top - saved, evidence.count):
         return []
     return [
-        finding(
+        evidence.finding(
             "overfitting",
             "warning",
             f"the {score_name(metric)} was best after step {steps[best]:,} "
             f"({score_text(metric, top)}) and is {score_text(metric, scores[-1])} at the end, as "
             "the model learned its training examples by heart. Keep the best epoch",
-            asked.again(patience=3),
+            patience=3,
         )
     ]
 
 
-def _still_falling(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """Training and validation were both getting better when the run ended."""
+def _still_falling(evidence: Evidence) -> list[Finding]:
+    """Tell when training and validation were both getting better as the run ended."""
     learned, scores = evidence.learned, evidence.evaluated[1]
     if learned is None or learned > 0.75 or len(scores) < 2 or not evidence.final:
         return []
-    held = evidence.seen.points("eval_loss")[1]
+    held = evidence.points("eval_loss")[1]
     size = max(1, round(0.2 * len(evidence.losses)))
     before, after = evidence.losses[-2 * size : -size], evidence.losses[-size:]
     if not len(before) or float(after.mean()) > 0.97 * float(before.mean()):
@@ -343,12 +315,12 @@ def _still_falling(evidence: Evidence, asked: Asked) -> list[Finding]:
             f"{score_text(metric, scores[-1])}"
         )
     return [
-        finding(
+        evidence.finding(
             "still-falling",
             "advice",
             f"the run ended while it was getting better ({shown}; training loss "
             f"{float(before.mean()):.2f}, then {level:.2f}). Train longer",
-            asked.again(**longer(evidence)),
+            **evidence.longer,
         )
     ]
 
@@ -361,7 +333,3 @@ def _score(evidence: Evidence) -> str:
     if metric is None:
         return "no score"
     return f"{score_name(metric)} {score_text(metric, metrics[metric])}"
-
-
-def _only(updates: int) -> str:
-    return f"only {counted(updates, 'update')}"

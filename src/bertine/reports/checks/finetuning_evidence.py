@@ -1,4 +1,4 @@
-"""What a fine-tuning run shows about itself: how much was learned, and how far weights moved.
+"""Read off a fine-tuning run how much was learned, how far weights moved, and what to change.
 
 The losses of every task are compared with `constant`: the loss of the best answer that does not
 look at the text (the label frequencies; the mean score). A training loss at that level means that
@@ -11,11 +11,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertine.reports.checks.log_view import Floats, Seen
+from bertine.reports.checks.log_view import Finding, Floats, LogView, Severity
+from bertine.reports.checks.next_command import Asked, NextCommand
 
 #: Of the logged lines the last share that counts as the end of a run.
 _END = 0.15
@@ -24,41 +26,115 @@ _SCORES = ("accuracy", "f1", "micro_f1", "pearson", "exact_match")
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The evidence of a run; attributes that cannot be told are None.
+class Evidence(LogView):
+    """The log and the facts of a fine-tuning run, and what follows from them; attributes that
+    cannot be told are None."""
 
-    Attributes:
-        seen: its log and facts.
-    """
+    pretraining: bool = False
 
-    seen: Seen
+    # What was asked for, and what might be
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The arguments of the run."""
+        return Asked.of(Path(self.facts.get("folder") or "run"), self.facts)
+
+    def finding(
+        self,
+        kind: str,
+        severity: Severity,
+        text: str,
+        command: NextCommand | None = None,
+        **changes: Any,
+    ) -> Finding:
+        """Make a finding with the command to run next; None: the run again with these `changes`."""
+        command = command or self.asked.again(**changes)
+        return Finding(kind, severity, text, command.shell, command.python)
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the settings say of the task and its data; empty if nothing."""
+        info = self.facts.get("labels_and_columns")
+        return info if isinstance(info, Mapping) else {}
+
+    @property
+    def task(self) -> str:
+        """The name of the task: "text" for those of GLUE too, "choice" for SWAG."""
+        return str(self.info.get("name") or self.facts.get("task"))
+
+    @cached_property
+    def train_counts(self) -> dict[str, int]:
+        """How often each label is in the training examples; empty where that is not known."""
+        data = self.facts.get("data")
+        train = data.get("train") if isinstance(data, Mapping) else None
+        labels = train.get("labels") if isinstance(train, Mapping) else None
+        # Of other tasks: places or kinds.
+        if self.task not in ("text", "multi-label", "tagging") or not isinstance(labels, Mapping):
+            return {}
+        return {str(name): int(count) for name, count in labels.items() if isinstance(count, int)}
+
+    @cached_property
+    def suited_rate(self) -> float:
+        """A rate that suits the model's size: the paper's for 768 hidden units, more for fewer."""
+        hidden = self.fact("hidden_size") or 768
+        usual = float(f"{min(1e-3, 5e-5 * (768 / hidden) ** 2):.0e}")
+        return self.fact("usual_learning_rate") or usual
+
+    @property
+    def lower_rate(self) -> float:
+        """A rate to try where that of the run is too high."""
+        rate, usual = self.peak_rate or 0.0, self.suited_rate
+        return usual if rate > 1.5 * usual else float(f"{rate / 4:.0e}")
+
+    @property
+    def longer(self) -> dict[str, Any]:
+        """Options for more updates: what is usual for so many examples; where that was tried, twice
+        the epochs. Where the head alone was fitted: train all weights, as is usual."""
+        if self.facts.get("frozen"):
+            return {"frozen": None}
+        batch, epochs = int(self.fact("batch_size") or 32), int(self.fact("epochs") or 3)
+        examples = int(self.fact("num_examples") or batch * self.updates / max(1, epochs))
+        smaller = min(batch, int(self.fact("usual_batch_size") or 16))
+        usual_epochs = self.fact("usual_epochs")
+        if usual_epochs is None:  # a run of an older version
+            usual_epochs = min(25, math.ceil(400 * smaller / examples))
+        change: dict[str, Any] = {"epochs": max(2 * epochs, int(usual_epochs))}
+        if smaller < batch:
+            change["batch_size"] = smaller
+        if (self.peak_rate or 0.0) < self.suited_rate / 2:
+            change["learning_rate"] = self.suited_rate
+        return change
+
+    # In training
 
     @cached_property
     def final(self) -> Mapping[str, Any]:
         """The report on the saved model."""
-        found = self.seen.facts.get("final")
-        return found if isinstance(found, Mapping) else {}
+        final = self.facts.get("final")
+        return final if isinstance(final, Mapping) else {}
 
     @property
     def updates(self) -> int:
-        return self.seen.last_step
+        """The updates of the weights so far."""
+        return self.last_step
 
     @cached_property
     def losses(self) -> Floats:
-        return self.seen.points("loss")[1]
+        """The training losses, a line each."""
+        return self.points("loss")[1]
 
     @cached_property
     def peak_rate(self) -> float | None:
         """The highest learning rate that the run came to."""
-        _, rates = self.seen.points("learning_rate")
-        wanted = self.seen.fact("learning_rate")
+        _, rates = self.points("learning_rate")
+        wanted = self.fact("learning_rate")
         return max(float(rates.max()) if len(rates) else 0.0, wanted or 0.0) or None
 
     @cached_property
     def distance(self) -> float:
         """The sum of the learning rates of all updates. AdamW moves no weight much further: below
         a few thousandths a pre-trained model is still where it started."""
-        steps, rates = self.seen.points("learning_rate")
+        steps, rates = self.points("learning_rate")
         if not len(steps):
             return (self.peak_rate or 0.0) * self.updates / 2
         counts = np.diff(np.concatenate([[0.0], steps]))
@@ -70,7 +146,7 @@ class Evidence:
     @cached_property
     def constant(self) -> float | None:
         """The loss of always answering the label frequencies, in the unit of the training loss."""
-        return self.seen.fact("constant_loss") or _entropy(self.final)
+        return self.fact("constant_loss") or _entropy(self.final)
 
     @cached_property
     def level(self) -> float | None:
@@ -103,7 +179,7 @@ class Evidence:
     def risen(self) -> tuple[float, int, float] | None:
         """Where the training loss was lowest and rose again by a third of `constant`: the lowest
         mean of a tenth of the lines, its step, and the last such mean."""
-        steps, loss = self.seen.points("loss")
+        steps, loss = self.points("loss")
         window = max(3, len(loss) // 10)
         if len(loss) < 3 * window or not self.constant:
             return None
@@ -120,10 +196,8 @@ class Evidence:
         """The names of the scores by which the run is judged, by their mean; empty where none of
         them is known."""
         metrics = self.metrics
-        info = self.seen.facts.get("labels_and_columns")
-        named = (info.get("metrics") or ()) if isinstance(info, Mapping) else ()
-        known = [name for name in named if name in metrics]
-        return known or [name for name in _SCORES if name in metrics][:1]
+        judged = [name for name in self.info.get("metrics") or () if name in metrics]
+        return judged or [name for name in _SCORES if name in metrics][:1]
 
     @property
     def metric(self) -> str | None:
@@ -133,13 +207,13 @@ class Evidence:
     @property
     def metrics(self) -> Mapping[str, float]:
         """Of the saved model, or, while a run goes on, of its last evaluation."""
-        found = self.final.get("metrics")
-        return found if isinstance(found, Mapping) else self._last_evaluation[1]
+        metrics = self.final.get("metrics")
+        return metrics if isinstance(metrics, Mapping) else self._last_evaluation[1]
 
     @cached_property
     def _last_evaluation(self) -> tuple[int, Mapping[str, float]]:
         """The step of the last evaluation in the log and its scores; none where there is none."""
-        scored = [row for row in self.seen.log if any(key.startswith("eval_") for key in row)]
+        scored = [row for row in self.log if any(key.startswith("eval_") for key in row)]
         last = scored[-1] if scored else {}
         return int(last.get("step", 0)), {
             key.removeprefix("eval_"): float(value)
@@ -152,33 +226,34 @@ class Evidence:
         """The same with the scores of the last evaluation, which are of the weights that the
         training loss at the end is of; itself where those weights were saved."""
         step, scores = self._last_evaluation
-        saved = self.seen.fact("saved_step")
+        saved = self.fact("saved_step")
         if saved is None or not step or int(saved) == step:
             return self
-        facts = {**self.seen.facts, "final": {**self.final, "metrics": scores}}
-        return Evidence(replace(self.seen, facts=facts))
+        facts = {**self.facts, "final": {**self.final, "metrics": scores}}
+        return replace(self, facts=facts)
 
     @cached_property
     def count(self) -> int:
+        """The number of validation examples."""
         return int(self.final.get("num_examples") or 0)
 
     @cached_property
     def skill(self) -> float | None:
         """How far the score is from that of always answering the same (0) to perfect (1)."""
-        found = self._shares()
-        if found is None:
+        shares = self._shares()
+        if shares is None:
             return None
-        score, constant = found
+        score, constant = shares
         return (score - constant) / max(1e-9, 1.0 - constant)
 
     @cached_property
     def no_better(self) -> bool:
         """Whether the score is within two standard errors of always answering the same. A perfect
         score never is."""
-        found = self._shares()
-        if found is None or not self.count:
+        shares = self._shares()
+        if shares is None or not self.count:
             return False
-        score, constant = found
+        score, constant = shares
         if score >= 1.0 > constant:
             return False
         # With one more example right and one more wrong: of few examples a constant answer often
@@ -195,11 +270,11 @@ class Evidence:
         if not isinstance(table, Mapping) or "confusion" not in self.final:
             return False
         rarer = sorted(table.values(), key=lambda row: -row["support"])[1:]
-        found = [row["f1"] for row in rarer if row["support"] >= 3]
-        return bool(found) and sum(found) / len(found) > 0.3
+        scores = [row["f1"] for row in rarer if row["support"] >= 3]
+        return bool(scores) and sum(scores) / len(scores) > 0.3
 
     def _shares(self) -> tuple[float, float] | None:
-        """The score and that of always answering the same, as shares of 1."""
+        """Return the score and that of always answering the same, as shares of 1."""
         metrics, final = self.metrics, self.final
         if "variance" in final and "mean_squared_error" in metrics:
             variance = float(final["variance"])
@@ -223,7 +298,7 @@ class Evidence:
         """Steps and scores of the evaluations."""
         if self.metric is None:
             return [], []
-        steps, values = self.seen.points(f"eval_{self.metric}")
+        steps, values = self.points(f"eval_{self.metric}")
         return [int(step) for step in steps], values.tolist()
 
     @cached_property
@@ -238,12 +313,13 @@ class Evidence:
             for name, row in table.items()
             if row.get("predicted") == 0 and (row.get("support") or row.get("true") or 0) >= 3
         ]
-        there = sum(1 for row in table.values() if (row.get("support") or row.get("true") or 0) > 0)
-        return missing, there
+        present = [row for row in table.values() if row.get("support") or row.get("true")]
+        return missing, len(present)
 
 
 def _entropy(final: Mapping[str, Any]) -> float | None:
-    """Of the classes of the validation examples, in nats; 1 for scores, which are standardized."""
+    """Compute the entropy of the classes of the validation examples, in nats; 1 for scores, which
+    are standardized."""
     if "variance" in final:
         return 1.0
     table = final.get("per_label")
@@ -255,17 +331,17 @@ def _entropy(final: Mapping[str, Any]) -> float | None:
         return -sum(c / total * math.log(c / total) for c in counts if c) or None
     number = float(final.get("num_examples") or 0)
     shares = [min(max(c / number, 1e-9), 1 - 1e-9) for c in counts] if number else []
-    each = [-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in shares]
-    return sum(each) / len(each) if each else None
+    entropies = [-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in shares]
+    return sum(entropies) / len(entropies) if entropies else None
 
 
 def _constant_f1(final: Mapping[str, Any]) -> float:
-    """The best micro F1 of giving every example the same labels."""
+    """Compute the best micro F1 of giving every example the same labels."""
     number = float(final.get("num_examples") or 0)
     table = final.get("per_label")
     counts = sorted((float(row["support"]) for row in (table or {}).values()), reverse=True)
     total, hits, best = sum(counts), 0.0, 0.0
-    for given, count in enumerate(counts, 1):
+    for labels, count in enumerate(counts, 1):
         hits += count
-        best = max(best, 2 * hits / (given * number + total)) if number else best
+        best = max(best, 2 * hits / (labels * number + total)) if number else best
     return best

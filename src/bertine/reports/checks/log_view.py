@@ -1,4 +1,4 @@
-"""What a diagnosis is made of: findings, and a log as the checks want to see it."""
+"""Hold what a diagnosis is made of: findings, and a log as the checks want to see it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Finding:
     call: str = ""
 
     def __str__(self) -> str:
-        """The finding in one line, with the command."""
-        told = f"{self.severity}: {self.text}"
-        return f"{told}; next: {self.command}" if self.command else told
+        """Write the finding in one line, with the command."""
+        text = f"{self.severity}: {self.text}"
+        return f"{text}; next: {self.command}" if self.command else text
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The log and the facts, as the checks want them."""
+class LogView:
+    """The log of a run and the facts about it, as the checks want them."""
 
     log: Sequence[LogRow]
     facts: Mapping[str, Any]
@@ -62,19 +62,22 @@ class Seen:
 
     @property
     def term(self) -> TermTexts:
-        """What that term is called and means."""
+        """The name and the meaning of that term."""
         return TERMS[self.main]
 
     @property
     def loss_key(self) -> str:
+        """The key of the loss that is watched."""
         return f"{self.main}_loss" if self.pretraining else "loss"
 
     @property
     def loss_name(self) -> str:
+        """The name of that loss for people."""
         return f"{self.term.title} loss" if self.pretraining else "loss"
 
     @property
     def last_step(self) -> int:
+        """The last step that is logged."""
         return int(self.log[-1]["step"]) if self.log else 0
 
     @property
@@ -90,52 +93,55 @@ class Seen:
         return max(self.begin, int(self.fact("warmup_steps") or 0))
 
     def fact(self, name: str) -> float | None:
-        """A fact that is a finite number, else None."""
+        """Return a fact that is a finite number, else None."""
         value = self.facts.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
         return None
 
     def points(self, key: str, after: float = -1) -> tuple[Floats, Floats]:
-        """Steps and values of `key` in lines whose step is above `after`."""
+        """Return steps and values of `key` in lines whose step is above `after`."""
         steps, values = series((row for row in self.log if row["step"] > after), key)
         return np.asarray(steps), np.asarray(values)
 
 
 def mean(values: Floats) -> float:
+    """Compute the mean as a float of Python."""
     return float(values.mean())
 
 
 def noise(values: Floats) -> float:
-    """Standard deviation of what is not trend, from the differences of neighbours, robustly."""
+    """Estimate the standard deviation of what is not trend, from the differences of neighbours,
+    robustly."""
     return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
 
 
-def last_third(seen: Seen, key: str) -> tuple[Floats, Floats] | None:
-    """Of the lines after warm-up, the last third; None where they are too few to tell."""
-    steps, values = seen.points(key, seen.warm)
+def last_third(view: LogView, key: str) -> tuple[Floats, Floats] | None:
+    """Take the last third of the lines after warm-up; None where they are too few to tell."""
+    steps, values = view.points(key, view.warm)
     size = len(values) // 3
     return (steps[-size:], values[-size:]) if size >= FEW // 2 else None
 
 
-def context_floor(seen: Seen) -> float | None:
+def context_floor(view: LogView) -> float | None:
     """Return the lowest loss of words that uses no context, in nats; None where none is known.
 
-    Of the chosen tokens of MLM a tenth is left in place, so a model that repeats what it sees and
-    knows how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It cannot
-    reach that quite: a random token might have been left in place too.)
+    Of the tokens that MLM chooses a tenth is left in place, so a model that repeats what it sees
+    and knows how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It
+    cannot reach that quite: a random token might have been left in place too.) Where nothing can be
+    copied, it is H.
     """
-    entropy = seen.fact("unigram_entropy")
-    if entropy is None or not seen.term.words:
+    entropy = view.fact("unigram_entropy")
+    if entropy is None or not view.term.words:
         return None
-    if not seen.term.copied:
+    if not view.term.copied:
         return entropy
-    split = seen.facts.get("mask_split")
+    split = view.facts.get("mask_split")
     kept = float(split[2]) if isinstance(split, list | tuple) and len(split) == 3 else 0.1
     return (1 - kept) * entropy
 
 
 def rounded(count: float) -> str:
-    """A count for a sentence: 12345 → "12,000"."""
+    """Round a count for a sentence: 12345 → "12,000"."""
     digits = max(0, int(math.log10(max(count, 1))) - 1)
     return f"{round(count, -digits):,.0f}"

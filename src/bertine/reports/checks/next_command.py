@@ -1,4 +1,4 @@
-"""The command to run next: the user's own, with the options that a finding changes."""
+"""Write the command to run next: the user's own, with the options that a finding changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NextCommand:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a fine-tuning run was asked for.
+    """The arguments of a fine-tuning run.
 
     Attributes:
         task: the first word after ``bertine finetune``.
@@ -46,11 +46,12 @@ class Asked:
 
     @classmethod
     def of(cls, folder: Path, facts: Mapping[str, Any]) -> Asked:
-        """From ``start.json`` in `facts`, or, of a run of an older version, from its settings."""
-        given = facts.get("arguments")
-        if isinstance(given, Mapping):
-            rest = {name: value for name, value in given.items() if name != "task"}
-            return cls(str(given.get("task", "text")), folder, rest)
+        """Read them from ``start.json`` in `facts`, or, of a run of an older version, from its
+        settings."""
+        started = facts.get("arguments")
+        if isinstance(started, Mapping):
+            rest = {name: value for name, value in started.items() if name != "task"}
+            return cls(str(started.get("task", "text")), folder, rest)
         info = facts.get("labels_and_columns")
         info = info if isinstance(info, Mapping) else {}
         arguments: dict[str, Any] = {
@@ -81,13 +82,10 @@ class Asked:
         arguments["out"] = str(_beside(self.folder))
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        words = ["bertine", "finetune", self.task]
-        for name, value in arguments.items():
-            words += _option(name, value)
         call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
         if "data" not in arguments:
             call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
-        return NextCommand(shlex.join(words), f"bertine.finetune({call})")
+        return NextCommand(finetune_command(self.task, arguments), f"bertine.finetune({call})")
 
     def worst(self, count: int = 20) -> NextCommand:
         """List the training examples that the run's model predicts worst."""
@@ -108,6 +106,14 @@ class Asked:
         return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
 
 
+def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:
+    """Write the command that fine-tunes for `task` with these arguments, by name, for the shell."""
+    words = ["bertine", "finetune", task]
+    for name, value in arguments.items():
+        words += _option(name, value)
+    return shlex.join(words)
+
+
 def _option(name: str, value: Any) -> list[str]:
     option = shell_option(name, value)
     if value is True:
@@ -116,22 +122,23 @@ def _option(name: str, value: Any) -> list[str]:
         return ["--no-" + option.removeprefix("--")]
     if isinstance(value, list | tuple):
         return [option, *map(str, value)]
-    return [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    if isinstance(value, float) and float(f"{value:g}") == value:  # else with all its digits
+        return [option, f"{value:g}"]
+    return [option, str(value)]
 
 
 def _train_file(data: Any) -> str:
-    """The file of the training examples, as far as it is known without reading."""
+    """Name the file of the training examples, as far as it is known without reading."""
     if not isinstance(data, str):
         return "TRAIN.csv"
     folder = Path(data)
     if folder.is_dir():
-        found = sorted(folder.glob("train*"))
-        return str(found[0]) if found else str(folder)
+        return str(min(folder.glob("train*"), default=folder))
     return data
 
 
 def _beside(folder: Path) -> Path:
-    """A folder that is not there yet: ``run-2`` beside ``run``, then ``run-3``."""
+    """Choose a folder that is not there yet: ``run-2`` beside ``run``, then ``run-3``."""
     stem, _, number = folder.name.rpartition("-")
     counted = number.isdigit() and (folder.parent / stem).is_dir()
     base = stem if stem and counted else folder.name

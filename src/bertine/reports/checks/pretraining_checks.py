@@ -6,13 +6,14 @@ Every bound says why it is where it is. Losses are in nats, accuracies shares of
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from bertine.reports.checks.log_view import (
     FEW,
     Finding,
-    Seen,
+    LogView,
     context_floor,
     last_third,
     mean,
@@ -49,32 +50,28 @@ _COPIES, _MOSTLY_COPIES = 0.2, 0.5
 _EPOCHS = 40
 
 
-def stalled(seen: Seen) -> list[Finding]:
-    third, entropy, floor = (
-        last_third(seen, seen.loss_key),
-        seen.fact("unigram_entropy"),
-        context_floor(seen),
-    )
-    if third is None or entropy is None or floor is None:
-        return []
-    if not floor:
-        return []  # every chosen token is left in place: to copy it is all that there is to learn
+def stalled(view: LogView) -> Iterator[Finding]:
+    """Tell when the loss uses no context yet, or does not even know frequencies."""
+    third = last_third(view, view.loss_key)
+    entropy, floor = view.fact("unigram_entropy"), context_floor(view)
+    # With a floor of 0 every chosen token is left in place: to copy it is all there is to learn.
+    if third is None or entropy is None or not floor:
+        return
     steps, loss = third
     level, half = mean(loss), len(loss) // 2
     if level < floor - AT_LEVEL or mean(loss[:half]) - mean(loss[half:]) > _ON_ITS_WAY:
-        return []
-    told = f"{seen.loss_name} {level:.2f} from step {int(steps[0]):,} to {int(steps[-1]):,}"
+        return
+    level_text = f"{view.loss_name} {level:.2f} from step {int(steps[0]):,} to {int(steps[-1]):,}"
     if level > entropy + AT_LEVEL:
-        return [
-            Finding(
-                "above-unigram-entropy",
-                "warning",
-                f"{told} is {level - entropy:.2f} nats above the unigram entropy {entropy:.2f} "
-                "and does not fall: the model does not even know how frequent each piece is. "
-                f"{_rate_advice(seen)}; with text of another kind than the vocabulary's or the "
-                "model's own, look at it with 'bertine inspect'",
-            )
-        ]
+        yield Finding(
+            "above-unigram-entropy",
+            "warning",
+            f"{level_text} is {level - entropy:.2f} nats above the unigram entropy {entropy:.2f} "
+            "and does not fall: the model does not even know how frequent each piece is. "
+            f"{_rate_advice(view)}; with text of another kind than the vocabulary's or the "
+            "model's own, look at it with 'bertine inspect'",
+        )
+        return
     if level > entropy - AT_LEVEL:
         where = f"is at the unigram entropy {entropy:.2f}: it knows how frequent each piece is"
     else:
@@ -83,23 +80,21 @@ def stalled(seen: Seen) -> list[Finding]:
             f"in place give (from {floor:.2f} on)"
         )
     shorter = ""
-    length = seen.fact("max_seq_length")
+    length = view.fact("max_seq_length")
     if length is not None and length > 64:
         shorter = f"begin with sequences shorter than {length:.0f} (--max-seq-length 32 or 64); "
-    return [
-        Finding(
-            "stalled",
-            "warning",
-            f"{told} {where}, but uses no context yet. Small batches stay here for their first "
-            "thousands of steps (often 1,000 to 10,000) and then leave suddenly. If it lasts: "
-            f"{shorter}{_rate_advice(seen)}; use larger batches; train longer",
-        )
-    ]
+    yield Finding(
+        "stalled",
+        "warning",
+        f"{level_text} {where}, but uses no context yet. Small batches stay here for their first "
+        "thousands of steps (often 1,000 to 10,000) and then leave suddenly. If it lasts: "
+        f"{shorter}{_rate_advice(view)}; use larger batches; train longer",
+    )
 
 
-def _rate_advice(seen: Seen) -> str:
-    """More rate helps to leave a plateau, up to where training is no longer stable."""
-    rate = seen.fact("learning_rate")
+def _rate_advice(view: LogView) -> str:
+    """Advise on the rate: more helps to leave a plateau, up to where training is not stable."""
+    rate = view.fact("learning_rate")
     if rate is None:
         return "raise the learning rate"
     if rate < _HIGH_RATE:
@@ -107,125 +102,115 @@ def _rate_advice(seen: Seen) -> str:
     return f"try half and twice the learning rate ({rate:.2g})"
 
 
-def guessing(seen: Seen) -> list[Finding]:
+def guessing(view: LogView) -> Iterator[Finding]:
     """Find terms beside the main one, with few choices, at chance although the loss of the main
     one has left the frequencies."""
-    return [
-        finding
-        for name, term in TERMS.items()
-        if name != seen.main and term.choices is not None
-        for finding in _guessing(seen, name, term, 1 / term.choices)
-    ]
+    for name, term in TERMS.items():
+        if name != view.main and term.choices is not None:
+            yield from _guessing(view, name, term, 1 / term.choices)
 
 
-def _guessing(seen: Seen, name: str, term: TermTexts, chance: float) -> list[Finding]:
-    third, floor = last_third(seen, f"{name}_accuracy"), context_floor(seen)
-    main, batch = last_third(seen, seen.loss_key), seen.fact("batch_size")
+def _guessing(view: LogView, name: str, term: TermTexts, chance: float) -> Iterator[Finding]:
+    """Tell when the accuracy of a term with few choices is at chance."""
+    third, floor = last_third(view, f"{name}_accuracy"), context_floor(view)
+    main, batch = last_third(view, view.loss_key), view.fact("batch_size")
     if third is None or main is None or floor is None or batch is None:
-        return []
+        return
     steps, accuracy = third
     count = batch * (steps[-1] - steps[0]) * len(steps) / max(1, len(steps) - 1)
     level, loss = mean(accuracy), mean(main[1])
     if count < _GUESSED or level >= chance + _GUESSING or loss > floor - AT_LEVEL:
-        return []
-    return [
-        Finding(
-            f"{name}-at-chance",
-            "warning",
-            f"{term.title} accuracy {level:.1%} over the last {rounded(count)} {term.targets} "
-            f"(from step {int(steps[0]):,} on) is guessing, while the {seen.loss_name} has come "
-            f"down to {loss:.2f}. {term.title} starts later than {seen.term.title}: train longer. "
-            "If it lasts: check that documents are "
-            "running text and not one sentence each ('bertine inspect STORE'), use sequences of "
-            f"64 tokens or more, or train with {seen.term.title} alone",
-        )
-    ]
+        return
+    yield Finding(
+        f"{name}-at-chance",
+        "warning",
+        f"{term.title} accuracy {level:.1%} over the last {rounded(count)} {term.targets} "
+        f"(from step {int(steps[0]):,} on) is guessing, while the {view.loss_name} has come "
+        f"down to {loss:.2f}. {term.title} starts later than {view.term.title}: train longer. "
+        "If it lasts: check that documents are "
+        "running text and not one sentence each ('bertine inspect STORE'), use sequences of "
+        f"64 tokens or more, or train with {view.term.title} alone",
+    )
 
 
-def spikes(seen: Seen) -> list[Finding]:
-    """Gradient norms far above their neighbours'. Pre-training only: late in fine-tuning most
+def spikes(view: LogView) -> Iterator[Finding]:
+    """Find gradient norms far above their neighbours'. Pre-training only: late in fine-tuning most
     examples are right, and the few that are not make large gradients in small ones."""
-    steps, norms = seen.points("grad_norm", seen.warm)
+    steps, norms = view.points("grad_norm", view.warm)
     if len(norms) < 2 * FEW:
-        return []
+        return
     reach = max(5, len(norms) // 20)
     around = np.array(
         [np.median(norms[max(0, i - reach) : i + reach + 1]) for i in range(len(norms))]
     )
     spikes = norms > _SPIKE * around
     if not spikes.any():
-        return []
+        return
     worst = int((norms / np.maximum(around, 1e-30)).argmax())
     count = int(spikes.sum())
-    return [
-        Finding(
-            "gradient-spikes",
-            "warning",
-            f"the gradient norm is {norms[worst]:.3g} at step {int(steps[worst]):,}, "
-            f"{norms[worst] / around[worst]:.0f} times that of its neighbours; "
-            f"{count} of {len(norms)} logged steps are like that. Lower the learning rate, clip "
-            "lower (--max-grad-norm), or use --adam-beta2 0.98",
-        )
-    ]
+    yield Finding(
+        "gradient-spikes",
+        "warning",
+        f"the gradient norm is {norms[worst]:.3g} at step {int(steps[worst]):,}, "
+        f"{norms[worst] / around[worst]:.0f} times that of its neighbours; "
+        f"{count} of {len(norms)} logged steps are like that. Lower the learning rate, clip "
+        "lower (--max-grad-norm), or use --adam-beta2 0.98",
+    )
 
 
-def falling(seen: Seen) -> list[Finding]:
-    """The run ended while much was still to be had."""
-    wanted, floor = seen.fact("steps"), context_floor(seen)
-    if wanted is None or seen.last_step < wanted or floor is None:
-        return []
-    steps, loss = seen.points(seen.loss_key, max(seen.warm, seen.begin))
-    late = steps > seen.begin + (seen.last_step - seen.begin) / 2
+def falling(view: LogView) -> Iterator[Finding]:
+    """Tell when the run ended while much was still to be had."""
+    wanted, floor = view.fact("steps"), context_floor(view)
+    if wanted is None or view.last_step < wanted or floor is None:
+        return
+    steps, loss = view.points(view.loss_key, max(view.warm, view.begin))
+    late = steps > view.begin + (view.last_step - view.begin) / 2
     steps, loss = steps[late], loss[late]
     if len(loss) < 2 * FEW:
-        return []
+        return
     doublings = np.log2(steps)
     slope = float(np.polyfit(doublings, loss, 1)[0])
     error = noise(loss) / (float(doublings.std()) * math.sqrt(len(loss)))
     if -slope - _ERRORS * error < _FALLING:
-        return []
-    return [
-        Finding(
-            "still-falling",
-            "advice",
-            f"the {seen.loss_name} was still falling at the end, over the second half by "
-            f"{-slope:.2f} nats for a doubling of the steps (to {mean(loss[-3:]):.2f}): train "
-            f"longer, about {2 * int(wanted):,} steps",
-        )
-    ]
+        return
+    yield Finding(
+        "still-falling",
+        "advice",
+        f"the {view.loss_name} was still falling at the end, over the second half by "
+        f"{-slope:.2f} nats for a doubling of the steps (to {mean(loss[-3:]):.2f}): train "
+        f"longer, about {2 * int(wanted):,} steps",
+    )
 
 
-def epochs(seen: Seen) -> list[Finding]:
+def epochs(view: LogView) -> Iterator[Finding]:
+    """Tell when the text was seen too often."""
     # By tokens, as sequences of different lengths make epochs of different sizes.
-    tokens, (_, total) = seen.fact("num_tokens"), seen.points("tokens")
+    tokens, (_, total) = view.fact("num_tokens"), view.points("tokens")
     if not tokens or not len(total):
-        return []
+        return
     epochs = float(total[-1]) / tokens
     if epochs <= _EPOCHS:
-        return []
-    return [
-        Finding(
-            "many-epochs",
-            "warning",
-            f"the text was seen {epochs:,.0f} times ({rounded(tokens)} tokens in the store): "
-            f"beyond {_EPOCHS} times, repeated text brings next to nothing; use more text, a "
-            "smaller model or fewer steps, and watch the loss on held-out text",
-        )
-    ]
+        return
+    yield Finding(
+        "many-epochs",
+        "warning",
+        f"the text was seen {epochs:,.0f} times ({rounded(tokens)} tokens in the store): "
+        f"beyond {_EPOCHS} times, repeated text brings next to nothing; use more text, a "
+        "smaller model or fewer steps, and watch the loss on held-out text",
+    )
 
 
-def copies(seen: Seen) -> list[Finding]:
-    share = seen.fact("duplicate_share")
+def copies(view: LogView) -> Iterator[Finding]:
+    """Tell when many documents are copies of others."""
+    share = view.fact("duplicate_share")
     if share is None or share < _COPIES:
-        return []
+        return
     mostly = share >= _MOSTLY_COPIES
-    return [
-        Finding(
-            "duplicates",
-            "warning",
-            f"{share:.0%} of the documents are copies of others, or nearly"
-            + (": the corpus is mostly duplicates" if mostly else "")
-            + "; the model learns them by heart and the loss looks better than it is. Prepare the "
-            "store again without them (--drop-duplicates, --near-duplicates drop)",
-        )
-    ]
+    yield Finding(
+        "duplicates",
+        "warning",
+        f"{share:.0%} of the documents are copies of others, or nearly"
+        + (": the corpus is mostly duplicates" if mostly else "")
+        + "; the model learns them by heart and the loss looks better than it is. Prepare the "
+        "store again without them (--drop-duplicates, --near-duplicates drop)",
+    )

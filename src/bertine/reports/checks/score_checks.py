@@ -1,14 +1,12 @@
-"""Whether the score of a fine-tuning run is worth anything: beside baselines, and by its data."""
+"""Tell whether the score of a fine-tuning run is worth anything: beside baselines, by its data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertine.reports.checks.finetuning_changes import finding, kind_of_task, longer
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
-from bertine.reports.checks.next_command import Asked
 from bertine.reports.scores import score_name, score_text
 from bertine.terminal.console import counted, visible
 
@@ -35,45 +33,44 @@ _HEAD_ALONE: dict[str, Any] = {
 }
 
 
-def under_baseline(evidence: Evidence, asked: Asked, cause: Finding | None) -> list[Finding]:
-    """A baseline, which takes seconds, is better than the model."""
-    judged, found = evidence.judged, evidence.seen.facts.get("baselines")
-    if not judged or not isinstance(found, Sequence):
+def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
+    """Tell when a baseline, which takes seconds, is better than the model."""
+    judged, baselines = evidence.judged, evidence.facts.get("baselines")
+    if not judged or not isinstance(baselines, Sequence):
         return []
     scores = {
-        str(each["name"]): [float(each["metrics"][metric]) for metric in judged]
-        for each in found
-        if isinstance(each, Mapping) and set(judged) <= set(each.get("metrics") or {})
+        str(baseline["name"]): [float(baseline["metrics"][metric]) for metric in judged]
+        for baseline in baselines
+        if isinstance(baseline, Mapping) and set(judged) <= set(baseline.get("metrics") or {})
     }
     own = [evidence.metrics[metric] for metric in judged]
     if not scores or max(map(sum, scores.values())) <= sum(own):
         return []
-    name = max(scores, key=lambda each: sum(scores[each]))
-
+    name = max(scores, key=lambda name: sum(scores[name]))
     text = f"the baseline {name!r} is better than the model on the same examples. "
-    instead = bool(evidence.seen.facts.get("instead_of"))
+    instead = bool(evidence.facts.get("instead_of"))
     if name == "frozen vectors" and instead:
         return []  # that is what the model is; it was fitted once more
-    frozen = bool(evidence.seen.facts.get("frozen"))
-    if name == "frozen vectors" and not frozen and kind_of_task(evidence) in _FROZEN_TASKS:
+    frozen = bool(evidence.facts.get("frozen"))
+    if name == "frozen vectors" and not frozen and evidence.task in _FROZEN_TASKS:
         text += "Fit the head alone on these vectors, which takes seconds"
-        return [finding("under-baseline", "warning", text, asked.again(**_HEAD_ALONE))]
+        return [evidence.finding("under-baseline", "warning", text, **_HEAD_ALONE)]
     if cause is not None:
         text += "The model should be better once it is trained as said above"
         return [Finding("under-baseline", "warning", text, cause.command, cause.call)]
     text += f"Train {'all weights' if frozen else 'longer'}, with the best epoch kept"
-    return [finding("under-baseline", "warning", text, asked.again(**longer(evidence), patience=3))]
+    return [evidence.finding("under-baseline", "warning", text, **evidence.longer, patience=3)]
 
 
-def head_alone(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """The head alone was saved in place of the model whose weights were all trained."""
-    facts, judged = evidence.seen.facts, evidence.judged
+def head_alone(evidence: Evidence) -> list[Finding]:
+    """Tell when the head alone was saved in place of the model whose weights were all trained."""
+    facts, judged = evidence.facts, evidence.judged
 
-    def shown(of: Any) -> str:
-        if not judged or not isinstance(of, Mapping) or not set(judged) <= set(of):
+    def shown(metrics: Any) -> str:
+        if not judged or not isinstance(metrics, Mapping) or not set(judged) <= set(metrics):
             return ""
-        named = (f"{score_text(name, float(of[name]))} {score_name(name)}" for name in judged)
-        return " and ".join(named)
+        scores = (f"{score_text(name, float(metrics[name]))} {score_name(name)}" for name in judged)
+        return " and ".join(scores)
 
     if not (trained := shown(facts.get("instead_of"))):
         return []
@@ -85,12 +82,12 @@ def head_alone(evidence: Evidence, asked: Asked) -> list[Finding]:
         + f"; the trained model has {trained} on the validation examples. The curves are those of "
         "the trained model. It can still be had"
     )
-    return [finding("head-alone", "advice", text, asked.again(frozen=False))]
+    return [evidence.finding("head-alone", "advice", text, frozen=False)]
 
 
-def leak(evidence: Evidence, asked: Asked) -> list[Finding]:
-    """Validation examples that are training examples, or a score too good to be true."""
-    both = _number(evidence.seen.facts.get("data"), "in_training")
+def leak(evidence: Evidence) -> list[Finding]:
+    """Tell when validation examples are training examples, or the score is too good to be true."""
+    both = _number(evidence.facts.get("data"), "in_training")
     metric = evidence.metric
     score = evidence.metrics.get(metric or "", 0.0)
     if both is not None and evidence.count and both / evidence.count > _LEAK:
@@ -99,7 +96,7 @@ def leak(evidence: Evidence, asked: Asked) -> list[Finding]:
             f"the {score_name(metric or 'score')} of {score_text(metric or '', score)} says "
             "little about new texts. Take them out of one of the two, or judge on other examples"
         )
-        return [finding("leak", "warning", text, asked.other_data())]
+        return [evidence.finding("leak", "warning", text, evidence.asked.other_data())]
     if evidence.count < _ENOUGH or score < _PERFECT or metric is None:
         return []
     text = (
@@ -107,13 +104,13 @@ def leak(evidence: Evidence, asked: Asked) -> list[Finding]:
         "examples is rarely true: look whether the texts tell the label (an id, a word that only "
         "one label has) or are also in the training file. Judge on examples from elsewhere"
     )
-    return [finding("suspicious-score", "advice", text, asked.other_data())]
+    return [evidence.finding("suspicious-score", "advice", text, evidence.asked.other_data())]
 
 
-def few_examples(evidence: Evidence, asked: Asked, others: Sequence[Finding] = ()) -> list[Finding]:
-    """Labels with fewer than ten training examples. `others` are findings above it: what one of
-    them advises, or the look at the data did, is not said again."""
-    counts = train_counts(evidence)
+def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Finding]:
+    """Name the labels with fewer than ten training examples. `others` are findings above it: what
+    one of them advises, or the look at the data did, is not said again."""
+    counts = evidence.train_counts
     few = {name: count for name, count in counts.items() if count < FEW_EXAMPLES}
     if not few or len(counts) > 200:
         return []
@@ -126,51 +123,35 @@ def few_examples(evidence: Evidence, asked: Asked, others: Sequence[Finding] = (
     )
     if weights_help(evidence) and not _weights_advised(evidence, others):
         text += ", or let rare labels count as much as frequent ones"
-        return [finding("few-examples", "advice", text, asked.again(class_weights="balanced"))]
-    return [finding("few-examples", "advice", text, asked.again())]
+        return [evidence.finding("few-examples", "advice", text, class_weights="balanced")]
+    return [evidence.finding("few-examples", "advice", text)]
 
 
 def weights_help(evidence: Evidence) -> bool:
-    """Whether class weights are worth a try: the run had none, and its training labels are known
-    to be uneven. Weights of labels that are equally frequent are all 1."""
-    kind, counts = kind_of_task(evidence), train_counts(evidence)
-    if evidence.seen.facts.get("class_weights") or not counts:
+    """Tell whether class weights are worth a try: the run had none, and its training labels are
+    known to be uneven. Weights of labels that are equally frequent are all 1."""
+    kind, counts = evidence.task, evidence.train_counts
+    if evidence.facts.get("class_weights") or not counts:
         return False
     rarest, most = min(counts.values()), max(counts.values())
     if kind == "multi-label":  # weighed are the examples with a label and those without
-        data = evidence.seen.facts.get("data")
+        data = evidence.facts.get("data")
         train = data.get("train") if isinstance(data, Mapping) else None
         most = int(_number(train, "examples") or 0) - rarest
     return kind in ("text", "multi-label") and most >= _UNEVEN * rarest
 
 
 def _weights_advised(evidence: Evidence, others: Sequence[Finding]) -> bool:
-    """Whether the run's data or one of `others` has advised class weights already."""
-    data = evidence.seen.facts.get("data")
-    seen = data.get("findings") if isinstance(data, Mapping) else None
-    told = [str(one) for one in seen] if isinstance(seen, list) else []
-    told += [f"{one.command} {one.call}" for one in others]
-    return any("class_weights" in one.replace("-", "_") for one in told)
-
-
-def train_counts(evidence: Evidence) -> dict[str, int]:
-    """How often each label is in the training examples; empty where that is not known."""
-    data = evidence.seen.facts.get("data")
-    train = data.get("train") if isinstance(data, Mapping) else None
-    labels = train.get("labels") if isinstance(train, Mapping) else None
-    if kind_of_task(evidence) not in (
-        "text",
-        "multi-label",
-        "tagging",
-    ):  # of others: places or kinds
-        return {}
-    if not isinstance(labels, Mapping):
-        return {}
-    return {str(name): int(count) for name, count in labels.items() if isinstance(count, int)}
+    """Tell whether the run's data or one of `others` has advised class weights already."""
+    data = evidence.facts.get("data")
+    advice = data.get("findings") if isinstance(data, Mapping) else None
+    texts = [str(text) for text in advice] if isinstance(advice, list) else []
+    texts += [f"{finding.command} {finding.call}" for finding in others]
+    return any("class_weights" in text.replace("-", "_") for text in texts)
 
 
 def _number(data: Any, *names: str) -> float | None:
-    """The first of `names` in `data`, or in its validation part, that is a number."""
+    """Return the first of `names` in `data`, or in its validation part, that is a number."""
     if not isinstance(data, Mapping):
         return None
     for part in (data, data.get("validation")):

@@ -58,14 +58,15 @@ class ApiError(HTTPException):
 
 
 def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    """The JSON of an error. The code is a string, as OpenAI's typed clients fail on a number."""
+    """Return the JSON of an error. The code is a string, as OpenAI's typed clients fail on a
+    number."""
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     line = " ".join(message.split())
     return {"error": {"message": line, "type": kind, "param": param, "code": str(status)}}
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """The answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
+    """Return the answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
     mistake, or a fault, of which nothing is told."""
     if isinstance(error, BertineError):
         return JSONResponse(error_body(422, str(error)), 422)

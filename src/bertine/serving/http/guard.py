@@ -121,7 +121,8 @@ class Guard:
         await response(scope, receive, send)
 
     def _counted_as(self, path: str) -> str:
-        """The name under which a path is counted; no more names than the server has paths."""
+        """Return the name under which a path is counted; no more names than the server has
+        paths."""
         if path in self.paths:
             return path
         return "/v1/models/{model}" if path.startswith("/v1/models/") else "other"
@@ -141,7 +142,7 @@ class Guard:
             )
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """The whole body.
+        """Read the whole body.
 
         Raises:
             ApiError: too large (413), or too slow (408).
@@ -187,7 +188,7 @@ class Guard:
     async def _in_time(
         self, work: Coroutine[Any, Any, Response], receive: Receive, deadline: float
     ) -> Response:
-        """What `work` gives, unless the client leaves or the time is over before.
+        """Return what `work` gives, unless the client leaves or the time is over before.
 
         Raises:
             ApiError: the time is over (504).

@@ -66,21 +66,21 @@ class Hosts:
         Raises:
             ApiError: not exactly one Host header (400), or one for another host (421).
         """
-        given = [value for name, value in headers if name == b"host"]
-        if len(given) != 1:
-            if not given and version == "1.0":
+        named = [value for name, value in headers if name == b"host"]
+        if len(named) != 1:
+            if not named and version == "1.0":
                 return  # no browser sends that
             raise ApiError(400, "send one Host header", close=close)
-        if not self._known(given[0]):
+        if not self._known(named[0]):
             raise ApiError(
                 421,
-                f"this server does not answer as {given[0][:100].decode('latin-1')!a}; ask it as "
+                f"this server does not answer as {named[0][:100].decode('latin-1')!a}; ask it as "
                 f"localhost or by its address, or allow the name with {option('allowed_hosts')}",
                 close=close,
             )
 
-    def _is_known(self, given: bytes) -> bool:
-        match = _HOST.fullmatch(given)
+    def _is_known(self, host: bytes) -> bool:
+        match = _HOST.fullmatch(host)
         if match is None:
             return False
         name = match[1].decode().lower().rstrip(".")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from bertine.options.serving import Bounds
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limits(Bounds):
     """The bounds of a server: those that are options, and those that are not.
 

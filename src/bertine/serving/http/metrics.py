@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from bertine.serving.batcher import Done
+from bertine.serving.batcher import ComputedBatch
 from bertine.serving.http.protocol import REFUSALS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,54 +31,49 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.requests = Counter(
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = counter(
             "bertine_requests",
             "Answered requests (499: the client left before)",
             ("path", "code"),
-            registry=self.registry,
         )
-        self.seconds = Histogram(
+        self.seconds = histogram(
             "bertine_request_seconds",
             "From the headers of a request to the end of its answer",
             ("path",),
             buckets=_SECONDS,
-            registry=self.registry,
         )
-        self.inputs = Counter(
+        self.inputs = counter(
             "bertine_inputs",
             "Texts (or windows of long ones) computed",
             ("model", "operation"),
-            registry=self.registry,
         )
-        self.tokens = Counter(
+        self.tokens = counter(
             "bertine_tokens",
             "Tokens computed, as far as they are known before",
             ("model", "operation"),
-            registry=self.registry,
         )
-        self.batch_seconds = Histogram(
+        self.batch_seconds = histogram(
             "bertine_batch_seconds",
             "Time to compute a batch, waiting for other models included",
             ("model",),
             buckets=_SECONDS,
-            registry=self.registry,
         )
-        self.batch_requests = Histogram(
+        self.batch_requests = histogram(
             "bertine_batch_requests",
             "Requests computed together",
             ("model",),
             buckets=_SIZES,
-            registry=self.registry,
         )
         self.queue = Gauge(
             "bertine_queue_inputs", "Inputs that wait", ("model",), registry=self.registry
         )
-        refused = Counter(
+        refused = counter(
             "bertine_connections_refused",
             "Connections that were ended before there was a request to answer, or because the "
             "client does not read its answers",
             ("reason",),
-            registry=self.registry,
         )
         self._refused = {reason: refused.labels(reason) for reason in REFUSALS}
         self.total_requests = 0
@@ -98,18 +94,18 @@ class Metrics:
         """Count one of :data:`~bertine.serving.http.protocol.REFUSALS`."""
         self._refused[reason].inc()
 
-    def batch_counter(self, model: str) -> Callable[[Done], None]:
-        """What counts the batches of `model`."""
+    def batch_counter(self, model: str) -> Callable[[ComputedBatch], None]:
+        """Return what counts the batches of `model`."""
         seconds = self.batch_seconds.labels(model)
         requests = self.batch_requests.labels(model)
         self._inputs[model] = 0
 
-        def count(done: Done) -> None:
-            seconds.observe(done.seconds)
-            requests.observe(done.requests)
-            self.inputs.labels(model, done.operation).inc(done.inputs)
-            self.tokens.labels(model, done.operation).inc(done.tokens)
-            self._inputs[model] += done.inputs
+        def count(batch: ComputedBatch) -> None:
+            seconds.observe(batch.seconds)
+            requests.observe(batch.requests)
+            self.inputs.labels(model, batch.operation).inc(batch.inputs)
+            self.tokens.labels(model, batch.operation).inc(batch.tokens)
+            self._inputs[model] += batch.inputs
 
         return count
 
@@ -118,5 +114,5 @@ class Metrics:
         self.queue.labels(model).set_function(waiting)
 
     def text(self) -> bytes:
-        """What ``/metrics`` answers."""
+        """Return what ``/metrics`` answers."""
         return generate_latest(self.registry)

@@ -47,7 +47,7 @@ REFUSALS: dict[str, int | None] = {
 def bounded_protocol(
     max_connections: int, timeout: float, on_refused: Callable[[str], None]
 ) -> type[HttpToolsProtocol]:
-    """The protocol class of a server.
+    """Make the protocol class of a server.
 
     Args:
         max_connections: that are open at once; more are answered with 503 and closed.
@@ -223,8 +223,8 @@ class _Outgoing:
         self._transport.write(data)
 
     def taken(self) -> int:
-        """Bytes that are the client's: neither in the buffer here nor, where that can be told, in
-        the kernel's, which is megabytes on a fast line."""
+        """Count the bytes that are the client's: neither in the buffer here nor, where that can be
+        told, in the kernel's, which is megabytes on a fast line."""
         return self.written - self._transport.get_write_buffer_size() - self._in_kernel()
 
     def _in_kernel(self) -> int:
@@ -232,7 +232,7 @@ class _Outgoing:
             return 0
         try:
             descriptor = self._transport.get_extra_info("socket").fileno()
-            found = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+            count = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
         except OSError:
             return 0
-        return int.from_bytes(found, sys.byteorder)
+        return int.from_bytes(count, sys.byteorder)

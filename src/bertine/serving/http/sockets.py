@@ -23,8 +23,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"{host}:{port}: ports are 0 to 65535; choose another with {option('port')}"
         )
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise BertineError(f"{host}:{port}: {_reason(error)}; choose another address") from error

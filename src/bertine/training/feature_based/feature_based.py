@@ -20,7 +20,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.predictor import evaluate
+from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import word_states
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint
@@ -107,7 +107,7 @@ def feature_based(
             format=options.format,
             strict=options.strict,
         )
-    # An unknown tag of the test file is told now, and not after hours.
+    # An unknown tag of the test file is reported now, and not after hours.
     tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
     recipe = BilstmRecipe.of(options)
     loaded = load_model(model, heads=task.heads(config), seed=seed)
@@ -117,7 +117,7 @@ def feature_based(
         "finetune": [options.finetune_epochs, options.finetune_learning_rate],
         "precision": precision_name(precision, where),
         "weights": weights_fingerprint(loaded.model.backbone),
-        "sentences": {name: each.fingerprint() for name, each in sets.items()},
+        "sentences": {name: tagged.fingerprint() for name, tagged in sets.items()},
     }
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
@@ -202,7 +202,7 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
     known = read_json_object(file, lenient=True)
     if not isinstance(known.get("rows"), dict):
         raise BertineError(
-            f"{file}: is no table of feature-based; remove it, or choose another folder"
+            f"{file}: is not a table of feature-based; remove it, or choose another folder"
         )
     before = known.get("settings")
     new = json.loads(json.dumps(settings))  # tuples are lists, as in the file
@@ -233,8 +233,8 @@ def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
     return [
         np.array(
             [
-                task.label_id(tag, sentences.where(item, at), word)
-                for at, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
+                task.label_id(tag, sentences.where(item, place), word)
+                for place, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
             ],
             dtype=np.int64,
         )

@@ -11,13 +11,14 @@ from typing import Any
 
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.inference.evaluate import evaluate, evaluate_sets
 from bertine.inference.files.given_texts import Text
 from bertine.inference.losses import worst_examples
-from bertine.inference.predictor import Predictor, evaluate, evaluate_sets
+from bertine.inference.predictor import Predictor
 from bertine.names import Precision
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
-from bertine.runs.files import RunFiles
+from bertine.runs.files import RunFolder
 from bertine.tables.given import TableLike
 from bertine.tasks.baseline_scores import BaselineScore, baseline_lines
 from bertine.tasks.metrics import official_score
@@ -131,13 +132,16 @@ class Learner(Shown):
     def findings(self) -> list[Finding]:
         """The diagnosis of the run, the gravest first; empty where nothing stands out. Each has
         the next call in ``command``."""
-        return [replace(one, command=one.call or one.command) for one in self._findings()]
+        return [
+            replace(finding, command=finding.call or finding.command)
+            for finding in self._findings()
+        ]
 
     def _findings(self) -> list[Finding]:
         folder = self.model.parent
         if self.runs or not (folder / "run.json").is_file():
             return []
-        files = RunFiles.read(folder)
+        files = RunFolder.read(folder)
         return diagnose(files.log, files.facts())
 
     @cached_property
@@ -210,7 +214,7 @@ class Learner(Shown):
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
         predictor = self.predictor
-        worst = worst_examples(
+        worst, _ = worst_examples(
             predictor.computing,
             predictor.task,
             examples,

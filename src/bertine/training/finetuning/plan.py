@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.models.config import Config
-from bertine.options.finetuning import Recipe
+from bertine.options.finetuning import FinetuneRecipe
 from bertine.options.optimization import Patience, Rate
 from bertine.options.run import Saving
 
@@ -57,8 +57,7 @@ class TrainingPlan:
     paper: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes(Recipe, Rate, Saving, Patience):
+class Wishes(FinetuneRecipe, Rate, Saving, Patience):
     """What the user says of a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 

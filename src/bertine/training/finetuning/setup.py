@@ -25,7 +25,7 @@ from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
-from bertine.options.optimization import Dropout
+from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples
 from bertine.reports.scores import exact_rate
 from bertine.tables.given import Data
@@ -35,8 +35,7 @@ from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start(FreshWeights, Dropout, Layers):
+class Start(FreshWeights, DropoutRate, Layers):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""
 

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, NamedTuple
 
 from bertine.cores.neighbours import OtherPrograms
@@ -27,7 +27,7 @@ from bertine.objectives.base import Loss
 from bertine.options.fields import declare
 from bertine.options.names import option
 from bertine.options.optimization import Patience, Updates
-from bertine.options.run import RunFiles, Seed
+from bertine.options.run import RunOutput, Seed
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Best, Choice, restored
 from bertine.training.loop.ceiling import Gauge
@@ -44,8 +44,7 @@ from bertine.training.loop.tracking import NoTracker, Tracker, require_tensorboa
 from bertine.training.run import Run
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitConfig(Updates, Patience, Seed, RunFiles):
+class FitConfig(Updates, Patience, Seed, RunOutput):
     """How to minimize, all values resolved.
 
     The rate has a shape, that of `schedule`, over `steps`; with `budget_seconds`, of wall time,

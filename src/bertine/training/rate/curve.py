@@ -1,4 +1,4 @@
-"""What a learning-rate range test says: the smoothed curve, and the bracket read off it.
+"""Smooth the curve of a learning-rate range test, and read a bracket off it.
 
 The test (Smith 2015, "Cyclical Learning Rates for Training Neural Networks"): the rate rises
 exponentially, step by step, and the loss is watched: flat, then falling, then rising again.
@@ -58,7 +58,7 @@ class RateCurve:
     _sums: tuple[float, float] = (0.0, 0.0)
 
     def add(self, rate: float, loss: float) -> bool:
-        """Add a step; whether the test goes on."""
+        """Add a step; return whether the test goes on."""
         if not math.isfinite(loss):
             self.diverged = True
             return False
@@ -76,11 +76,12 @@ class RateCurve:
         return not self.diverged
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rates and smoothed losses of the test proper, fp64 [n] each, the rates ascending."""
+        """Return rates and smoothed losses of the test proper, fp64 [n] each, the rates
+        ascending."""
         return np.array(self.at[self.warmup :]), np.array(self.smoothed[self.warmup :])
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file, as JSON values."""
+        """Return the curve as JSON values."""
         return {
             "warmup_steps": self.warmup,
             "rates": self.rates,
@@ -93,7 +94,7 @@ class RateCurve:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Between which rates to train.
+    """The rates between which to train.
 
     Attributes:
         steepest: the rate at which the smoothed loss falls fastest over the logarithm of the rate.
@@ -116,7 +117,7 @@ class Bracket:
         return max(self.steepest, self.lowest / 10)
 
     def advice(self, usual: float) -> float:
-        """The rate to train with, with one significant digit: the `usual` rate of such a model,
+        """Advise a rate to train with, with one significant digit: the `usual` one of such a model,
         unless the curve clearly speaks against it. Where the loss rises at that rate, a third of
         `lowest`, but at least half of the usual rate if the loss does not rise there; where
         `lowest` is six times as high or more, twice the usual rate.
@@ -132,7 +133,7 @@ class Bracket:
         return float(f"{rate:.0e}")
 
     def says_of(self, rate: float, reached: float) -> str:
-        """What the curve, which ends at the rate `reached`, says of a `rate`."""
+        """Say what the curve, which ends at the rate `reached`, tells of a `rate`."""
         if rate > reached:
             return "not reached by the test"
         if rate >= self.lowest:
@@ -145,9 +146,9 @@ class Bracket:
 
 
 def bracket_of(curve: RateCurve) -> Bracket | None:
-    """The bracket of a curve; None where it does not fall: where its lowest smoothed loss is not
-    below the mean loss of the warm-up and the first ten steps by clearly more than losses differ
-    from batch to batch anyway."""
+    """Find the bracket of a curve; None where it does not fall: where its lowest smoothed loss is
+    not below the mean loss of the warm-up and the first ten steps by clearly more than losses
+    differ from batch to batch anyway."""
     rates, smoothed = curve.points()
     if len(rates) < 2 * _FIRST:
         return None
@@ -169,7 +170,7 @@ def bracket_of(curve: RateCurve) -> Bracket | None:
 
 
 def loss_at(curve: RateCurve, rate: float) -> float | None:
-    """The smoothed loss at a rate, between the points; None outside of them."""
+    """Interpolate the smoothed loss at a rate; None outside of the points."""
     rates, smoothed = curve.points()
     if not len(rates) or not rates[0] <= rate <= rates[-1]:
         return None
@@ -177,8 +178,8 @@ def loss_at(curve: RateCurve, rate: float) -> float | None:
 
 
 def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:
-    """Of the straight line through the points about `middle`, by least squares; 0 where they are
-    fewer than three."""
+    """Fit a straight line to the points about `middle` by least squares and return its slope; 0
+    where they are fewer than three."""
     near = np.abs(x - middle) <= math.log10(_HALF_WINDOW)
     if near.sum() < 3:
         return 0.0

@@ -1,4 +1,4 @@
-"""``lr_find``: which learning rate to train with, from a hundred steps (Smith 2015; the practice of
+"""Find the learning rate to train with in a hundred steps: ``lr_find`` (Smith 2015; the practice of
 fast.ai and ktrain).
 
 The rate rises exponentially from step to step, the loss is watched, and the weights are thrown
@@ -11,7 +11,6 @@ rate allows, and the curve would begin with their noise. A run without warm-up b
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Sequence
@@ -29,9 +28,9 @@ from bertine.names import TaskName
 from bertine.options.fields import names_of
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
-from bertine.options.search import RateTest
+from bertine.options.search import RisingRates
 from bertine.options.verbs import takes_options
-from bertine.reports.rate_page import rate_text
+from bertine.reports.scores import rate_text
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.distributed.world import World
@@ -43,6 +42,7 @@ from bertine.training.loop.freezing import frozen
 from bertine.training.loop.meter import Meter
 from bertine.training.loop.step import Stepper
 from bertine.training.rate.curve import RateCurve, bracket_of
+from bertine.training.rate.page import write_files
 from bertine.training.rate.report import LrFindReport, next_command
 
 #: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
@@ -57,7 +57,7 @@ def lr_find(
     model: Path | str,
     data: Path | str | Labelled | TableLike,
     out: Path | str,
-    test: RateTest,
+    test: RisingRates,
     **options: Any,
 ) -> LrFindReport:
     """Try rising learning rates on labelled examples, and read off between which to fine-tune.
@@ -79,9 +79,7 @@ def lr_find(
     """
     if not isinstance(data, Labelled):
         data = as_data(data)
-    given = {"task": task, "model": model, "data": data, "out": out}
-    given |= {**test.values(), **options}
-    said = FinetuneOptions(**options)
+    tuning = FinetuneOptions(**options)
     min_rate, max_rate = test.min_rate, test.max_rate
     steps, warmup_steps = test.steps, test.warmup_steps
     if launched():
@@ -91,31 +89,31 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher and finite"
         )
-    if not names_one_task(task, said.glue_task):
+    if not names_one_task(task, tuning.glue_task):
         raise BertineError(
             "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
         )
-    where = resolve_device(said.device)
+    where = resolve_device(tuning.device)
     config = FitConfig.of(
-        said,
+        tuning,
         steps=warmup_steps + steps,
         learning_rate=max_rate,
         warmup_steps=0,
-        precision=precision_name(said.precision, where),
+        precision=precision_name(tuning.precision, where),
         budget_seconds=None,
         compile=None,
     )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
-    start = Start.of(said, model=model)
+    start = Start.of(tuning, model=model)
     prepared = prepare(
         task,
         data,
         start=start,
-        reading=reading_of(said),
-        wishes=Wishes.of(said),
-        max_length=said.max_length,
+        reading=reading_of(tuning),
+        wishes=Wishes.of(tuning),
+        max_length=tuning.max_length,
         seed=config.seed,
         where=where,
         judged=False,
@@ -130,7 +128,6 @@ def lr_find(
             f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
             f"look at the data, or lower {option('min_rate')}"
         )
-    defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
     plan, bracket = prepared.plan, bracket_of(curve)
     usual = plan.learning_rate
     advice = {
@@ -138,16 +135,17 @@ def lr_find(
         "batch_size": plan.batch_size,
         "learning_rate": usual if bracket is None else bracket.advice(usual),
     }
-    report = LrFindReport.of(
+    report = LrFindReport(
         curve,
-        out=folder,
-        advice=advice,
-        command=next_command(given, defaults, advice),
-        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
+        advice,
+        next_command(task, model, data, tuning, advice),
+        folder,
         num_examples=len(prepared.train.examples),
+        passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
     )
-    report.write({**given, "data": prepared.data_path})
+    settings = {"task": task, "model": model, "data": prepared.data_path, "out": out}
+    write_files(report, {**settings, **test.values(), **options})
     return report
 
 
@@ -158,8 +156,8 @@ def _climb(
     rates: Sequence[float],
     curve: RateCurve,
 ) -> tuple[RateCurve, float]:
-    """A step at each of `rates`, until the loss diverges; the curve, and the seconds it took. The
-    loss of a step is that before its update."""
+    """Take a step at each of `rates` until the loss diverges; return the curve and the seconds it
+    took. The loss of a step is that before its update."""
     model = prepared.loaded.model
     stepper = Stepper(
         model,

@@ -1,4 +1,5 @@
-"""The folder of a search: what it has done, and which weights it keeps. One search at a time.
+"""Keep the folder of a search: what is done, and the weights that may be chosen. One search at a
+time.
 
 OUT/
   search.json     what is searched for, every run that is done, the table, the choice
@@ -33,7 +34,7 @@ _WEIGHTS = "model.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class SearchFolder:
-    """A search's folder, opened by :meth:`open`.
+    """The folder of a search, opened by :meth:`open`.
 
     Attributes:
         path: the folder.
@@ -59,20 +60,20 @@ class SearchFolder:
                 begun with other settings; or another process is at it.
         """
         cls._check(path, resume)
-        made = not path.exists()
+        new = not path.exists()
         with os_errors(path, "writing it"):
             path.mkdir(parents=True, exist_ok=True)
         with lock_folder(path, "is being searched by another process; wait for it"):
             remove_leftovers(path)
             settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
-            known, names = cls._read(path / TABLE, settings)
+            runs, names = cls._read(path / TABLE, settings)
             try:
-                yield cls(path, settings, known, names)
+                yield cls(path, settings, runs, names)
             finally:
-                cls._clear(path, made)
+                cls._clear(path, new)
 
     @classmethod
-    def _clear(cls, path: Path, made: bool) -> None:
+    def _clear(cls, path: Path, new: bool) -> None:
         """Remove the traces of a search that came to nothing."""
         if any((entry / "run.json").exists() for entry in path.iterdir()):
             return
@@ -80,7 +81,7 @@ class SearchFolder:
             return
         (path / TABLE).unlink(missing_ok=True)
         shutil.rmtree(path / "logs", ignore_errors=True)
-        if made:
+        if new:
             with contextlib.suppress(OSError):  # holds something else
                 path.rmdir()
 
@@ -94,8 +95,7 @@ class SearchFolder:
             if not resume:
                 raise BertineError(
                     f"{path}: holds a search already; add {option('resume', True)} to go on with "
-                    f"it, or choose "
-                    "another folder"
+                    "it, or choose another folder"
                 )
         elif path.exists() and any(
             not entry.name.startswith(f".{TABLE}.tmp-") for entry in path.iterdir()
@@ -106,24 +106,25 @@ class SearchFolder:
 
     @staticmethod
     def _read(file: Path, settings: dict[str, Any]) -> tuple[dict[str, SearchRun], tuple[str, ...]]:
-        """The runs that came to an end, by name, and the metrics they were judged by."""
+        """Read the runs that came to an end, by name, and the metrics they were judged by."""
         if not file.exists():
             return {}, ()
-        found = read_json_object(file, lenient=True)
+        table = read_json_object(file, lenient=True)
         try:
-            old, names = dict(found["settings"]), tuple(map(str, found["metric_names"]))
-            runs = [SearchRun.from_dict(run) for run in found["runs"]]
+            old, names = dict(table["settings"]), tuple(map(str, table["metric_names"]))
+            runs = [SearchRun.from_dict(run) for run in table["runs"]]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BertineError(f"{file}: damaged, or no table of a search ({error!r})") from error
         refuse_changes(file, "search was begun", old, settings)
         return {run.name: run for run in runs if run.failed is None}, names
 
     def run(self, trial: Trial) -> Path:
-        """The folder of a run."""
+        """Return the folder of a run."""
         return self.path / trial.name
 
     def log(self, trial: Trial) -> Path:
-        """Where a run in another process prints, and where the traceback of an error goes."""
+        """Return the file that a run in another process prints to, and to which the traceback of
+        an error goes."""
         return self.path / "logs" / f"{trial.name}.log"
 
     def write(self, result: SearchResult) -> None:
@@ -131,6 +132,7 @@ class SearchFolder:
         write_json(self.path / TABLE, {"settings": self.settings, **result.to_dict()})
 
     def has_weights(self, trial: Trial) -> bool:
+        """Tell whether the weights of a run are there."""
         return (self.run(trial) / "model" / _WEIGHTS).exists()
 
     def keep_weights(self, runs: Collection[SearchRun], needed: Collection[str]) -> None:
@@ -155,7 +157,7 @@ class SearchFolder:
                 except OSError:  # no hard links on this file system
                     shutil.copyfile(file, folder / file.name)
             info = TaskInfo.read(source / "bertine.json")
-            told = {
+            choice = {
                 "run": best.name,
                 "chosen_among_runs": len(result.runs),
                 "chosen_among_settings": len(result.rows),
@@ -163,15 +165,18 @@ class SearchFolder:
                 "mean_of_setting": chosen.mean,
                 "standard_deviation_of_setting": chosen.deviation,
             }
-            info = dataclasses.replace(info, training={**info.training, "search": told})
+            info = dataclasses.replace(info, training={**info.training, "search": choice})
             write_json(folder / "bertine.json", info.to_dict())
 
 
 def needed_weights(runs: Collection[SearchRun], planned: Collection[Trial]) -> set[str]:
-    """The names of the runs whose weights may still be chosen: the best run of each setting that is
-    not done yet, and the best run of the best of those that are."""
+    """List the runs whose weights may still be chosen, by name: the best run of each setting that
+    is not done yet, and the best run of the best of those that are."""
     recorded = {run.name for run in runs}
     unfinished = {trial.setting for trial in planned if trial.name not in recorded}
     finished = [run for run in runs if run.trial.setting not in unfinished]
-    groups = [finished, *([r for r in runs if r.trial.setting == one] for one in unfinished)]
+    groups = [
+        finished,
+        *([r for r in runs if r.trial.setting == setting] for setting in unfinished),
+    ]
     return {best.name for best in map(best_of, groups) if best is not None}

@@ -1,4 +1,4 @@
-"""``search``: a grid of fine-tuning runs, with several seeds, and the choice among them.
+"""Do a grid of fine-tuning runs with several seeds, and choose among them: ``search``.
 
 The paper's protocol (Devlin et al. 2018, sections 4.1 and A.3): a few batch sizes, learning rates
 and numbers of epochs, random restarts where runs are unstable, the choice by the dev set.
@@ -6,11 +6,11 @@ and numbers of epochs, random restarts where runs are unstable, the choice by th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,19 @@ from bertine.options.names import option
 from bertine.options.search import SearchOptions
 from bertine.options.verbs import takes_options
 from bertine.records.table_writer import write_given
-from bertine.reports.search_page import write_search_page
 from bertine.tables.given import TableLike, as_data
-from bertine.terminal.console import human_time, progress, say, warn
+from bertine.terminal.console import counted, human_time, progress, say, warn
 from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.search.folder import SearchFolder, needed_weights
-from bertine.training.search.grid import PAPER_GRID, Grid, Trial, grid_around
-from bertine.training.search.runners import Told, run_here, run_processes, run_ray
+from bertine.training.search.grid import PAPER_GRID, SearchGrid, Trial, grid_around
+from bertine.training.search.page import search_page
+from bertine.training.search.runs import Jobs, OnEnd, run_here, run_processes, run_ray
 from bertine.training.search.table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
 _OWN = names_of(FinetuneOptions, not_in="search")
-#: Those that may differ when a search is gone on with: they do not change what is computed.
+#: Those that may differ when a search is resumed: they do not change what is computed.
 _FREE = free_in("search", [FinetuneOptions])
 #: By which validation examples are held out, where it is not said: the same in all runs.
 _SPLIT_SEED = 0
@@ -76,7 +76,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
@@ -84,21 +84,20 @@ def search(
         raise BertineError(
             "a search reads the examples again for each of its runs; give it a path or a table"
         )
-    found = as_data(data)
+    source = as_data(data)
     options["split_seed"] = grid.split_seed
     processes, ray, paper_grid = grid.processes, grid.ray, grid.paper_grid
     if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
-    lists = (grid.batch_sizes, grid.learning_rates, grid.epochs)
-    if paper_grid or all(values is not None for values in lists):
+    if paper_grid or None not in (grid.batch_sizes, grid.learning_rates, grid.epochs):
         otherwise = PAPER_GRID
     else:
         labelled = read_labelled(
-            task, found, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
+            task, source, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
         )
         wishes = Wishes(patience=options["patience"])
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
-    wanted = Grid.given(*lists, grid.seeds, grid.restarts, otherwise)
+    wanted = SearchGrid.of(grid, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
     changed = FinetuneOptions(**options).changed()
@@ -107,23 +106,16 @@ def search(
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with SearchFolder.open(Path(out), settings, grid.resume) as folder:
-        if not isinstance(found, str | Path):
+        if not isinstance(source, str | Path):
             # Each run reads them again, perhaps in another process.
-            found = write_given(found, folder.path / "data")
-        arguments = {"task": task, "model": place(locate(model)), "data": place(found), **changed}
-        under_way = _Search(folder, wanted, arguments, place, grid.keep_models)
-
-        def do(jobs: list[Trial], told: Told) -> None:
-            listed = [under_way.job(trial) for trial in jobs]
-            if ray is not None:
-                run_ray(listed, told, ray, processes)
-            elif processes is None or processes == 1:
-                run_here(listed, told, under_way.announce)
-            else:
-                run_processes(listed, told, processes, options["device"])
-
-        alone = ray is None and processes in (None, 1)
-        return under_way.finish(do, shown=not alone)
+            source = write_given(source, folder.path / "data")
+        arguments = {"task": task, "model": place(locate(model)), "data": place(source), **changed}
+        do: Callable[[Jobs, OnEnd], None] = run_here
+        if ray is not None:
+            do = partial(run_ray, address=ray, processes=processes)
+        elif processes not in (None, 1):
+            do = partial(run_processes, processes=processes, device=options["device"])
+        return _Search(folder, wanted, arguments, place, grid.keep_models).finish(do)
 
 
 class _Search:
@@ -140,7 +132,7 @@ class _Search:
     def __init__(
         self,
         folder: SearchFolder,
-        grid: Grid,
+        grid: SearchGrid,
         arguments: dict[str, Any],
         place: Callable[[Any], str],
         keep_models: bool,
@@ -153,17 +145,16 @@ class _Search:
         others = [run.trial for run in self._runs.values() if run.trial not in wanted]
         self._planned = [*wanted, *others]
         self._metric_names = folder.metric_names
-        self._todo: list[Trial] = []
         say(f"search: {grid}")
         before = sum(trial.name in self._runs for trial in wanted)
         say(
-            f"{_number(len(wanted), 'run')} of {_number(len(grid.settings), 'setting')}"
+            f"{counted(len(wanted), 'run')} of {counted(len(grid.settings), 'setting')}"
             + (f", {before} of them done before" if before else "")
-            + (f"; {_number(len(others), 'run')} with other values before" if others else "")
+            + (f"; {counted(len(others), 'run')} with other values before" if others else "")
         )
 
     def job(self, trial: Trial) -> dict[str, Any]:
-        """A run as :func:`~bertine.training.search.run.run_one` takes it."""
+        """Write a run as :func:`~bertine.training.search.runs.run_one` takes it."""
         setting = trial.setting
         return {
             "arguments": {
@@ -178,38 +169,21 @@ class _Search:
             "log": self._place(self._folder.log(trial)),
         }
 
-    def announce(self, number: int) -> None:
-        """Say which run begins."""
-        say(f"{self._todo[number].name} ({number + 1} of {len(self._todo)})")
-
-    def finish(self, do: Callable[[list[Trial], Told], None], *, shown: bool) -> SearchResult:
+    def finish(self, do: Callable[[Jobs, OnEnd], None]) -> SearchResult:
         """Do what is not done, and choose.
 
         Args:
-            do: (runs, whom to tell) does them.
-            shown: whether to show how many are done: the runs themselves show nothing.
+            do: does jobs, and calls with the number and the last message of each.
         """
         tried: set[str] = set()
         self._folder.write(self._result())
-        while True:
-            self._todo = [trial for trial in self._missing() if trial.name not in tried]
-            if not self._todo:
-                break
-            tried |= {trial.name for trial in self._todo}
-            for trial in self._todo:
+        while trials := [trial for trial in self._missing() if trial.name not in tried]:
+            tried |= {trial.name for trial in trials}
+            for trial in trials:
                 if trial.name in self._runs:
                     say(f"{trial.name}: its weights are gone, so it is done again")
                     shutil.rmtree(self._folder.run(trial), ignore_errors=True)
-            with _display(len(self._todo)) if shown else contextlib.nullcontext() as advance:
-
-                def told(number: int, message: dict[str, Any]) -> None:
-                    run = self._ended(self._todo[number], message)
-                    if advance is not None:
-                        advance(_line(run))
-                    elif run.failed is not None:
-                        warn(_line(run))
-
-                do(self._todo, told)
+            self._do(do, trials)
         result = self._result()
         self._folder.take_model(result)
         self._let_go()
@@ -218,16 +192,32 @@ class _Search:
             gone = sum(not self._folder.has_weights(run.trial) for run in done)
             if gone:
                 result.notes.append(
-                    f"{_number(gone, 'run')} of {len(done)} had no weights to keep: they were done "
+                    f"{counted(gone, 'run')} of {len(done)} had no weights to keep: they were done "
                     f"before, without {option('keep_models', True)}"
                 )
         self._folder.write(result)
-        write_search_page(self._folder.path / PAGE, result.to_dict())
+        search_page(result).write(self._folder.path / PAGE)
         return result
 
+    def _do(self, do: Callable[[Jobs, OnEnd], None], trials: list[Trial]) -> None:
+        """Do `trials`. Runs in other processes show nothing themselves, so how many are done is
+        shown."""
+        with progress(show=do is not run_here) as bar:
+            task = bar.add_task("runs", total=len(trials))
+
+            def on_end(number: int, message: dict[str, Any]) -> None:
+                run = self._ended(trials[number], message)
+                bar.advance(task)
+                if do is not run_here:
+                    say(_line(run))
+                elif run.failed is not None:
+                    warn(_line(run))
+
+            do([self.job(trial) for trial in trials], on_end)
+
     def _missing(self) -> list[Trial]:
-        """The runs that are to be done: those not done yet; when all are, one whose weights are
-        needed and gone."""
+        """List the runs that are to be done: those not done yet; when all are, one whose weights
+        are needed and gone."""
         missing = [trial for trial in self._planned if trial.name not in self._runs]
         if missing:
             return missing
@@ -265,7 +255,7 @@ class _Search:
             self._folder.keep_weights(runs, needed_weights(runs, self._planned))
 
     def _check_same(self, run: SearchRun) -> None:
-        """Runs on other examples, or from another model, are not to be compared."""
+        """Refuse to compare runs on other examples, or from another model."""
         for other in self._runs.values():
             same_seed = other.trial.seed == run.trial.seed
             if other.failed is not None or run.failed is not None:
@@ -286,26 +276,9 @@ class _Search:
         return SearchResult(self._folder.path, name, self._metric_names, self._in_order())
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _line(run: SearchRun) -> str:
-    """How a run ended, in a line."""
+    """Say how a run ended, in a line."""
     if run.failed is not None:
         return f"{run.name}: failed: {run.failed}"
     ended = f"{run.name}: {100 * (run.score or 0.0):.2f} in {human_time(run.elapsed)}"
     return f"{ended}; collapsed to one answer" if run.collapsed else ended
-
-
-@contextlib.contextmanager
-def _display(runs: int) -> Iterator[Callable[[str], None]]:
-    """How many runs are done, live; called with a line on each that is."""
-    with progress() as bar:
-        task = bar.add_task("runs", total=runs)
-
-        def advance(line: str) -> None:
-            say(line)
-            bar.advance(task)
-
-        yield advance

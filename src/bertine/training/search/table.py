@@ -1,4 +1,4 @@
-"""What a search found: its runs, the table of its settings, and what is chosen.
+"""Hold what a search found: its runs, the table of its settings, and what is chosen.
 
 A setting is judged by the mean score of its runs on the validation examples, runs that collapsed
 to one answer left out: they say that a start was unlucky (Devlin et al. 2018, section 4.1), not
@@ -23,11 +23,13 @@ from bertine.training.search.grid import Setting, Trial
 #: In the folder of the search: what it found, and the same as a page.
 TABLE = "search.json"
 PAGE = "search.html"
+#: Of the table, in the terminal and on the page.
+COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed")
 
 
 @dataclass(frozen=True)
 class SearchRun:
-    """What the search keeps of a run.
+    """A run of a search, as far as it is kept.
 
     Attributes:
         trial: its setting and seed.
@@ -52,6 +54,7 @@ class SearchRun:
 
     @property
     def name(self) -> str:
+        """The name of its folder."""
         return self.trial.name
 
     @property
@@ -60,47 +63,44 @@ class SearchRun:
         return self.failed is None and not self.collapsed and self.score is not None
 
     @classmethod
-    def done(cls, trial: Trial, found: dict[str, Any]) -> SearchRun:
-        """A run that came to an end, of what :func:`~bertine.training.search.run.run_one` says."""
-        score = found["score"]
+    def done(cls, trial: Trial, outcome: dict[str, Any]) -> SearchRun:
+        """Make a run that came to an end from what
+        :func:`~bertine.training.search.runs.run_one` says."""
+        score = outcome["score"]
         if not math.isfinite(score):
             return cls(trial, failed=f"its score is not a number ({score})")
         keys = ("metrics", "collapsed", "elapsed", "examples", "weights")
-        return cls(trial, score, **{key: found[key] for key in keys})
+        return cls(trial, score, **{key: outcome[key] for key in keys})
 
     def to_dict(self) -> dict[str, Any]:
-        """The run as JSON."""
+        """Return the run as JSON values."""
         values = dataclasses.asdict(self)
         del values["trial"]
         return {**dataclasses.asdict(self.trial.setting), "seed": self.trial.seed, **values}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SearchRun:
-        """The run that :meth:`to_dict` wrote."""
+        """Read a run that :meth:`to_dict` wrote."""
         values = dict(values)
         setting = Setting(*(values.pop(f.name) for f in dataclasses.fields(Setting)))
         return cls(Trial(setting, values.pop("seed")), **values)
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """A setting and its runs, in the order of their seeds."""
 
     setting: Setting
     runs: tuple[SearchRun, ...]
 
     @property
-    def counted(self) -> list[SearchRun]:
-        """The runs that take part in the choice."""
-        return [run for run in self.runs if run.counts]
-
-    @property
     def scores(self) -> list[float]:
+        """The scores of the runs that take part in the choice."""
         return [run.score for run in self.runs if run.score is not None and run.counts]
 
     @property
     def mean(self) -> float | None:
-        """Of the scores of the runs that count; None where there is none."""
+        """The mean of the scores of the runs that count; None where there is none."""
         return statistics.fmean(self.scores) if self.scores else None
 
     @property
@@ -112,39 +112,47 @@ class Row:
     @property
     def best(self) -> SearchRun | None:
         """The run with the highest score, the first of equals."""
-        return max(self.counted, key=lambda run: run.score or 0.0, default=None)
+        return best_run(self.runs)
 
     @property
     def collapsed(self) -> int:
+        """How many of its runs collapsed."""
         return sum(run.collapsed for run in self.runs)
 
     @property
     def failed(self) -> int:
+        """How many of its runs failed."""
         return sum(run.failed is not None for run in self.runs)
 
 
-def rows_of(runs: Iterable[SearchRun]) -> list[Row]:
-    """A row a setting, the best mean first, those without a score last."""
+def best_run(runs: Iterable[SearchRun]) -> SearchRun | None:
+    """Return the run with the highest score of those that take part in the choice."""
+    counted = (run for run in runs if run.counts)
+    return max(counted, key=lambda run: run.score or 0.0, default=None)
+
+
+def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
+    """Make a row for each setting, the best mean first, those without a score last."""
     by_setting: dict[Setting, list[SearchRun]] = {}
     for run in runs:
         by_setting.setdefault(run.trial.setting, []).append(run)
     rows = [
-        Row(setting, tuple(sorted(each, key=lambda run: run.trial.seed)))
-        for setting, each in by_setting.items()
+        SettingRow(setting, tuple(sorted(group, key=lambda run: run.trial.seed)))
+        for setting, group in by_setting.items()
     ]
     # Stable: of equals the first of the grid stays first.
     return sorted(rows, key=lambda row: -math.inf if row.mean is None else row.mean, reverse=True)
 
 
 def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
-    """The best run of the setting with the best mean; None where no run counts."""
+    """Return the best run of the setting with the best mean; None where no run counts."""
     rows = rows_of(runs)
     return rows[0].best if rows else None
 
 
 @dataclass(repr=False)
 class SearchResult(Shown):
-    """What a search found; also what ``search.json`` holds.
+    """The result of a search, which is also in ``search.json``.
 
     Attributes:
         out: the folder of the search.
@@ -161,12 +169,12 @@ class SearchResult(Shown):
     notes: list[str] = field(default_factory=list)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SettingRow]:
         """A row a setting, the best mean first."""
         return rows_of(self.runs)
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> SettingRow | None:
         """The setting with the best mean over its runs that did not collapse."""
         return next((row for row in self.rows if row.mean is not None), None)
 
@@ -187,10 +195,12 @@ class SearchResult(Shown):
 
     @property
     def failed(self) -> list[SearchRun]:
+        """The runs that did not come to an end."""
         return [run for run in self.runs if run.failed is not None]
 
     @property
     def collapsed(self) -> list[SearchRun]:
+        """The runs that gave every validation example the same answer."""
         return [run for run in self.runs if run.collapsed]
 
     @property
@@ -199,7 +209,7 @@ class SearchResult(Shown):
         return not self.failed and self.best is not None
 
     def lines(self) -> list[str]:
-        """The table, the choice, and the runs that are left out of it."""
+        """List the table, the choice, and the runs that are left out of it."""
         lines = [
             f"{' and '.join(self.metric_names) or 'score'} on the validation examples, times 100"
             + (" (their mean)" if len(self.metric_names) > 1 else "")
@@ -227,17 +237,15 @@ class SearchResult(Shown):
         return lines
 
     def _table(self) -> list[str]:
-        head = ["batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed"]
-        rows = [head, *(cells(row) for row in self.rows)]
-        shown = [at for at, name in enumerate(head) if name != "failed" or self.failed]
-        return aligned(([row[at] for at in shown] for row in rows), left=(), head=True)
+        rows = [COLUMNS, *map(cells, self.rows)]
+        if not self.failed:
+            rows = [row[:-1] for row in rows]
+        return aligned(rows, left=(), head=True)
 
-    def _doubts(self, chosen: Row, best: SearchRun) -> list[str]:
-        """What speaks against taking the choice at its word."""
+    def _doubts(self, chosen: SettingRow, best: SearchRun) -> list[str]:
+        """Say what speaks against taking the choice at its word."""
         doubts = []
-        rival = max(
-            (run for run in self.runs if run.counts), key=lambda run: run.score or 0.0, default=best
-        )
+        rival = best_run(self.runs) or best
         if (rival.score or 0.0) > (best.score or 0.0):
             doubts.append(
                 f"a single run scored more, of a setting with a lower mean: {rival.name} "
@@ -257,7 +265,7 @@ class SearchResult(Shown):
         return doubts
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Return the result as JSON values."""
         chosen, best = self.chosen, self.best
         return {
             "task": self.task,
@@ -283,10 +291,10 @@ class SearchResult(Shown):
         }
 
 
-def cells(row: Row) -> list[str]:
-    """The cells of a row of the table."""
+def cells(row: SettingRow) -> tuple[str, ...]:
+    """Write a row of the table, a cell for each of `COLUMNS`."""
     setting = row.setting
-    return [
+    return (
         str(setting.batch_size),
         exact_rate(setting.learning_rate),
         str(setting.epochs),
@@ -296,11 +304,11 @@ def cells(row: Row) -> list[str]:
         hundredfold(None if row.best is None else row.best.score),
         str(row.collapsed),
         str(row.failed),
-    ]
+    )
 
 
-def _error_of_gap(one: Row, other: Row) -> float:
-    """The standard error of the difference of two means, of deviations that may differ (Welch
-    1947): a gap within it may well be chance."""
+def _error_of_gap(one: SettingRow, other: SettingRow) -> float:
+    """Compute the standard error of the difference of two means, of deviations that may differ
+    (Welch 1947): a gap within it may well be chance."""
     squares = (row.deviation**2 / len(row.scores) for row in (one, other) if row.deviation)
     return math.sqrt(sum(squares))

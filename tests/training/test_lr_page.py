@@ -1,76 +1,81 @@
-"""The plot of a range test."""
+"""The plot and the page of a range test."""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from bertine.reports.rate_page import RateTest, rate_plot, rate_text, write_rate_page
+from bertine.reports.scores import rate_text
+from bertine.training.rate.curve import Bracket, RateCurve
+from bertine.training.rate.page import rate_plot, write_files
+from bertine.training.rate.report import LrFindReport
 from reports.test_html import Page
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
-TEST = RateTest(
-    RATES,
-    [1.0 + 0.01 * (number % 3) for number in range(90)] + [50.0] * 10,
-    RATES,
-    [1.0] * 90 + [20.0] * 10,
-    (1e-5, 1e-4),
-    1e-3,
-    [(5e-5, 1.0, "in the bracket"), (2e-5, None, "not reached by the test")],
+CURVE = RateCurve(
+    rates=RATES,
+    losses=[1.0 + 0.01 * (number % 3) for number in range(90)] + [50.0] * 10,
+    at=RATES,
+    smoothed=[1.0] * 90 + [20.0] * 10,
 )
+BRACKET = Bracket(steepest=1e-5, lowest=1e-3)
+
+
+def falling() -> RateCurve:
+    """A curve that falls to its end."""
+    curve = RateCurve()
+    for step in range(60):
+        assert curve.add(1e-7 * 1.3**step, 2.0 - 0.02 * step)
+    return curve
 
 
 def test_it_is_svg_that_names_what_it_shows_and_takes_the_pages_colours() -> None:
-    plot = rate_plot(TEST).decode()
+    plot = rate_plot(CURVE, BRACKET).decode()
     ElementTree.fromstring(plot)
     for name in ("bracket", "the paper's rates", "smoothed", "lowest", "learning rate", "1e-5"):
         assert name in plot
     for variable in ("var(--accent", "var(--second", "var(--muted"):
         assert variable in plot
-    assert rate_plot(TEST) == rate_plot(TEST)
+    assert rate_plot(CURVE, BRACKET) == rate_plot(CURVE, BRACKET)
 
 
 def test_the_flight_at_the_end_does_not_press_the_rest_flat() -> None:
     """The axis is lettered near 1, where the curve is read, not up to 50."""
-    plot = rate_plot(TEST).decode()
+    plot = rate_plot(CURVE, BRACKET).decode()
     assert ">1.0" in plot or ">1<" in plot
     assert ">20<" not in plot
     assert ">50<" not in plot
 
 
 def test_without_a_bracket_none_is_drawn() -> None:
-    plot = rate_plot(dataclasses.replace(TEST, bracket=None, lowest=None)).decode()
+    plot = rate_plot(CURVE, None).decode()
     assert "bracket" not in plot
     assert "lowest" not in plot
 
 
 def test_the_page_has_the_command_to_copy_and_settings_for_people(tmp_path: Path) -> None:
     command = "bertine finetune text --data a.csv --learning-rate 2e-5 --out a-model"
-    write_rate_page(
-        tmp_path / "page.html",
-        TEST,
-        rate_plot(TEST),
-        title="Learning rate: text",
-        lead="Train between 1e-5 and 1e-4.",
-        facts=[("Bracket", "1e-5 to 1e-4", "")],
-        notes=["the loss was still falling"],
-        how=["A step each."],
-        command=command,
-        settings={"text_columns": ["text", "title"], "max_rate": 0.01, "glue_task": None},
-        footer="made",
-    )
-    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    report = LrFindReport(falling(), {}, command, tmp_path, 100, 0.5, 1.0)
+    settings: dict[str, Any] = {
+        "text_columns": ["text", "title"],
+        "max_rate": 0.01,
+        "glue_task": None,
+    }
+    write_files(report, {"task": "text", **settings})
+    html = (tmp_path / "lr-find.html").read_text(encoding="utf-8")
     page = Page(html)
     page.check_scripts()
     assert html.count('class="copy"') == 1
     assert command in " ".join(page.words.split())
     assert "text columns text, title" in page.words
     assert "max rate 0.01" in page.words
-    assert "The loss was still falling." in page.words
+    assert "The loss was still falling at the highest rate" in page.words
+    assert re.search(r"5e-5 \d\.\d{4} in the bracket", page.words)
     assert not any(name in page.words for name in ("None", "['text'", "glue"))
 
 

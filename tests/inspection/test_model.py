@@ -6,7 +6,7 @@ from pathlib import Path
 
 import bertine
 import toys
-from bertine.model_inspection import describe_model
+from bertine.inspection.model import describe_model
 from bertine.models.model import Model
 from bertine.presets import preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -34,16 +34,16 @@ def parsed(body: bytes, schema: type[BaseModel]) -> Any:
             says (422).
     """
     try:
-        found = from_json(body, allow_inf_nan=False)
+        content = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise ApiError(422, f"the body is not valid JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ApiError(422, "the body is not a JSON object; /docs shows one to copy")
-    if len(found) > _MAX_KEYS:
-        raise ApiError(422, f"the body has {len(found)} keys; /docs lists those of this path")
-    _check_keys(found, schema)
+    if len(content) > _MAX_KEYS:
+        raise ApiError(422, f"the body has {len(content)} keys; /docs lists those of this path")
+    _check_keys(content, schema)
     try:
-        return schema.model_validate(found)
+        return schema.model_validate(content)
     except ValidationError as error:
         raise _first_mistake(error) from None
 
@@ -72,16 +72,18 @@ def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
 
 
 def _first_mistake(error: ValidationError) -> ApiError:
-    """ "texts[3]: String should have at most 20000 characters"; of many mistakes the first.
+    """Say the first of the mistakes: "texts[3]: String should have at most 20000 characters".
 
     What may be one of several types has a mistake for each of these. The one that counts is where
     the type was right, which is deeper in, or is not about a type.
     """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    alike = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
-    first = max(alike, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
+    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    alike = [mistake for mistake in mistakes if mistake["loc"][:1] == mistakes[0]["loc"][:1]]
+    first = max(
+        alike, key=lambda mistake: (len(mistake["loc"]), not mistake["type"].endswith("_type"))
+    )
     place = _place(first["loc"])
-    others = {_place(each["loc"]) for each in found}
+    others = {_place(mistake["loc"]) for mistake in mistakes}
     more = sum(1 for other in others if other != place[: len(other)])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     # Keys are the client's: they may be of any length, and of any characters.
@@ -91,6 +93,7 @@ def _first_mistake(error: ValidationError) -> ApiError:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Without pydantic's names of the members of a union, which are no identifiers."""
+    """Return the place without pydantic's names of the members of a union, which are no
+    identifiers."""
     inside = (part for part in loc[1:] if isinstance(part, int) or part.isidentifier())
     return *loc[:1], *inside

@@ -1,4 +1,4 @@
-"""What a model directory holds, in lines for a person: ``bertine inspect MODEL``.
+"""Describe what a model directory holds: ``bertine inspect MODEL``.
 
 Of a safetensors file only the header is read, so a large model is described at once.
 """
@@ -20,8 +20,8 @@ from bertine.text.tokenizer import Tokenizer
 def _preset_of(config: Config) -> str:
     # Pre-training takes both from the vocabulary.
     own = {"vocab_size": config.vocab_size, "pad_token_id": config.pad_token_id}
-    for name, known in PRESETS.items():
-        if known.replace(**own) == config:
+    for name, preset in PRESETS.items():
+        if preset.replace(**own) == config:
             return f" ({name})"
     return ""
 
@@ -53,14 +53,14 @@ def _weights(folder: Path, config: Config) -> list[str]:
         dtypes.add(facts.dtype)
     titles = {part: part for part in ("embeddings", "encoder", "pooler")}
     titles |= {head: kind.title for head, kind in config.heads.items()} | {"unknown": "unknown"}
-    each = ", ".join(
+    by_part = ", ".join(
         f"{title} {counts[part]:,}" for part, title in titles.items() if part in counts
     )
     files = weight_files(folder)
     size = sum(file.stat().st_size for file in files) / 1e6
     shards = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return [
-        f"parameters: {sum(counts.values()):,} ({each})",
+        f"parameters: {sum(counts.values()):,} ({by_part})",
         f"weights: {files[0].name}{shards}, {size:.1f} MB, {', '.join(sorted(dtypes))}",
     ]
 
@@ -80,8 +80,8 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
             facts.append(f"at most {task.max_length} tokens")
         lines.append(f"task: {', '.join(facts)}")
         if task.settings:
-            given = ", ".join(f"{key} {value}" for key, value in task.settings.items())
-            lines.append(f"settings: {given}")
+            settled = ", ".join(f"{key} {value}" for key, value in task.settings.items())
+            lines.append(f"settings: {settled}")
         if task.training:
             trained = ", ".join(
                 f"{key} {value}"
@@ -96,7 +96,7 @@ def _task(folder: Path, settings: ConfigFile) -> list[str]:
 
 
 def describe_model(path: str | Path) -> list[str]:
-    """Lines that say what a model directory is: sizes, parameters, tokenizer, task.
+    """Describe a model directory: sizes, parameters, tokenizer, task.
 
     Raises:
         BertineError: `path` is not a model directory, or one of its files is broken.

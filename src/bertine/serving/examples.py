@@ -1,4 +1,5 @@
-"""Choose example texts that fit a model: its task, its labels and its language.
+"""Choose example texts that fit a model (its task, its labels and its language), and make bodies of
+requests of them.
 
 They stand on the page, in the API reference and in its curl lines, so that a first try makes sense.
 A model directory holds no training texts, so the labels and the vocabulary have to tell.
@@ -6,9 +7,11 @@ A model directory holds no training texts, so the labels and the vocabulary have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bertine.text.pieces import goes_on
+from bertine.text.special import WORDPIECE_MASK
 from bertine.text.tokenizer import Tokenizer
 
 #: Words in labels (in lower case), and a text of that kind. The first that matches is taken.
@@ -52,6 +55,7 @@ _QUESTION = ("Who wrote the book?", "The book was written by Jane Austen in 1813
 _CHINESE_QUESTION = ("这本书是谁写的？", "这本书是鲁迅在一九二一年写的。")
 _CHOICES = ("read the first page.", "boiled it in a pot.", "put it to bed.", "drank it slowly.")
 _CHINESE_CHOICES = ("开始读第一页。", "把它煮熟了。", "让它睡觉。", "慢慢喝掉了。")
+_SENTENCES = ["A cat is asleep.", "The soup is boiling."]
 
 
 def sample_text(
@@ -79,9 +83,9 @@ def sample_text(
     if task == "spans":
         return list(_CHINESE_QUESTION if chinese else _QUESTION)
     if choices:
-        given = ["她打开了书，", "然后"] if chinese else ["She opened the book.", "Then she"]
+        beginnings = ["她打开了书，", "然后"] if chinese else ["She opened the book.", "Then she"]
         endings = _CHINESE_CHOICES if chinese else _CHOICES
-        prompts = given[: parts - choices] if parts - choices > 1 else [given[0]]
+        prompts = beginnings[: parts - choices] if parts - choices > 1 else [beginnings[0]]
         return [*prompts, *endings[: max(2, min(choices, len(endings)))]]
     if parts == 2:
         return list(_CHINESE_PAIR if chinese else _PAIR)
@@ -104,3 +108,29 @@ def reads_chinese_only(tokenizer: Tokenizer) -> bool:
     whole = [name for name in tokenizer.names if not goes_on(name) and not name.startswith("[")]
     chinese = sum(len(piece) == 1 and "\u4e00" <= piece <= "\u9fff" for piece in whole)
     return 2 * chinese > len(whole)
+
+
+def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body that `path` answers.
+
+    Args:
+        path: one that takes POST.
+        described: the model that answers it, as ``/v1/models`` does.
+    """
+    model = described["id"]
+    text = described["example"]
+    first, pair = (text, None) if isinstance(text, str) else (text[0], text[1])
+    if path == "/predict":
+        return {"texts": [text], "model": model, "all_probabilities": True}
+    if path == "/fill-mask":
+        mask = described["mask"] or WORDPIECE_MASK
+        masked = text if isinstance(text, str) and mask in text else masked_sample(mask)
+        return {"texts": [masked], "model": model, "top_k": 5}
+    if path == "/embed":
+        return {"texts": _SENTENCES, "model": model, "normalize": True}
+    if path == "/v1/embeddings":
+        return {"input": _SENTENCES, "model": model}
+    if path == "/explain":
+        return {"text": text, "model": model}
+    body = {"text": first, "model": model}
+    return body if pair is None else {**body, "pair": pair}

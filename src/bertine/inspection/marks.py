@@ -1,19 +1,21 @@
-"""A sequence as the model sees it, each token marked with what was done to it."""
+"""Mark each token of a sequence, as the model sees it, with what was done to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from bertine.data.batch import Batch
 from bertine.data.instances.formats import Format
 from bertine.data.instances.instance import Instance
+from bertine.terms import TERMS
 from bertine.text.pieces import bare, goes_on
 from bertine.text.spacing import close_up
 from bertine.text.template import Frame
 from bertine.text.tokenizer import Tokenizer
 
+#: What a token is: see :class:`MarkedToken`.
 Kind = Literal["plain", "added", "masked", "replaced", "kept"]
 
 
@@ -23,7 +25,7 @@ class MarkedToken:
 
     Attributes:
         text: what the model sees, a name as in :mod:`bertine.text.pieces`.
-        kind: "added" for the special tokens of the format; "masked", "replaced" (by a random
+        kind: "added" for the special tokens of the format; "masked", "replaced" (by another
             token) or "kept" for one to be predicted; else "plain".
         was: what is to be predicted; the text itself where nothing is.
     """
@@ -52,18 +54,10 @@ def marked_segments(
         The tokens of each segment with the special tokens behind it; the first has those at the
         beginning of the sequence, too.
     """
-    width = batch.input_ids.shape[1]
-    first = row * width
-    labels = {
-        position - first: label
-        for position, label in zip(
-            batch.targets["mlm_positions"].tolist(),
-            batch.targets["mlm_labels"].tolist(),
-            strict=True,
-        )
-    }
+    first = row * batch.input_ids.shape[1]
+    labels = {position - first: label for position, label in _predicted(batch) if position >= first}
     ids = batch.input_ids[row].tolist()
-    found: list[list[MarkedToken]] = []
+    segments: list[list[MarkedToken]] = []
     starts = frame.starts([len(segment) for segment in instance.segments])
     real = sum(map(len, instance.segments)) + frame.added(len(starts))
     column = 0
@@ -83,9 +77,17 @@ def marked_segments(
                 if ids[place] == tokenizer.mask_token_id:
                     kind = "masked"
             tokens.append(MarkedToken(text, kind, was))
-        found.append(tokens)
+        segments.append(tokens)
         column = end
-    return found
+    return segments
+
+
+def _predicted(batch: Batch) -> Iterator[tuple[int, int]]:
+    """Find where a token is to be predicted, as an index into the flattened batch, and which."""
+    for name, term in TERMS.items():
+        if term.words and f"{name}_positions" in batch.targets:
+            targets = (batch.targets[f"{name}_{part}"] for part in ("positions", "labels"))
+            yield from zip(*(target.tolist() for target in targets), strict=True)
 
 
 def segment_names(instance: Instance, format: Format) -> Sequence[str]:
@@ -97,12 +99,12 @@ def heading(instance: Instance, format: Format) -> str:
     """Say in a line what an instance was made of."""
     if format.pairs:
         a, b = instance.documents
-        told = ""
+        label = ""
         if format.label is not None and instance.label is not None:
             meaning = format.label.meanings[instance.label]
-            told = f"{format.label.target} {instance.label} ({meaning}); "
+            label = f"{format.label.target} {instance.label} ({meaning}); "
         return (
-            f"A from document {a}, B from document {b}; {told}"
+            f"A from document {a}, B from document {b}; {label}"
             f"{instance.num_truncated} tokens cut off"
         )
     several = "s" if len(instance.documents) > 1 else ""
@@ -111,8 +113,8 @@ def heading(instance: Instance, format: Format) -> str:
 
 
 def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
-    """Which tokens stand in one word with the token before. Where a segment begins within a word,
-    there is none before its first piece."""
+    """Tell which tokens stand in one word with the token before. Where a segment begins within a
+    word, there is none before its first piece."""
     before = [None, *tokens[:-1]]
     return [
         token.continues and last is not None and last.kind != "added"
@@ -123,17 +125,17 @@ def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
 def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
     """Return what stands before each token: a space, or nothing at the beginning, within a word
     and between Chinese characters."""
-    found = [""]
+    spaces = [""]
     for last, token, inside in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
         meet = f"{last.was[-1:]} {token.was[:1]}"
         chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
-        found.append("" if inside or chinese else " ")
-    return found[: len(tokens)]
+        spaces.append("" if inside or chinese else " ")
+    return spaces[: len(tokens)]
 
 
 def as_text(tokens: Sequence[MarkedToken]) -> str:
-    """Marked tokens as a line: a continuing piece is joined to the one before, and so are Chinese
-    characters; ``[MASK→word]`` is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
+    """Write marked tokens in a line: a continuing piece is joined to the one before, and so are
+    Chinese characters; ``[MASK→word]`` is masked, ``[other→word]`` replaced, ``[=word]`` kept."""
     text = ""
     for token, inside, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
         if token.kind in ("plain", "added"):

@@ -1,4 +1,4 @@
-"""``inspect``: what the model will see (of a token store), or what a model is."""
+"""Describe what a model will see of a token store, or what a model is: ``inspect``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from bertine.terminal.shown import Shown
 
 @dataclass(frozen=True, repr=False)
 class Inspection(Shown):
-    """What was found in `path`, as text."""
+    """The description of what is in `path`."""
 
     path: Path
     text: str
 
     def lines(self) -> list[str]:
+        """List the lines of the description."""
         return self.text.splitlines()
 
 
@@ -40,9 +41,9 @@ def inspect(
     """
     path = locate(path)
     if (path / "manifest.json").is_file():
-        from bertine.data.inspection.store import inspect_store
+        from bertine.inspection.store import inspect_store
 
-        found = inspect_store(
+        lines = inspect_store(
             path,
             num_instances=options.num_instances,
             settings=InstanceSettings(**InstanceForm.of(options).values(), seed=options.seed),
@@ -51,9 +52,9 @@ def inspect(
     elif (path / "config.json").is_file() or (path / "run.json").is_file():
         if options.html is not None:
             raise BertineError(f"{path}: is a model, but html shows the instances of a token store")
-        from bertine.model_inspection import describe_model
+        from bertine.inspection.model import describe_model
 
-        found = describe_model(path)
+        lines = describe_model(path)
     elif not path.exists():
         raise BertineError(f"{path}: no such folder")
     elif any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -65,4 +66,4 @@ def inspect(
             f"{path}: neither a token store (it has no manifest.json) nor a model directory "
             "(it has no config.json)"
         )
-    return Inspection(path, "\n".join(found))
+    return Inspection(path, "\n".join(lines))
