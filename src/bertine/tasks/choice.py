@@ -32,7 +32,8 @@ from bertine.options.names import option
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer, short
-from bertine.tasks.base import Features, Task, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.metrics import mean_log_loss

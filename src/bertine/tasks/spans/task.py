@@ -30,7 +30,8 @@ from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import json_value
-from bertine.tasks.base import Task, pad_features, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import pad_features
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.report import EvaluationReport
 from bertine.tasks.spans.decoding import SpanPrediction, answer_question

@@ -39,7 +39,8 @@ from bertine.records.sentences import Sentence, Sentences
 from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks.answer import json_value
-from bertine.tasks.base import Features, Task, pad_features, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import Features, pad_features
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import check_labels, known_labels
 from bertine.tasks.losses import NONE, cross_entropies, label_entropy

@@ -22,7 +22,8 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, setting
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
 from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy

@@ -30,7 +30,8 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
 from bertine.tasks.answer import Answer, json_value
-from bertine.tasks.base import Features, setting
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies

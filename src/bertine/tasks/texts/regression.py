@@ -22,7 +22,8 @@ from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, setting
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
 from bertine.tasks.long_text import pooled
 from bertine.tasks.metrics import regression_scores
 from bertine.tasks.report import EvaluationReport, TaskReport
