@@ -29,13 +29,18 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
         raise BertineError(f"{data}: no such folder")
     train = [task.train] if task.train else []
     wanted = [*train, *task.validation.values(), *task.test.values()]
-    for folder in (data / task.folder, data / task.name, data):
+    for folder in (*_folders(data, task), data):
         if any((folder / name).is_file() for name in wanted):
             return folder
     raise BertineError(
         f"{data}: has no files of GLUE's {task.name}; expected {task.folder}/{wanted[0]} in it, "
         f"or {wanted[0]}"
     )
+
+
+def _folders(data: Path | str, task: GlueTask) -> list[Path]:
+    """Name the folders in `data` that may hold the files of `task`."""
+    return [Path(data) / task.folder, Path(data) / task.name]
 
 
 def glue_tasks_in(data: Path | str) -> list[GlueTask]:
@@ -47,8 +52,7 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     tasks = [
         task
         for task in GLUE.values()
-        if task.train
-        and any((Path(data) / folder / task.train).is_file() for folder in (task.folder, task.name))
+        if task.train and any((folder / task.train).is_file() for folder in _folders(data, task))
     ]
     if not tasks:
         raise BertineError(
@@ -174,7 +178,7 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
             if data.name in (kind.train, *kind.validation.values()):
                 return kind, {"": data}
             continue
-        for folder in (data / kind.folder, data / kind.name, data):
+        for folder in (*_folders(data, kind), data):
             files = {
                 word: folder / name
                 for word, name in kind.validation.items()
@@ -191,12 +195,11 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
     Raises:
         BertineError: one is missing, unless not `required`; then what is there is the answer.
     """
-    named = [Path(data) / task.folder, Path(data) / task.name]
     files: dict[str, Path] = {}
     for written, name in task.test.items():
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
-        places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
+        places = _folders(data, task) + [Path(data)] * (not _of_another(Path(data), task, name))
         names = (name, *task.alone)
         paths = [place / file for place in places for file in names if (place / file).is_file()]
         path = paths[0] if paths else None

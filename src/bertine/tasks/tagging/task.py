@@ -44,6 +44,7 @@ from bertine.tasks.features import Features, pad_features
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import check_labels, known_labels
 from bertine.tasks.losses import NONE, cross_entropies, label_entropy
+from bertine.tasks.report import require_some
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
@@ -318,8 +319,7 @@ class Tagging(Task[Tags]):
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
         """
-        if not predictions:
-            raise BertineError("there are no sentences to evaluate on")
+        require_some(predictions, "sentences")
         for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
             if len(answer.tags) != len(true):
                 raise BertineError(

@@ -28,7 +28,7 @@ from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_log_loss
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
@@ -240,8 +240,7 @@ class TextClassification(WholeTextTask[Prediction]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         confusion = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
         for prediction, label in zip(predictions, labels, strict=True):
             confusion[self.ids[label], self.ids[prediction.label]] += 1

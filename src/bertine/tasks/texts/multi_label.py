@@ -35,6 +35,7 @@ from bertine.tasks.features import Features
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies
+from bertine.tasks.report import require_some
 from bertine.tasks.texts.multi_label_report import MultiLabelReport, multi_label_scores
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
 from bertine.terminal.console import visible
@@ -250,8 +251,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
