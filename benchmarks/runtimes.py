@@ -53,7 +53,7 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     from bertine.inference.compute.samples import sample_inputs
     from bertine.inference.embedding.vectors import PooledTexts
     from bertine.models.pooling import Pooling
-    from bertine.tasks.base import Features
+    from bertine.tasks.features import Features
 
     loaded = load_model(folder)
     engine = Engine(

@@ -33,17 +33,17 @@ def test_every_layout_is_read(name: str, end: str, tmp_path: Path) -> None:
     task = GLUE[name]
     write_glue(tmp_path, task.folder, end=end)
     for data in (tmp_path, tmp_path / task.folder):
-        read = read_glue(data, task)
-        assert len(read.train) == 24
-        assert read.train.notes == []
-        assert read.validation is not None
-        assert len(read.validation) == 24
-        assert list(read.others) == (["mismatched"] if name == "MNLI" else [])
-        first = read.train.items[0]
+        train, sets = read_glue(data, task)
+        assert len(train) == 24
+        assert train.notes == []
+        assert {word: len(examples) for word, examples in sets.items()} == (
+            {"": 24, "mismatched": 24} if name == "MNLI" else {"": 24}
+        )
+        first = train.items[0]
         assert len(first.texts) == len(task.text_columns)
         # An uneven quote is a character, and neither \r nor a header is in the text.
         assert first.texts[0].strip() == '"the old cat sleeps in the sofa .'
-        labels = {item.label for item in read.train.items}
+        labels = {item.label for item in train.items}
         if task.regression:
             assert all(0 <= float(label or "nan") <= 5 for label in labels)
         else:
@@ -168,7 +168,7 @@ def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
     shutil.copy(data / "diagnostic" / "diagnostic.tsv", path)
     assert find_glue_test(tmp_path, GLUE["AX"]) == {"AX.tsv": path}
     assert find_glue_test(tmp_path, GLUE["CoLA"], required=False) == {}
-    task = glue_built(GLUE["MNLI"], read_glue(data, GLUE["MNLI"]).train, 32)
+    task = glue_built(GLUE["MNLI"], read_glue(data, GLUE["MNLI"])[0], 32)
     for place in (tmp_path, path):
         with pytest.raises(BertineError, match=r"AX\.tsv: is the test file of AX, which has"):
             read_evaluation(task, place)
@@ -176,7 +176,7 @@ def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
 
 def test_a_model_remembers_what_it_is_judged_by(data: Path) -> None:
     for name in AVERAGED:
-        train = read_glue(data, GLUE[name]).train
+        train = read_glue(data, GLUE[name])[0]
         info = glue_built(GLUE[name], train, 32).task_info()
         assert info.labels == GLUE[name].labels
         assert info.metrics == GLUE[name].metrics

@@ -21,7 +21,7 @@ from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.features import Features, pad_features
 
 from .test_predictor import random_texts
 

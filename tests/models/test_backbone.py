@@ -22,7 +22,7 @@ from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.serving.attention import AttentionQuestion, AttentionReader
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 
 
 class MeanLayer(nn.Module):

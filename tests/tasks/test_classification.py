@@ -18,7 +18,7 @@ from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples
 from bertine.tasks import task_class
-from bertine.tasks.base import truncation_note
+from bertine.tasks.features import truncation_note
 from bertine.tasks.report import ClassificationReport, label_lines
 from bertine.tasks.texts.classification import Prediction, TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer

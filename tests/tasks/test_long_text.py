@@ -12,7 +12,7 @@ import toys
 from bertine.errors import BertineError
 from bertine.models.model import Model
 from bertine.records.examples import Example, Examples
-from bertine.tasks.base import truncation_note
+from bertine.tasks.features import truncation_note
 from bertine.tasks.long_text import parts_of
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel

@@ -17,7 +17,7 @@ from bertine.options.names import option
 from bertine.records.entities import OUTSIDE, split_tag
 from bertine.records.examples import Examples
 from bertine.records.label_sets import labels_in
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.terminal.console import counted, visible, visible_list
 from bertine.terminal.shown import Shown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,18 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
         raise BertineError(f"{data}: no such folder")
     train = [task.train] if task.train else []
     wanted = [*train, *task.validation.values(), *task.test.values()]
-    for folder in (data / task.folder, data / task.name, data):
+    for folder in (*_folders(data, task), data):
         if any((folder / name).is_file() for name in wanted):
             return folder
     raise BertineError(
         f"{data}: has no files of GLUE's {task.name}; expected {task.folder}/{wanted[0]} in it, "
         f"or {wanted[0]}"
     )
+
+
+def _folders(data: Path | str, task: GlueTask) -> list[Path]:
+    """Name the folders in `data` that may hold the files of `task`."""
+    return [Path(data) / task.folder, Path(data) / task.name]
 
 
 def glue_tasks_in(data: Path | str) -> list[GlueTask]:
@@ -47,8 +52,7 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     tasks = [
         task
         for task in GLUE.values()
-        if task.train
-        and any((Path(data) / folder / task.train).is_file() for folder in (task.folder, task.name))
+        if task.train and any((folder / task.train).is_file() for folder in _folders(data, task))
     ]
     if not tasks:
         raise BertineError(
@@ -57,23 +61,11 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     return tasks
 
 
-@dataclass(frozen=True)
-class GlueData:
-    """The labelled examples of a task.
-
-    Attributes:
-        train: the training examples.
-        validation: of the dev file, the matched one of MNLI; None where there is no dev file.
-        others: further dev sets, by the word before the names of their metrics.
-    """
-
-    train: Examples
-    validation: Examples | None
-    others: dict[str, Examples] = field(default_factory=dict)
-
-
-def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> GlueData:
-    """Read the training and dev examples of `task`.
+def read_glue(
+    data: Path | str, task: GlueTask, *, strict: bool = False
+) -> tuple[Examples, dict[str, Examples]]:
+    """Read the training examples of `task`, and its dev sets by the word before the names of their
+    metrics: "" for the first, the matched one of MNLI. There are none where the folder has none.
 
     Raises:
         BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
@@ -88,28 +80,15 @@ def read_glue(data: Path | str, task: GlueTask, *, strict: bool = False) -> Glue
     if not (folder / task.train).is_file():
         raise BertineError(f"{folder}: has no {task.train} to train on")
     train = read_glue_file(folder / task.train, task, strict=strict)
-    dev = read_glue_validation(folder, task, strict=strict)
-    return GlueData(train, dev.pop("", None), dev)
-
-
-def read_glue_validation(
-    folder: Path, task: GlueTask, *, strict: bool = False
-) -> dict[str, Examples]:
-    """Read the dev sets of `task`, by the word before the names of their metrics; empty where the
-    folder has none.
-
-    Raises:
-        BertineError: see :func:`read_glue_file`; or one of several dev files is missing.
-    """
-    there = [name for name in task.validation.values() if (folder / name).is_file()]
-    missing = [name for name in task.validation.values() if name not in there]
-    if there and missing:
-        raise BertineError(f"{folder}: has {there[0]}, but no {missing[0]}; {task.name} needs both")
-    return {
-        word: read_glue_file(folder / name, task, strict=strict)
-        for word, name in task.validation.items()
-        if there
-    }
+    files = {word: folder / name for word, name in task.validation.items()}
+    present = [path.name for path in files.values() if path.is_file()]
+    missing = [path.name for path in files.values() if path.name not in present]
+    if present and missing:
+        raise BertineError(
+            f"{folder}: has {present[0]}, but no {missing[0]}; {task.name} needs both"
+        )
+    sets = files if present else {}
+    return train, {word: read_glue_file(path, task, strict=strict) for word, path in sets.items()}
 
 
 def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:
@@ -199,7 +178,7 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
             if data.name in (kind.train, *kind.validation.values()):
                 return kind, {"": data}
             continue
-        for folder in (data / kind.folder, data / kind.name, data):
+        for folder in (*_folders(data, kind), data):
             files = {
                 word: folder / name
                 for word, name in kind.validation.items()
@@ -216,12 +195,11 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
     Raises:
         BertineError: one is missing, unless not `required`; then what is there is the answer.
     """
-    named = [Path(data) / task.folder, Path(data) / task.name]
     files: dict[str, Path] = {}
     for written, name in task.test.items():
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
-        places = named if _of_another(Path(data), task, name) else [*named, Path(data)]
+        places = _folders(data, task) + [Path(data)] * (not _of_another(Path(data), task, name))
         names = (name, *task.alone)
         paths = [place / file for place in places for file in names if (place / file).is_file()]
         path = paths[0] if paths else None

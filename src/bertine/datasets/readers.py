@@ -223,8 +223,8 @@ class GlueReader:
             )
         kind = glue_task(reading.glue_task)
         assert isinstance(data, str | Path)  # read_labelled refuses tables in memory
-        read = read_glue(data, kind, strict=reading.strict)
-        train, validation = read.train, read.validation
+        train, sets = read_glue(data, kind, strict=reading.strict)
+        validation = sets.pop("", None)
         if validation is None:
             if len(kind.validation) > 1:
                 wanted = " and ".join(kind.validation.values())
@@ -233,7 +233,7 @@ class GlueReader:
                 )
             train, validation = train.hold_out(HOLD_OUT, seed, stratify=not kind.regression)
         return Labelled(
-            lambda max_length: glue_built(kind, train, max_length), train, validation, read.others
+            lambda max_length: glue_built(kind, train, max_length), train, validation, sets
         )
 
     def has_validation(self, data: Data, reading: Reading) -> bool:

@@ -11,7 +11,8 @@ import torch
 
 from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.records.examples import Examples
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 from bertine.text.tokenizer import Tokenizer
 
 

@@ -23,8 +23,9 @@ from bertine.options.answering import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import baseline_lines
+from bertine.tasks.features import Features
 from bertine.tasks.options import TableOptions
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.tasks.worst import WorstExamples

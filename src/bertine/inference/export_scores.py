@@ -26,8 +26,9 @@ from bertine.interop.export_check import Runner
 from bertine.intervals import jackknife_interval
 from bertine.models.model import Model
 from bertine.tables.given import TableLike, as_data
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import is_share, score_text, shown_metrics
+from bertine.tasks.features import Features
 from bertine.tasks.report import ClassificationReport
 from bertine.terminal.console import aligned, counted, progress
 from bertine.terminal.shown import Shown

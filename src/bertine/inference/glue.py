@@ -16,7 +16,7 @@ from bertine.modeldir import CONFIG, TASK, model_folder
 from bertine.names import AnswerPrecision
 from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.base import truncation_note
+from bertine.tasks.features import truncation_note
 from bertine.terminal.console import counted, say
 from bertine.terminal.shown import Shown
 

@@ -26,7 +26,8 @@ from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
 from bertine.inference.ranking import ranked
 from bertine.records.examples import Examples
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 from bertine.tasks.worst import WorstExample
 from bertine.text.tokenizer import Tokenizer
 

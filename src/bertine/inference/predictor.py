@@ -37,7 +37,8 @@ from bertine.records.examples import Examples
 from bertine.tables.given import as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 from bertine.terminal.console import say, visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer

@@ -31,7 +31,7 @@ from bertine.inference.compute.running import (
 from bertine.models.model import Model, weights_fingerprint
 from bertine.records.entities import OUTSIDE
 from bertine.records.sentences import Sentences
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import Tokenizer

@@ -79,6 +79,11 @@ class Examples(Generic[Item]):
     def __len__(self) -> int:
         return len(self.items)
 
+    def note(self, text: str) -> None:
+        """Add a line to the notes, unless it is there."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def fingerprint(self) -> str:
         """Compute SHA-256 of the texts and labels in their order, as hex digits."""
         digest = hashlib.sha256()

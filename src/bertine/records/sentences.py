@@ -67,11 +67,6 @@ class Sentences(Examples[Sentence]):
         """Name file and line of a word, for messages."""
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
-    def note(self, text: str) -> None:
-        """Add a line to the notes, unless it is there."""
-        if text not in self.notes:
-            self.notes.append(text)
-
     def hold_out(
         self, share: float, seed: int, *, stratify: bool = True
     ) -> tuple[Sentences, Sentences]:

@@ -28,7 +28,7 @@ from bertine.serving.batcher import Operation
 from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
 from bertine.tasks import TASKS
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.terminal.console import say
 
 

@@ -14,15 +14,9 @@ from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
 
-#: Every task there is. A new one is one file and one line here.
-TASKS: dict[str, type[Task[Any]]] = {
-    TextClassification.name: TextClassification,
-    TextRegression.name: TextRegression,
-    MultiLabel.name: MultiLabel,
-    MultipleChoice.name: MultipleChoice,
-    SpanExtraction.name: SpanExtraction,
-    Tagging.name: Tagging,
-}
+_KINDS = (TextClassification, TextRegression, MultiLabel, MultipleChoice, SpanExtraction, Tagging)
+#: Every task there is. A new one is one file, and its class above.
+TASKS: dict[str, type[Task[Any]]] = {kind.name: kind for kind in _KINDS}
 
 #: Public data sets over these tasks: what ``finetune`` takes besides.
 DATA_SETS = ("glue", "squad", "swag")

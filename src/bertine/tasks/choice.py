@@ -32,11 +32,12 @@ from bertine.options.names import option
 from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer, short
-from bertine.tasks.base import Features, Task, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.metrics import mean_log_loss
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, require_some
 from bertine.terminal.console import counted, visible
 from bertine.text.tokenizer import Tokenizer
 
@@ -393,8 +394,7 @@ class MultipleChoice(Task[ChoicePrediction]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         confusion = np.zeros((len(self.choice_columns),) * 2, dtype=np.int64)
         for prediction, right in zip(predictions, self._truth(labels), strict=True):
             confusion[right, prediction.choice] += 1

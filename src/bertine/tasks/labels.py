@@ -15,19 +15,18 @@ from bertine.terminal.console import visible_list
 _SHOWN = 20
 
 
-def label_ids(task: str, labels: Sequence[str], what: str = "label") -> dict[str, int]:
-    """Number `labels`, from 0 on.
+def check_labels(task: str, labels: Sequence[str], what: str = "label") -> None:
+    """Refuse fewer than two labels, and one that is there twice.
 
     Raises:
-        BertineError: there are fewer than two, or one is given twice.
+        BertineError: they are such.
     """
-    ids = {label: index for index, label in enumerate(labels)}
-    if len(ids) < 2:
-        raise BertineError(f"{task} needs at least two {what}s, but got {sorted(ids)}")
-    if len(ids) < len(labels):
-        twice = next(name for name, number in Counter(labels).items() if number > 1)
+    counts = Counter(labels)
+    if len(counts) < 2:
+        raise BertineError(f"{task} needs at least two {what}s, but got {sorted(counts)}")
+    if len(counts) < len(labels):
+        twice = next(name for name, number in counts.items() if number > 1)
         raise BertineError(f"the {what} {twice!r} is given twice")
-    return ids
 
 
 def label_id(label: str, ids: Mapping[str, int], where: str) -> int:

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.text.template import Frame
 
 LONG_TEXT = ("head", "tail", "head-tail", "windows")

@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 
 #: What an example without a target has for a loss.
 NONE = float("nan")

@@ -3,10 +3,11 @@ of a classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from bertine.errors import BertineError
 from bertine.intervals import wilson_interval
 from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.terminal.console import aligned, counted, visible
@@ -86,6 +87,16 @@ def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _json(inner) for name, inner in value.items()}
     return [_json(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def require_some(predictions: Sequence[Any], what: str = "examples") -> None:
+    """Refuse to report on nothing.
+
+    Raises:
+        BertineError: there are no predictions.
+    """
+    if not predictions:
+        raise BertineError(f"there are no {what} to evaluate on")
 
 
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -20,7 +20,7 @@ from bertine.inference.embedding.vectors import PooledTexts
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.text.tokenizer import Tokenizer
 
 #: Where nothing else is said.

@@ -20,7 +20,7 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.forked import allowed_threads
 from bertine.models.model import Model
 from bertine.models.precision import autocast
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 
 #: Tokens (with padding) in a batch: on a CPU few enough for the caches, on a GPU enough to fill it.
 CPU_TOKENS = 4096

@@ -35,7 +35,7 @@ from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
 from bertine.tables.table import TableRow
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.terminal.console import counted
 
 #: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at

@@ -25,7 +25,7 @@ from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.types import check_types
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import require_positions
 from bertine.terminal.console import say, visible
 from bertine.terminal.shown import Shown

@@ -16,7 +16,7 @@ from bertine.data.batch import Batch
 from bertine.inference.compute.running import Computing, run_features
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.features import Features, pad_features
 
 
 @dataclass(frozen=True)

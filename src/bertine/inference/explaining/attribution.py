@@ -31,7 +31,8 @@ from bertine.inference.explaining.explained_answer import ExplainedAnswer, outpu
 from bertine.inference.explaining.explained_text import ExplainedText
 from bertine.models.encoded import Encoded, Inputs, TextInputs
 from bertine.models.model import Model
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 
 INTEGRATED_GRADIENTS = "integrated-gradients"
 LEAVE_ONE_OUT: Final = "leave-one-out"

@@ -14,8 +14,9 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples
 from bertine.records.words import split_words
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.features import Features
 from bertine.tasks.long_text import parts_of
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.terminal.console import counted

@@ -31,7 +31,8 @@ from bertine.inference.explaining.explained_text import read_text
 from bertine.inference.explaining.explanation import Explanation, WordContribution
 from bertine.models.model import Model
 from bertine.options.names import option
-from bertine.tasks.base import Features, Task, pad_features
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features, pad_features
 from bertine.text.tokenizer import Tokenizer
 
 

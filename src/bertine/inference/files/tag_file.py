@@ -143,7 +143,7 @@ def tag_file(
         layout = TableLayout("text")
         if kind != "columns":
             layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
-        job = _Job(predictor, table, columns, details, report)
+        job = _TaggedFile(predictor, table, columns, details, report)
         with (
             open_writer(output, layout, ()) as writer,
             text_progress("tag", input, show=show) as advance,
@@ -173,7 +173,7 @@ def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> st
     return kind
 
 
-class _Job:
+class _TaggedFile:
     """One file being tagged; what is counted goes into `report`."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bertine.tasks.base import Features, cut_at
+from bertine.tasks.features import Features, cut_at
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
 

@@ -30,9 +30,10 @@ from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import json_value
-from bertine.tasks.base import Task, pad_features, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import pad_features
 from bertine.tasks.losses import NONE, cross_entropies
-from bertine.tasks.report import EvaluationReport
+from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tasks.spans.decoding import SpanPrediction, answer_question
 from bertine.tasks.spans.report import SpanReport, span_report
 from bertine.tasks.spans.windows import (
@@ -302,8 +303,7 @@ class SpanExtraction(Task[SpanPrediction]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         return span_report(
             predictions,
             labels,

@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples, Unaligned
-from bertine.tasks.base import Features, cut_at
+from bertine.tasks.features import Features, cut_at
 from bertine.terminal.console import counted
 from bertine.text.template import Template
 from bertine.text.tokenizer import Tokenizer

@@ -39,10 +39,12 @@ from bertine.records.sentences import Sentence, Sentences
 from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks.answer import json_value
-from bertine.tasks.base import Features, Task, pad_features, setting
+from bertine.tasks.base import Task, setting
+from bertine.tasks.features import Features, pad_features
 from bertine.tasks.input_lengths import check_room
-from bertine.tasks.labels import known_labels, label_ids
+from bertine.tasks.labels import check_labels, known_labels
 from bertine.tasks.losses import NONE, cross_entropies, label_entropy
+from bertine.tasks.report import require_some
 from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
@@ -89,10 +91,9 @@ class Tagging(Task[Tags]):
     document_context: bool = setting(False, always=True)
     dataset: str | None = None
     metric_names: tuple[str, ...] = field(init=False)
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ids", label_ids("tagging", self.labels, "tag"))
+        check_labels("tagging", self.labels, "tag")
         object.__setattr__(self, "metric_names", ("f1" if self.has_entities else "accuracy",))
         if self.max_length < 3:
             raise BertineError(f"max_length {self.max_length} leaves no room for words")
@@ -155,14 +156,14 @@ class Tagging(Task[Tags]):
         Raises:
             BertineError: it is none of the tags; names file, line, word, tag and the known ones.
         """
-        if tag not in self._ids:
+        if tag not in self.ids:
             prefix, kind = split_tag(tag)
             inside = f"I-{kind}" if kind else "I"
-            if prefix == "B" and inside in self._ids:
-                return self._ids[inside]
+            if prefix == "B" and inside in self.ids:
+                return self.ids[inside]
             known = known_labels(tag, self.labels)
             raise BertineError(f"{where}: unknown tag {tag!r} of {word!r}{known}")
-        return self._ids[tag]
+        return self.ids[tag]
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Turn sentences into windows (:class:`WordFeatures`), one or more each, in their order.
@@ -177,7 +178,7 @@ class Tagging(Task[Tags]):
         items = sentences.items
         check_room(self.max_length, 1, tokenizer, "words")
         room = self.max_length - tokenizer.template.added()
-        pieces = WordPieces(items, tokenizer, room, keep=OUTSIDE not in self._ids)
+        pieces = WordPieces(items, tokenizer, room, keep=OUTSIDE not in self.ids)
         features: list[Features] = []
         several = windows = 0
         for row, item, low, high in sentence_bounds(items, self.document_context):
@@ -208,7 +209,7 @@ class Tagging(Task[Tags]):
     def met_notes(self, source: str, met: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
         """Say what a user should know of what :meth:`featurize` met in `source`, a line each."""
         room = self.max_length - tokenizer.template.added()
-        return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self._ids)
+        return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self.ids)
 
     def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
         """Return the ids of the tags of a sentence, int64 [W]; None where they are unknown."""
@@ -318,8 +319,7 @@ class Tagging(Task[Tags]):
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
         """
-        if not predictions:
-            raise BertineError("there are no sentences to evaluate on")
+        require_some(predictions, "sentences")
         for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
             if len(answer.tags) != len(true):
                 raise BertineError(

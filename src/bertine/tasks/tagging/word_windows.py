@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from bertine.records.sentences import Sentence
-from bertine.tasks.base import Features
+from bertine.tasks.features import Features
 from bertine.tasks.tagging.word_pieces import WordPieces
 from bertine.text.tokenizer import Tokenizer
 

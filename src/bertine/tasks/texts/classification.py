@@ -22,12 +22,13 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, setting
-from bertine.tasks.labels import label_id, label_ids, same_numbers
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
+from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_log_loss
-from bertine.tasks.report import ClassificationReport
+from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
@@ -102,10 +103,9 @@ class TextClassification(WholeTextTask[Prediction]):
     class_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
     pair_pooling: str = setting("")
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ids", label_ids(self.kind, self.labels))
+        check_labels(self.kind, self.labels)
         super().__post_init__()
 
     @classmethod
@@ -143,8 +143,7 @@ class TextClassification(WholeTextTask[Prediction]):
         for one, other in same_numbers(task.labels):
             note = f"{examples.source}: the labels {one!r} and {other!r} are told apart, but are "
             note += "the same number; write them alike if they are the same label"
-            if note not in examples.notes:
-                examples.notes.append(note)
+            examples.note(note)
         return task
 
     def target(self, label: str | None, source: str, line: int) -> int | None:
@@ -153,7 +152,7 @@ class TextClassification(WholeTextTask[Prediction]):
         Raises:
             BertineError: it is none of the labels; names file, line, label and the known ones.
         """
-        return None if label is None else label_id(label, self._ids, f"{source}:{line}")
+        return None if label is None else label_id(label, self.ids, f"{source}:{line}")
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Return weights with which every class counts the same: N / (K n) for a class with n of
@@ -241,11 +240,10 @@ class TextClassification(WholeTextTask[Prediction]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         confusion = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
         for prediction, label in zip(predictions, labels, strict=True):
-            confusion[self._ids[label], self._ids[prediction.label]] += 1
+            confusion[self.ids[label], self.ids[prediction.label]] += 1
         return ClassificationReport(
             self.labels, self.metrics(predictions, labels), confusion.tolist()
         )

@@ -30,10 +30,12 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
 from bertine.tasks.answer import Answer, json_value
-from bertine.tasks.base import Features, setting
-from bertine.tasks.labels import label_id, label_ids
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
+from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies
+from bertine.tasks.report import require_some
 from bertine.tasks.texts.multi_label_report import MultiLabelReport, multi_label_scores
 from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
 from bertine.terminal.console import visible
@@ -109,10 +111,9 @@ class MultiLabel(WholeTextTask[LabelSet]):
     focal_gamma: float = 0.0
     metric_names: tuple[str, ...] = ("micro_f1",)
     pair_pooling: str = setting("")
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ids", label_ids(self.kind, self.labels))
+        check_labels(self.kind, self.labels)
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
         super().__post_init__()
@@ -154,7 +155,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
             return None
         target = np.zeros(len(self.labels), dtype=np.float32)
         for name in labels_in(label):
-            target[label_id(name, self._ids, f"{source}:{line}")] = 1.0
+            target[label_id(name, self.ids, f"{source}:{line}")] = 1.0
         return target
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
@@ -250,8 +251,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:

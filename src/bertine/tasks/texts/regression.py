@@ -22,10 +22,11 @@ from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, setting
+from bertine.tasks.base import setting
+from bertine.tasks.features import Features
 from bertine.tasks.long_text import pooled
 from bertine.tasks.metrics import regression_scores
-from bertine.tasks.report import EvaluationReport, TaskReport
+from bertine.tasks.report import EvaluationReport, TaskReport, require_some
 from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import counted
@@ -245,8 +246,7 @@ class TextRegression(WholeTextTask[Score]):
         Raises:
             BertineError: there are no examples.
         """
-        if not predictions:
-            raise BertineError("there are no examples to evaluate on")
+        require_some(predictions)
         truth = np.array(_numbers(labels))
         guesses = np.array([answer.score for answer in predictions])
         return RegressionReport(

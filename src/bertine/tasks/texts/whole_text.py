@@ -21,7 +21,8 @@ from bertine.models.heads import texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.records.examples import Examples
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.long_text import check_long_text, parts_of
 from bertine.tasks.losses import NONE, of_examples

@@ -47,8 +47,9 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.features import Features
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification

@@ -29,7 +29,8 @@ from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples
 from bertine.reports.scores import exact_rate
 from bertine.tables.given import Data
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
 from bertine.terminal.console import counted, say, warn
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing

@@ -30,7 +30,7 @@ from bertine.inference.compute.running import computing_with, device_of
 from bertine.models.model import Model
 from bertine.rng import generator
 from bertine.runs.log import read_log
-from bertine.tasks.base import Features, pad_features
+from bertine.tasks.features import Features, pad_features
 from bertine.text.spacing import close_up
 from bertine.text.tokenizer import Tokenizer
 
