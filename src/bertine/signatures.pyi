@@ -11,7 +11,11 @@ from bertine.inference.embedding.similar import Neighbours
 from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
+from bertine.inference.files.predict_texts import GivenTextsReport
+from bertine.inference.files.tag_file import TagReport
+from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
+from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
@@ -32,6 +36,7 @@ from bertine.names import (
     TaggedFormat,
     TagScheme,
     TaskName,
+    TextFormat,
     TokenizerKind,
     VectorPooling,
     VectorType,
@@ -673,6 +678,67 @@ def lr_find(
     Raises:
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
             is named; it is one of several processes; what `finetune` raises of model and data.
+    """
+
+def predict(
+    model: Predictor | Path | str,
+    input: Path | str | TableLike | None = None,
+    output: Path | str = "-",
+    *,
+    texts: Sequence[TextOrDict] | TextOrDict | None = None,
+    question: str | None = None,
+    context: str | None = None,
+    all_probabilities: bool = False,
+    resume: bool = False,
+    show_progress: bool = True,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    format: TextFormat | None = None,
+    word_column: int | None = None,
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
+    """Predict every row of a table, in its order and its format, in bounded memory; or a few
+    `texts`, whose answers a terminal shows in readable lines.
+
+    The output is the input with the task's columns (``label``, ``probability``) added; a name
+    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
+    tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
+    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
+    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
+    object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
+    writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
+
+    Args:
+        model: a fine-tuned model directory, or a loaded one.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        texts: to answer in place of a file: one or several. For a model of pairs two strings are
+            one example, for multiple choice all of them: what is given, then the choices.
+        question, context: for spans, in place of a file: one question about one text.
+        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        resume: go on where an earlier process was stopped
+            (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
+            For tables, from a file to a file.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: number format to compute in; auto is the fastest whose outputs a check finds
+            close to those in fp32.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        format: of the table; columns are column files of words; None: told by the name of the file
+            and its first lines.
+        word_column: number of the column of the words in a column file; None: as in training.
+
+    Raises:
+        BertineError: no such model; neither a file nor texts, or both; what reading the table
+            raises; a column is missing; something is said that does not apply to the task or the
+            file; the output is named as a format that the rows cannot be written in; nothing can
+            be gone on with there, or what is left is of another input, model or setting.
     """
 
 def prepare(
