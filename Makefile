@@ -33,8 +33,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## See what pre-training is worth, on bundled texts (about 5 minutes)
 	$(BIN)/bertine demo --out $(OUT)
 
+# Compiled modules are kept, whatever the environment says: a hundred processes import them.
 test: setup ## Run the tests
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal $(ARGS)
 
 check: setup ## Lint, formatting and types
 	$(BIN)/ruff check .

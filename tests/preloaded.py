@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import torch._dynamo
+import torch._refs
+import torch.distributed.fsdp
+import torch.nn.parallel  # noqa: F401
 import transformers
 
 import bertine.cli

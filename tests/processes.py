@@ -1,6 +1,5 @@
 """Processes that begin quickly: they are forked from a server that has imported what they need
-(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one that is
-killed."""
+(:mod:`preloaded`). Several of one command, as ``torchrun`` would start them, or one to kill."""
 
 from __future__ import annotations
 
@@ -40,15 +39,27 @@ class End:
 
 
 def forked(target: Callable[..., Any], *given: Any) -> Any:
-    """A process that calls ``target(*given)``, begun."""
+    """Start a process that calls ``target(*given)``."""
     process = server().Process(target=target, args=given)
     process.start()
     return process
 
 
+def bertine(arguments: list[str]) -> None:
+    """What a forked process of the command line does: all but the imports, and in silence."""
+    from bertine.cli import main
+    from bertine.terminal.console import console
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = console.file = open(os.devnull, "w")  # noqa: SIM115
+    sys.exit(main(arguments))
+
+
 def server() -> Any:
-    """The server, running. It is told in its environment where modules are: Python 3.11 passes
-    ``sys.path`` to it, where it is not looked at, and what cannot be imported is passed over."""
+    """Start the server, if it is not there. Its environment says where modules are: Python 3.11
+    hands ``sys.path`` to it and does not look at it there, and what cannot be imported is passed
+    over."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         forkserver.ensure_running()

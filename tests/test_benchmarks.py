@@ -6,6 +6,7 @@ benchmark of seconds would be the import of PyTorch and transformers, a dozen ti
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -259,7 +260,19 @@ def test_prepare_prints_its_share_of_the_tokenizers_speed(run: Run, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_kills_ends_with_the_same_bits(run: Run, tmp_path: Path) -> None:
+def test_kills_ends_with_the_same_bits(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_for(arguments: list[str], seconds: float | None) -> bool:
+        process = processes.forked(processes.bertine, arguments[3:])  # python -m bertine ...
+        process.join(seconds)
+        if ended := not process.is_alive():
+            assert process.exitcode == 0
+        process.kill()
+        process.join()
+        return ended
+
+    monkeypatch.setattr(importlib.import_module("kills"), "run_for", run_for)
     store = toys.write_store(tmp_path / "store")
     printed = run("kills", store, "--kills", 1, "--steps", 25)
     assert "1 kills: weights and logs are those of the undisturbed run" in printed
@@ -279,7 +292,22 @@ def test_kills_notices_other_weights_and_another_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_contention_measures_every_system_beside_busy_programs(run: Run, tmp_path: Path) -> None:
+def test_contention_measures_every_system_beside_busy_programs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bertine, that is: loading transformers and its first steps take ten seconds."""
+    contention = importlib.import_module("contention")
+    ours = contention.worker
+
+    @contextlib.contextmanager
+    def worker(system: str, *given: Any) -> Iterator[Callable[[float], float]]:
+        if system == "bertine":
+            with ours(system, *given) as measure:
+                yield measure
+        else:
+            yield lambda seconds: 1000.0
+
+    monkeypatch.setattr(contention, "worker", worker)
     saved = tmp_path / "result.json"
     turns = ["--busy", 0, 1, "--rounds", 1, "--seconds", 0.1, "--again", 0]
     printed = run("contention", "pretrain", *turns, "--json", saved)
@@ -287,7 +315,8 @@ def test_contention_measures_every_system_beside_busy_programs(run: Run, tmp_pat
     for system in ("bertine", "transformers"):
         assert [len(result[system][busy]) for busy in ("0", "1")] == [1, 1]
     quiet, busy = (result["bertine"][programs][0] for programs in ("0", "1"))
-    line = rf"^pretrain +1 busy +bertine +{busy:,.0f} tokens/s +{busy / quiet:.0%} "
+    line = rf"^pretrain +1 busy +bertine +{busy:,.0f} tokens/s +{busy / quiet:.0%} +transformers +"
+    line += rf"1,000 tokens/s +100% +{busy / 1000:.2f}x$"
     assert re.search(line, printed, re.MULTILINE), printed
 
 

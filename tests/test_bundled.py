@@ -106,7 +106,7 @@ def test_every_verb_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "32",
     )
     run("evaluate", "bertine-en", "--data", "store")
-    run("export", "bertine-en", "--out", "onnx")
+    run("export", "bertine-en", "--out", "program", "--format", "torch")
 
 
 def test_it_knows_some_english() -> None:

@@ -112,11 +112,16 @@ def module_name(file: Path) -> str:
 
 
 @cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def imports_of(file: Path) -> tuple[tuple[str, str, int], ...]:
     """Every import in a file, late and type-checking ones too: module, name (or ""), line."""
 
     def found() -> Iterator[tuple[str, str, int]]:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.Import):
                 yield from ((alias.name, "", node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -130,7 +135,7 @@ def attributes_of(module: str, file: Path) -> set[str]:
     """What a file uses of an imported module: ``{"load"}`` for ``pickle.load(handle)``."""
     return {
         node.attr
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == module
     }
 
@@ -183,11 +188,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter(below).prepare()  # CycleError, with the modules, where there is a circle
 
 
+@cache
 def type_checking_lines(file: Path) -> set[int]:
     """The lines of a file that stand under ``if TYPE_CHECKING``."""
     return {
         line
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
@@ -206,7 +212,7 @@ def test_nobody_asks_what_kind_of_task_it_is() -> None:
         f"{module_name(file)}:{node.lineno}"
         for file in MODULES
         if room_of(module_name(file)) not in ("tasks", "datasets")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) == "isinstance"
         and kinds & set(re.findall(r"\w+", ast.unparse(node.args[1])))
@@ -233,7 +239,7 @@ def test_no_peers_no_pickles(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_torch_load_reads_weights_only(file: Path) -> None:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
             keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             assert keywords.get("weights_only") == "True", f"{file}:{node.lineno}"

@@ -19,8 +19,8 @@ _T_19 = 2.093024054408263
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """The 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1, and
-    sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
+    """Return the 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1,
+    and sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
     if not 0 <= correct <= total:
         raise ValueError(f"{correct} of {total} is no share")
     if total == 0:

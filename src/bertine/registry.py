@@ -8,6 +8,7 @@ from __future__ import annotations
 FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
+    "distilbert": "bertine.interop.distilbert:FAMILY",
 }
 
 #: Preset → model type.
@@ -20,6 +21,7 @@ PRESETS = {
     "bert-large": "bert",
     "roberta-base": "roberta",
     "roberta-large": "roberta",
+    "distilbert-base": "distilbert",
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.

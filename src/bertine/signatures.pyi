@@ -1124,7 +1124,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
 
 def serve(
@@ -1294,5 +1294,6 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """

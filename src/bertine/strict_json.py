@@ -108,11 +108,11 @@ def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inside: list[Any] = []
-        for each in level:
-            if type(each) is dict:
-                inside += [item for item in each.values() if type(item) in (dict, list)]
-            elif type(each) is list:
-                inside += [item for item in each if type(item) in (dict, list)]
+        for inner in level:
+            if type(inner) is dict:
+                inside += [item for item in inner.values() if type(item) in (dict, list)]
+            elif type(inner) is list:
+                inside += [item for item in inner if type(item) in (dict, list)]
         if not inside:
             return
         level = inside
@@ -122,16 +122,16 @@ def _check_depth(value: Any) -> None:
 def _check_surrogates(value: Any) -> None:
     stack = [value]
     while stack:
-        each = stack.pop()
-        if type(each) is dict:
-            stack += [*each, *each.values()]
-        elif type(each) is list:
-            stack += each
-        elif type(each) is str:
+        item = stack.pop()
+        if type(item) is dict:
+            stack += [*item, *item.values()]
+        elif type(item) is list:
+            stack += item
+        elif type(item) is str:
             try:
-                each.encode("utf-8")
+                item.encode("utf-8")
             except UnicodeEncodeError as error:
-                code = f"\\u{ord(each[error.start]):04x}"
+                code = f"\\u{ord(item[error.start]):04x}"
                 raise _Refused(f"has half a character ({code}) in a text; correct it") from None
 
 
@@ -169,8 +169,8 @@ def check_shape(value: Any, shape: Shape, source: object, place: str = "") -> No
     elif isinstance(shape, list):
         if not isinstance(value, list):
             raise BertineError(f"{source}: {place or 'it'} must be a list, not {briefly(value)}")
-        for number, each in enumerate(value):
-            check_shape(each, shape[0], source, f"{place}[{number}]")
+        for number, item in enumerate(value):
+            check_shape(item, shape[0], source, f"{place}[{number}]")
     else:
         if not isinstance(value, dict):
             raise BertineError(f"{source}: {place or 'it'} must be an object, not {briefly(value)}")

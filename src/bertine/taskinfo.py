@@ -50,16 +50,17 @@ class TaskInfo:
     training: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that ``bertine.json`` holds."""
+        """Return the JSON object that ``bertine.json`` holds."""
         return {"format": TASK_FORMAT} | dataclasses.asdict(self)
 
     def input_length(self, positions: int, default: int | None = None) -> int:
-        """The longest input for a model of so many `positions`: as long as in training; where
-        that is not known, `default`, or as long as the model takes."""
+        """Return the longest input for a model of so many `positions`: as long as in training;
+        where that is not known, `default`, or as long as the model takes."""
         return min(self.max_length or default or positions, positions)
 
     def setting(self, name: str, default: Value) -> Value:
-        """What `settings` has under `name`, of the kind of `default`; that, where it has nothing.
+        """Return what `settings` has under `name`, of the kind of `default`; that, where it has
+        nothing.
 
         Raises:
             BertineError: it is of another kind, or a number that is not finite.

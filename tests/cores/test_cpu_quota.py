@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertine.cores import launch
-from bertine.cores.cpu_quota import cpu_quota
+from bertine.cores.cpu_quota import cpu_quota, limiting_groups
+from bertine.system import memory
 
 #: Lines of ``mountinfo`` that have nothing to do with it.
 _OTHERS = "21 1 254:0 / / rw - ext4 /dev/vda rw\n22 1 0:5 / /proc rw - proc proc rw\n"
@@ -71,6 +72,15 @@ def test_version_1_with_its_own_files(tmp_path: Path, root: str) -> None:
     (group / "cpu.cfs_quota_us").write_text("-1\n")
     cpu_quota.cache_clear()
     assert cpu_quota(tmp_path / "proc") is None
+
+
+def test_memory_has_limits_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount = version_2(tmp_path, {"pod/box": "100000 100000"})
+    here = process(tmp_path, "0::/pod/box\n", mount)
+    (tmp_path / "fs" / "pod" / "memory.max").write_text("3000000\n")
+    (tmp_path / "fs" / "pod" / "box" / "memory.max").write_text("max\n")
+    monkeypatch.setattr(memory, "limiting_groups", lambda kind: limiting_groups(kind, here))
+    assert memory.memory_limit() == 3_000_000
 
 
 def test_without_proc_there_is_none(tmp_path: Path) -> None:

@@ -419,8 +419,13 @@ def test_ray_makes_the_same_store(folder: Path) -> None:
 
 
 def test_no_ray_cluster_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray = pytest.importorskip("ray")
+
+    def init(**given: Any) -> None:
+        """As where there is none; here one may be that another test has started."""
+        raise ConnectionError("Could not find any running Ray instance.\nPlease specify the one")
+
+    monkeypatch.setattr(ray, "init", init)
     with pytest.raises(BertineError, match="no Ray cluster there") as error:
         made(folder, "store", ray="auto")
     assert "\n" not in str(error.value)

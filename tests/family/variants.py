@@ -87,6 +87,7 @@ VARIANTS = {
         "roberta-base",
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
+    "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
 }
 
 

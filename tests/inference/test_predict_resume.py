@@ -1,4 +1,4 @@
-"""Predicting a file that was stopped in the middle is gone on with: no row lost, none twice."""
+"""Predicting a file that was stopped in the middle is resumed: no row lost, none twice."""
 
 from __future__ import annotations
 

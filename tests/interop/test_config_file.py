@@ -112,6 +112,7 @@ def test_an_old_file_with_settings_of_other_things_is_read(tmp_path: Path) -> No
     ("changes", "message"),
     [
         ({"model_type": "t5"}, "'t5', another architecture"),
+        ({"model_type": ["bert"]}, r"\['bert'\], another architecture"),
         ({"model_type": None}, "has no model_type"),
         ({"hidden_sise": 24}, "unknown key 'hidden_sise'; did you mean 'hidden_size'"),
         ({"position_embedding_type": "relative_key"}, "relative positions"),

@@ -64,14 +64,27 @@ def write_samples(folder: Path, lines: list[tuple[int, list[dict[str, Any]]]]) -
     (folder / "samples.jsonl").write_text(text, encoding="utf-8")
 
 
+#: Pages by what the runs' files said.
+_PAGES: dict[tuple[object, ...], str] = {}
+
+
+def page_of(folder: Path) -> str:
+    """A run's page. Drawing takes half a second, so that of files that have not changed is kept."""
+    files = {path: path.read_bytes() for path in sorted(folder.rglob("*.json*"))}
+    known = (*files.items(), (folder / "model").exists())
+    if known not in _PAGES:
+        _PAGES[known] = report(folder).path.read_text(encoding="utf-8")
+    return _PAGES[known]
+
+
 def words(folder: Path) -> str:
     """The text of a run's page, which must be well-formed."""
-    return Page(report(folder).path.read_text(encoding="utf-8")).words
+    return Page(page_of(folder)).words
 
 
 def titles(folder: Path) -> list[str]:
     """The titles of the plots."""
-    page = report(folder).path.read_text(encoding="utf-8")
+    page = page_of(folder)
     return [part.split("</h3>")[0] for part in page.split("<h3>")[1:]]
 
 

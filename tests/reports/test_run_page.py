@@ -17,6 +17,7 @@ from bertine.terms import OBJECTIVE_TERMS, TERMS, TermTexts
 from reports.run_pages import (
     SETTINGS,
     line,
+    page_of,
     sample,
     titles,
     words,
@@ -153,7 +154,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     settings = {**SETTINGS, HOSTILE: HOSTILE, "architecture": {HOSTILE: [HOSTILE]}}
     run = write_run(tmp_path / "run", [{**line(10), f"eval_{HOSTILE}": 1.0}], settings)
     write_samples(run, [(1, [sample(0.5, HOSTILE, f"{HOSTILE} [MASK] {HOSTILE}")])])
-    page = Page(report(run).path.read_text(encoding="utf-8"))
+    page = Page(page_of(run))
     assert "img" not in {tag for tag, _ in page.tags}
     page.check_scripts()
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
@@ -164,7 +165,7 @@ def test_chinese_is_written_without_spaces(tmp_path: Path) -> None:
     text = "在 2019 年 ， [MASK] 京 人 口"
     write_samples(run, [(1, [sample(0.1, "北", text)]), (2, [sample(0.5, "北", text)])])
     assert "在 2019 年， [MASK] 京人口 Original word: 北" in words(run)
-    page = report(run).path.read_text(encoding="utf-8")
+    page = page_of(run)
     assert "在 2019 年，<mark>[MASK]</mark>京人口" in page
 
 

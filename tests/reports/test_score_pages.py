@@ -22,6 +22,7 @@ from bertine.tasks.texts.multi_label_report import MultiLabelReport
 from bertine.tasks.texts.regression import Score, TextRegression
 from reports.run_pages import (
     finetuning,
+    page_of,
     titles,
     words,
     write_finetuning,
@@ -44,7 +45,7 @@ def test_a_finetuning_run(tmp_path: Path) -> None:
         assert text in shown, text
     assert "Confusion matrix of the saved model: 5,985 of 5,990 examples right" in shown
     assert titles(run)[:3] == ["Loss", "Accuracy", "Matthews"]
-    rows = report(run).path.read_text(encoding="utf-8").split("<tbody>")[2].split("</tbody>")[0]
+    rows = page_of(run).split("<tbody>")[2].split("</tbody>")[0]
     assert [row.split("<")[0] for row in rows.split('<td class="number">')[1:]] == [
         *("1", "100", "80.00%", "-0.1000", "0.6000"),
         *("2", "200", "80.00%", "-0.1000", "0.6000"),
@@ -109,7 +110,7 @@ def write_final(folder: Path, final: dict[str, Any], worst: Any = None) -> Path:
 
 def cells(folder: Path, table: int) -> list[list[str]]:
     """The rows of a table of the page, the header first."""
-    page = report(folder).path.read_text(encoding="utf-8")
+    page = page_of(folder)
     part = page.split("<table")[table + 1].split("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", part, flags=re.S)
     return [
@@ -128,7 +129,7 @@ def test_the_confusion_is_a_table_of_shares(tmp_path: Path) -> None:
         ["no", "2", "5", "3"],
         ["never", "0", "0", "0"],
     ]
-    page = report(run).path.read_text(encoding="utf-8")
+    page = page_of(run)
     shares = re.findall(r'class="number (right|wrong)" style="--share: ([\d.]+)%"', page)
     assert [float(share) for _, share in shares] == [75, 25, 0, 20, 50, 30, 0, 0, 0]
     assert [kind for kind, _ in shares][:4] == ["right", "wrong", "wrong", "wrong"]
@@ -217,7 +218,7 @@ def test_the_worst_predicted_are_on_the_page_as_text(tmp_path: Path) -> None:
     ]
     worst = {"num_examples": 1234, "mean_loss": 0.125, "examples": examples}
     run = write_final(tmp_path / "run", {"metrics": {"accuracy": 0.5}}, worst)
-    page = Page(report(run).path.read_text(encoding="utf-8"))
+    page = Page(page_of(run))
     assert "img" not in {tag for tag, _ in page.tags}
     page.check_scripts()
     assert "The 2 of 1,234 validation examples with the highest loss" in page.words
@@ -250,7 +251,7 @@ def write_worst(folder: Path, example: dict[str, Any], name: str, columns: list[
     begun = json.loads((run / "run.json").read_text(encoding="utf-8"))
     begun["settings"]["labels_and_columns"] = {"name": name, "text_columns": columns}
     (run / "run.json").write_text(json.dumps(begun), encoding="utf-8")
-    return report(run).path.read_text(encoding="utf-8")
+    return page_of(run)
 
 
 def test_the_worst_predicted_show_entities_and_where_they_are(tmp_path: Path) -> None:
@@ -330,7 +331,7 @@ def test_every_finding_has_its_command_on_the_page(tmp_path: Path) -> None:
     labels = ["a", "b"]
     final = finetuning(labels, [[60, 0], [40, 0]])["final"] | {"collapsed": True}
     run = write_final(tmp_path / "run", final)
-    page = report(run).path.read_text(encoding="utf-8")
+    page = page_of(run)
     assert re.search('<pre tabindex="0"><code><span><span>bertine</span> <span>finetune', page)
 
 

@@ -299,34 +299,45 @@ def test_who_gives_up_leaves_the_queue(model: Model, make: Make) -> None:
 
 
 def test_whoever_is_alone_does_not_wait_for_company(make: Make) -> None:
-    batcher = make(max_wait=5.0)
+    batcher = make(max_wait=1000.0)
 
-    async def work() -> float:
-        began = time.monotonic()
-        for n in range(3):
-            await batcher.submit("double", [n], [1])
-        return time.monotonic() - began
+    async def work() -> list[list[int]]:
+        return [await batcher.submit("double", [n], [1]) for n in range(3)]
 
-    assert run(work()) < 4.0
+    assert run(work()) == [[0], [2], [4]]
+
+
+async def crowd(model: Model, batcher: Batcher) -> None:
+    """Three that are computed together, after which company is to be expected."""
+    model.gate.clear()
+    asked = [asyncio.ensure_future(batcher.submit("double", [n], [1])) for n in range(3)]
+    await begun(model)
+    model.gate.set()
+    await asyncio.gather(*asked)
 
 
 def test_where_there_was_company_it_is_waited_for(model: Model, make: Make) -> None:
-    batcher = make(max_wait=0.3, max_tokens=3)
+    batcher = make(max_wait=1000.0, max_tokens=3)
 
     async def work() -> None:
-        model.gate.clear()
-        crowd = [asyncio.ensure_future(batcher.submit("double", [n], [1])) for n in range(3)]
-        await begun(model)
-        model.gate.set()
-        await asyncio.gather(*crowd)
+        await crowd(model, batcher)
         before = len(model.batches)
-        first = asyncio.ensure_future(batcher.submit("double", [10], [1]))
-        await asyncio.sleep(0.05)
-        second = asyncio.ensure_future(batcher.submit("double", [11], [1]))
-        began = time.monotonic()
-        await asyncio.gather(first, second)
-        assert model.batches[before:] == [[10, 11]]
-        assert time.monotonic() - began < 2.0  # the wait has an end
+        asked = []
+        for number in (10, 11, 12):  # with the third the batch is full
+            asked.append(asyncio.ensure_future(batcher.submit("double", [number], [1])))
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*asked)
+        assert model.batches[before:] == [[10, 11, 12]]
+
+    run(work())
+
+
+def test_the_wait_for_company_has_an_end(model: Model, make: Make) -> None:
+    batcher = make(max_wait=0.05, max_tokens=3)
+
+    async def work() -> None:
+        await crowd(model, batcher)
+        assert await batcher.submit("double", [10], [1]) == [20]
 
     run(work())
 

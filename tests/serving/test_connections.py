@@ -50,13 +50,12 @@ def test_a_body_without_a_length_is_counted_as_it_comes(tight: Client) -> None:
 
 
 def test_a_length_that_is_too_large_is_not_waited_for(tight: Client) -> None:
-    began = time.monotonic()
+    """Or it would be 408, as below."""
     for declared in (10**9, 10**30):
         answer = tight.raw(post("/predict", b"{", length=declared))
         assert answer == b"" or status(answer) in (400, 413)
     waits = tight.raw(post("/predict", b"", "expect: 100-continue", length=5000))
     assert status(waits) == 413
-    assert time.monotonic() - began < 3
 
 
 def test_a_slow_body_is_408_while_others_are_answered(tight: Client) -> None:
@@ -66,12 +65,14 @@ def test_a_slow_body_is_408_while_others_are_answered(tight: Client) -> None:
         assert status(read_all(connection)) == 408
     with tight.connected() as connection:  # a byte now and then does not help
         connection.sendall(post("/predict", b"", length=500))
-        began = time.monotonic()
-        with contextlib.suppress(OSError):
-            while time.monotonic() - began < 3:
+        for _ in range(400):
+            try:
                 connection.sendall(b" ")
-                time.sleep(0.05)
-        assert time.monotonic() - began < 2.5
+            except OSError:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("it is not closed")
 
 
 # Offers of another protocol
@@ -123,11 +124,9 @@ def test_what_is_wrong_behind_an_offer_is_400(tight: Client) -> None:
 def test_slow_headers_and_silent_connections_are_closed(tight: Client) -> None:
     with tight.connected() as silent, tight.connected() as slow:
         slow.sendall(b"POST /predict HTTP/1.1\r\nhost: localhost\r\n")
-        began = time.monotonic()
         counts = [tight.refused("slow_headers"), tight.refused("silent")]
         assert status(read_all(slow)) == 408
         assert read_all(silent) == b""
-        assert time.monotonic() - began < 3
         assert [tight.refused("slow_headers"), tight.refused("silent")] == [n + 1 for n in counts]
     with tight.connected() as again:  # and between two requests
         again.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -155,14 +154,12 @@ def test_endless_headers_of_a_next_request_and_endless_trailers_are_refused(tigh
         ahead.sendall(post("/predict", BODY).replace(b"connection: close\r\n", b""))
         eventually(lambda: held.begun == 1)
         for connection, begin in ((ahead, b"GET /health HTTP/1.1\r\n"), (trailing, chunked)):
-            began = time.monotonic()
             with contextlib.suppress(OSError):  # it is closed before all of it is sent
                 connection.sendall(begin)
                 for _ in range(500):
                     connection.sendall(endless)
             answer = read_all(connection)
             assert answer == b"" or status(answer) == 431
-            assert time.monotonic() - began < 5
     eventually(lambda: not tight.server.server_state.connections)
     assert fine(tight)
 

@@ -80,11 +80,11 @@ def test_a_long_document_is_taken_in_pieces():
 
 
 def test_very_long_sentences_are_quick():
-    started = time.monotonic()
+    started = time.process_time()
     assert len(split_sentences("word " * 200_000)) == 1
     assert split_sentences("x" * 1_000_000) == ["x" * 1_000_000]
     assert len(split_sentences("Short one. " * 50_000)) == 50_000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10  # minutes, if it were quadratic
 
 
 def test_a_lone_surrogate_is_replaced():

@@ -148,6 +148,7 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
         ({"limit_alphabet": 50}, "limit_alphabet does not go"),
         ({"extend": "x"}, "extend is for WordPiece"),
         ({"vocab_size": 261}, "give at least 262"),
+        ({"kind": "bytebpe"}, "kind is 'bytebpe', but must be one of wordpiece, byte-bpe"),
     ],
 )
 def test_options_that_do_not_go_with_it_are_refused(

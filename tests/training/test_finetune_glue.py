@@ -335,7 +335,6 @@ def test_a_regression_can_be_gone_on_with(model: Path, tmp_path: Path) -> None:
         (["glue", "--all", "--data", "DATA/CoLA"], "has no folder of a GLUE task"),
         (["glue", "--task", "RTE", "--label-column", "x", "--data", "DATA"], "are known"),
         (["glue", "--task", "AX", "--data", "DATA"], "fine-tune MNLI"),
-        (["regression", "--data", "DATA/SST-2/test.tsv"], "which column holds the label"),
     ],
 )
 def test_mistakes_end_in_one_line(

@@ -263,7 +263,6 @@ def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> No
         ),
         (["regression", "--focal-gamma", "2"], "is for text and multi-label, but the task is"),
         (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
-        (["choice"], "cannot tell which column holds the label"),
         (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),
     ],
 )
@@ -275,11 +274,8 @@ def test_mistakes_end_in_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    data = tmp_path / "train.csv"
-    text = (swag / "train.csv").read_text(encoding="utf-8")
-    data.write_text(text.replace("label", "right", 1) if arguments == ["choice"] else text)
     out = tmp_path / "out"
-    command = ["finetune", *arguments, "--model", str(model), "--data", str(data)]
+    command = ["finetune", *arguments, "--model", str(model), "--data", str(swag / "train.csv")]
     assert main([*command, "--out", str(out)]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(errors) == 1

@@ -296,16 +296,10 @@ def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--tag-column", "9"], "train.conll: has 3 columns, so the tag cannot be in column 9"),
-        (["--tag-column", "1"], "column 1 would be the word and its tag"),
         (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
         (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is none of IOB2"),
         (["--document-context"], "train.conll: tells no documents"),
-        (
-            ["--format", "csv"],
-            "read from column files or JSON lines (columns or jsonl), not as csv",
-        ),
         (["--quotes"], "files of tagged words have no quotes"),
-        (["--text-columns", "a", "b"], "tagging takes one column of words, not 2"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -1,6 +1,6 @@
 """``kill -9`` at any moment, ``--resume``, and the result is that of the undisturbed run: as a user
-meets it, through the command line, in processes of their own (forked, which takes no time; Ctrl-C
-in one that the shell starts)."""
+meets it, through the command line, in processes of their own (forked, which takes no time; for
+Ctrl-C one that the shell starts)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import torch
 import processes
 import toys
 from bertine.cli import main
-from bertine.terminal.console import console
 from bertine.training.loop import checkpoint
 
 
@@ -32,9 +31,6 @@ def _as_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def life(arguments: list[str], torn: int | None) -> None:
     """A process of ``bertine``; it is killed when half of the `torn`-th file of its checkpoints is
     written."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
-    sys.stdout = sys.stderr = console.file = open(os.devnull, "w")  # noqa: SIM115
     save, written = checkpoint.save_file, 0
 
     def cut(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -46,7 +42,7 @@ def life(arguments: list[str], torn: int | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.save_file = cut
-    sys.exit(main(arguments))
+    processes.bertine(arguments)
 
 
 def kill_when(arguments: list[str], ready: Callable[[], bool]) -> None:

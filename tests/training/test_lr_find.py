@@ -18,6 +18,7 @@ from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
 from bertine.datasets.labelled import read_labelled
 from bertine.errors import BertineError
+from bertine.options.finetuning import FinetuneOptions
 from bertine.training.loop.optim import AdamW
 from bertine.training.rate.curve import RateCurve
 from bertine.training.rate.page import write_files
@@ -165,8 +166,7 @@ def test_the_command_to_run_next_is_one_that_runs(
 
 def test_a_hidden_file_gives_no_name_that_reads_as_an_option(tmp_path: Path) -> None:
     for data, out in ((tmp_path / ".posts.csv", "posts-model"), (Path("/"), "my-model")):
-        given = {"task": "text", "data": data, "glue_task": None}
-        assert next_command(given, {"glue_task": None}, {}).endswith(f"--out {out}")
+        assert next_command("text", "m", data, FinetuneOptions(), {}).endswith(f"--out {out}")
 
 
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:

@@ -1,13 +1,10 @@
-"""A search from end to end, one run after the other; killed and gone on with."""
+"""A search from end to end, one run after the other; killed and resumed."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 import torch
 
 import bertine
+import processes
 import tagged
 import toys
 from bertine.errors import BertineError
@@ -135,29 +133,24 @@ def test_a_killed_search_goes_on(
     """Killed while its second run is between two epochs: the first is not done again, the second
     goes on from its checkpoint, the others are done; the result is that of an undisturbed one."""
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "bertine", "search", "text", "--precision", "fp32"]
+    command = ["search", "text", "--precision", "fp32"]
     for option, values in {
         **{"--model": [model], "--data": [labelled], "--out": [out], "--max-length": [24]},
         **{f"--{key.replace('_', '-')}": value for key, value in GRID.items()},
         **{"--checkpoint-every": [2], "--log-every": [1]},
     }.items():
         command += [option, *map(str, values)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    process = processes.forked(processes.bertine, command)
     try:
         deadline = time.monotonic() + 120
         while not list((out / NAMES[1] / "checkpoints").glob("step-*")):
-            assert process.poll() is None, "it ended before it was killed"
+            assert process.is_alive(), "it ended before it was killed"
             assert time.monotonic() < deadline
             time.sleep(0.002)
     finally:
         process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert [run["seed"] for run in json.loads((out / "search.json").read_text())["runs"]] == [0]
     first, begun = logs(out)[NAMES[0]], logs(out)[NAMES[1]].splitlines()
     again = searched(model, labelled, out, resume=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bertine.errors import BertineError
+from bertine.options.search import SearchOptions
 from bertine.training.finetuning.plan import TrainingPlan
 from bertine.training.search.folder import needed_weights
 from bertine.training.search.grid import PAPER_GRID, SearchGrid, Setting, Trial, grid_around
@@ -29,8 +30,7 @@ def result(runs: list[SearchRun]) -> SearchResult:
 
 
 def grid(**given: Any) -> SearchGrid:
-    keys = ("batch_sizes", "learning_rates", "epochs", "seeds", "restarts")
-    return SearchGrid.of(*(given.get(key) for key in keys), PAPER_GRID)
+    return SearchGrid.of(SearchOptions(**given), PAPER_GRID)
 
 
 def test_the_setting_with_the_best_mean_is_chosen_and_its_best_run() -> None:

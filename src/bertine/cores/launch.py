@@ -72,8 +72,8 @@ def store(timeout: float = 300.0) -> Store:
 def tells() -> bool:
     """Tell whether this process is the one to say how the command ended: the first that asks.
 
-    A mistake is usually everybody's, and is to be told once; one that a single process meets (a
-    file that only its machine lacks) is to be told by that one.
+    A mistake is usually everybody's, and is to be printed once; one that a single process meets (a
+    file that only its machine lacks) is to be printed by that one.
     """
     if not launched():
         return True
@@ -82,5 +82,5 @@ def tells() -> bool:
         return shared.add("bertine/told", 1) == 1
     except RuntimeError:
         # The store went with a process that had something to say, or with the launcher: better
-        # told twice than never.
+        # printed twice than never.
         return True

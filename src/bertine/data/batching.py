@@ -134,7 +134,7 @@ class FeatureBatches(Generic[Value]):
         if epoch != self._epoch:
             self._order = grouped_by_length(self._lengths, self.batch_size, self.seed, epoch)
             self._epoch = epoch
-        return self._collate([value for at in self._order[index] for value in self._units[at]])
+        return self._collate([value for unit in self._order[index] for value in self._units[unit]])
 
 
 def _units(features: Sequence[Value]) -> list[list[Value]]:

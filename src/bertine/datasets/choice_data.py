@@ -51,7 +51,7 @@ def choice_columns_of(
         columns: that it has.
 
     Raises:
-        BertineError: they are neither named nor to be told.
+        BertineError: they are neither named nor recognized.
     """
     prompts, choices = as_columns(text_columns), as_columns(choice_columns)
     if not choices:
@@ -86,7 +86,8 @@ def read_choices(
         reading: `format`, `quotes` and `strict` of :func:`~bertine.records.examples.read_examples`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; a row of JSON lines has a choice that
+        BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
+        that
             the first has not, where nobody names them; there are choices that SWAG has not; what
             reading the table raises.
     """
@@ -123,7 +124,7 @@ def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str
     first.
 
     Args:
-        wanted: columns by which a header is told from text.
+        wanted: columns that show a header to be one, and no text.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:

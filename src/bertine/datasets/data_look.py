@@ -33,7 +33,7 @@ _UNEVEN = 10
 
 @dataclass(frozen=True, repr=False)
 class DataLook(Shown):
-    """What was seen.
+    """The result of a look at labelled examples.
 
     Attributes:
         train, validation: ``examples`` (how many), ``labels`` (how many examples have each; of

@@ -68,7 +68,7 @@ class GlueTask:
 
     @property
     def dataset(self) -> str:
-        """What a model directory calls it."""
+        """The name by which a model directory calls it."""
         return f"glue/{self.name}"
 
     @property

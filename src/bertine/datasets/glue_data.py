@@ -1,4 +1,4 @@
-"""Reading GLUE's official files into examples."""
+"""Read GLUE's official files into examples."""
 
 from __future__ import annotations
 

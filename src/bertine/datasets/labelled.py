@@ -1,4 +1,5 @@
-"""The labelled examples of a fine-tuning run, or to judge a model on: which reader reads them.
+"""Read the labelled examples of a fine-tuning run, or to judge a model on, by the reader of their
+kind.
 
 A new kind of data is a reader in :mod:`bertine.datasets.readers` and a line here.
 """
@@ -73,7 +74,7 @@ def has_validation(task: str, data: Data, reading: Reading) -> bool:
     """Tell whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
-        BertineError: there is no such file or folder, or which file is meant cannot be told.
+        BertineError: there is no such file or folder, or it is not clear which file is meant.
     """
     return _READERS.get(task, TableReader()).has_validation(data, reading)
 

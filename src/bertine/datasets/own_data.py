@@ -1,4 +1,4 @@
-"""One's own tables as the examples of a task, and the task that they describe."""
+"""Read the user's own tables as the examples of a task, and make the task that they describe."""
 
 from __future__ import annotations
 

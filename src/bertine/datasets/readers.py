@@ -42,7 +42,7 @@ Sets = dict[str, Examples[Any]]
 
 
 class Reader(Protocol):
-    """One kind of data."""
+    """A reader of one kind of data."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         """Read the examples to train `task` on; `seed` decides what is held out where there is no
@@ -58,7 +58,7 @@ class Reader(Protocol):
         """Tell whether `data` have a validation file, so that nothing is held out.
 
         Raises:
-            BertineError: there is no such file or folder, or which file is meant cannot be told.
+            BertineError: there is no such file or folder, or it is not clear which file is meant.
         """
         ...
 
@@ -73,7 +73,7 @@ class Reader(Protocol):
 
 
 class TableReader:
-    """Tables of one's own, a row for each example."""
+    """A reader of the user's own tables, a row for each example."""
 
     swag = False
 
@@ -101,7 +101,7 @@ class TableReader:
 
 
 class SwagReader(TableReader):
-    """SWAG's csv, whose columns are known."""
+    """A reader of SWAG's csv, whose columns are known."""
 
     swag = True
 
@@ -115,7 +115,7 @@ class SwagReader(TableReader):
 
 
 class SpanReader:
-    """Questions about contexts: a table's, or SQuAD's in their JSON.
+    """A reader of questions about contexts: a table's, or SQuAD's in their JSON.
 
     Args:
         official: only in SQuAD's format.
@@ -148,7 +148,7 @@ class SpanReader:
 
 
 class TaggedReader:
-    """Words with their tags: column files, JSON lines or Parquet."""
+    """A reader of words with their tags: column files, JSON lines or Parquet."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         columns = self._columns(reading)
@@ -208,7 +208,7 @@ class TaggedReader:
 
 
 class GlueReader:
-    """GLUE's official files."""
+    """A reader of GLUE's official files."""
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         if reading.glue_task is None:

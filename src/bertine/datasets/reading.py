@@ -25,7 +25,7 @@ from bertine.tasks.tagging.task import Tagging
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a run is trained and judged on.
+    """The examples that a run is trained and judged on.
 
     Attributes:
         build: (the longest input) → the task that the training examples describe.
@@ -47,7 +47,7 @@ _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
 class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
-    """How data are read; see :func:`bertine.finetune`, whose arguments the
+    """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts."""
 
     options: TableOptions = field(default_factory=TableOptions)
@@ -55,7 +55,7 @@ class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentCon
 
     @property
     def table(self) -> dict[str, Any]:
-        """What is said of a table: columns, format, quotes, strictness, by name."""
+        """The options of a table: columns, format, quotes, strictness, by name."""
         return {
             "text_columns": self.text_columns,
             "label_column": self.label_column,

@@ -1,1 +1,1 @@
-"""``bertine demo``: what pre-training is worth, in a few minutes, on bundled texts."""
+"""Show what pre-training is worth, in a few minutes, on bundled texts: ``bertine demo``."""

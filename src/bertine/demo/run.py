@@ -59,7 +59,7 @@ _AFTER, _AFTER_EACH = 14.0, 2.0
 
 @dataclass
 class _Stages:
-    """Names the stages as they come, and times them."""
+    """The stages of a demo, named as they come, and timed."""
 
     total: int
     began: float = dataclasses.field(default_factory=time.monotonic)
@@ -67,6 +67,7 @@ class _Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str, what: str) -> Iterator[None]:
+        """Print what a stage is about, and time the block."""
         number = len(self.seconds) + 1
         console.print()
         console.print(f"{number}/{self.total}  {what}", style="bold", markup=False)
@@ -76,6 +77,7 @@ class _Stages:
 
     @property
     def spent(self) -> float:
+        """The seconds since the demo began."""
         return time.monotonic() - self.began
 
 
@@ -106,7 +108,7 @@ def run_demo(
     _clear(out)
     write_json(out / MARK, {"bertine": __version__, "finished": False})
     stages, runs = _Stages(5), DemoRuns(out, recipe, seed)
-    counts, known = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
+    counts, model = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
     with stages.stage(
         "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
     ):
@@ -117,7 +119,7 @@ def run_demo(
         )
         runs.write_labelled()
         name = f"{BUNDLED_MODEL}, {BUNDLED_TIME}"
-        bundled = runs.learn_subjects(name, known, kind="bundled")
+        bundled = runs.learn_subjects(name, model, kind="bundled")
         with atomic_dir(out / "model") as folder:
             shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
         for answer in first_answers(bundled.answers, 2)[:_SHOWN]:
@@ -152,12 +154,12 @@ def run_demo(
         new = runs.learn_subjects(name, pretrained.model, kind="pretrained")
         tf_idf = runs.count_words()
     with stages.stage("answers", "Hidden words, and the report"):
-        tokenizers = [tokenizer, Tokenizer.load(known)]
+        tokenizers = [tokenizer, Tokenizer.load(model)]
         masked = [
             *(MaskedSentence(text.format(tokenizer.mask_text)) for text in MASKED),
             *masked_from_articles(tokenizers, len(MASKED), seed),
         ]
-        filled = fill(known, masked), fill(pretrained.model, masked)
+        filled = fill(model, masked), fill(pretrained.model, masked)
         _say_masks(*filled)
         result = DemoResult(
             out=out,
@@ -181,7 +183,7 @@ def run_demo(
         vocabulary=vocabulary,
         store=store,
         log=log,
-        answers=[first_answers(model.answers, 2) for model in (untrained, new, bundled)],
+        answers=[first_answers(learned.answers, 2) for learned in (untrained, new, bundled)],
         filled=filled,
     )
     page.write(result.report)
@@ -216,7 +218,7 @@ def _clear(out: Path) -> None:
 
 
 def _say_masks(bundled: Sequence[FilledSentence], new: Sequence[FilledSentence]) -> None:
-    for known, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
-        say(known.masked.text)
-        say(f"    {BUNDLED_MODEL}: {known.line()}")
+    for old, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
+        say(old.masked.text)
+        say(f"    {BUNDLED_MODEL}: {old.line()}")
         say(f"    new model: {other.line()}")

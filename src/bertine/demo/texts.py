@@ -6,13 +6,13 @@ The files lie in ``bertine/demo/data``, in a checkout and in an installed wheel 
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import functools
 import importlib.resources
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -64,27 +64,19 @@ def _rows(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in reader.read().decode("utf-8").splitlines()]
 
 
-@contextlib.contextmanager
-def articles_corpus() -> Iterator[Path]:
+def articles_corpus() -> AbstractContextManager[Path]:
     """Give the articles that the demo pre-trains on as a file that the corpus readers open: JSON
     lines, zstd, a document a line in the field ``text`` (beside ``title``).
 
     A context manager because a package inside a zip file is unpacked for the time of the block.
     """
-    with importlib.resources.as_file(_DATA / "articles.jsonl.zst") as path:
-        yield path
+    return importlib.resources.as_file(_DATA / "articles.jsonl.zst")
 
 
-@contextlib.contextmanager
-def pretraining_corpus() -> Iterator[Path]:
-    """Give the old novels of the README and the tutorials as a file that the corpus readers open:
-    JSON lines, zstd, a document a line in the field ``text`` (beside ``author``, ``title``,
-    ``year``).
-
-    A context manager because a package inside a zip file is unpacked for the time of the block.
-    """
-    with importlib.resources.as_file(_DATA / "pretraining.jsonl.zst") as path:
-        yield path
+def pretraining_corpus() -> AbstractContextManager[Path]:
+    """Give the old novels of the README and the tutorials as a file, as :func:`articles_corpus`
+    does (beside ``text`` there are ``author``, ``title`` and ``year``)."""
+    return importlib.resources.as_file(_DATA / "pretraining.jsonl.zst")
 
 
 def licence() -> str:

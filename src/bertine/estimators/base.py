@@ -43,7 +43,7 @@ _OF_FINETUNE = (
     *("layer_decay", "freeze_layers", "freeze_embeddings", "weight_decay", "dropout", "device"),
     "precision",
 )
-#: Steps: a run that is thrown away is not gone on with.
+#: Steps: a run that is thrown away is not resumed.
 _NEVER = sys.maxsize
 
 #: New weights and dropout come from streams that a process has once: of fits in several threads

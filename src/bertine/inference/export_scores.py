@@ -215,11 +215,11 @@ class GraphScorer:
                 name: {
                     metric: _difference(
                         reports[name].metrics[metric] - reports[MODEL].metrics[metric],
-                        [a[metric] - b[metric] for a, b in zip(each, scored[MODEL], strict=True)],
+                        [a[metric] - b[metric] for a, b in zip(parts, scored[MODEL], strict=True)],
                     )
                     for metric in judged
                 }
-                for name, each in scored.items()
+                for name, parts in scored.items()
                 if name != MODEL
             },
             notes,

@@ -61,7 +61,7 @@ class PredictReport(TextReport):
     rows_before: int = 0
 
     def counts(self) -> dict[str, int]:
-        """What was counted so far, for a process that goes on."""
+        """Return what was counted so far, for a process that goes on."""
         return {name: getattr(self, name) for name in ("rows", "cut", "pieces_lost", "empty")}
 
     def go_on(self, table: UnfinishedTable) -> None:
@@ -71,7 +71,7 @@ class PredictReport(TextReport):
         self.rows_before = table.rows_done
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
         told = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
         lines = [told + visible_list(self.columns)]
@@ -126,7 +126,7 @@ def predict(
         BertineError: no such model; neither a file nor texts, or both; what reading the table
             raises; a column is missing; something is said that does not apply to the task or the
             file; the output is named as a format that the rows cannot be written in; nothing can
-            be gone on with there, or what is left is of another input, model or setting.
+            be resumed there, or what is left is of another input, model or setting.
     """
     if texts is not None or question is not None or context is not None:
         for name, value in {
@@ -257,7 +257,7 @@ class _Job:
         self.names = [*table.columns, *added]
 
     def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
-        """What the answers depend on."""
+        """Return what the answers depend on."""
         model = self.predictor.fingerprint()
         return {
             "input": input_identity(input),
@@ -305,7 +305,7 @@ class _Job:
 
 
 def _lasting(input: Source, output: Path | str) -> bool:
-    """Whether both are files, so that work on them can be gone on with. A device or a pipe is
+    """Tell whether both are files, so that work on them can be resumed. A device or a pipe is
     written to as it comes."""
     if isinstance(input, GivenTable) or is_stream(output):
         return False

@@ -37,7 +37,7 @@ class SquadPredictReport(TextReport):
     inputs: int = 0
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         told = f"answered {counted(self.rows, 'question')} {pace(self.rows, self.seconds)}"
         told += f" from {counted(self.inputs, 'window')}"
         if self.silent:

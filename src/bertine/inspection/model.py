@@ -20,8 +20,8 @@ from bertine.text.tokenizer import Tokenizer
 def _preset_of(config: Config) -> str:
     # Pre-training takes both from the vocabulary.
     own = {"vocab_size": config.vocab_size, "pad_token_id": config.pad_token_id}
-    for name, known in PRESETS.items():
-        if known.replace(**own) == config:
+    for name, preset in PRESETS.items():
+        if preset.replace(**own) == config:
             return f" ({name})"
     return ""
 

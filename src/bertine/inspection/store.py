@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,24 +59,26 @@ def inspect_store(
     store.verify()
     tokenizer = Tokenizer.load(store.tokenizer_path)
     store.check_tokenizer(tokenizer)
-    facts = [*_facts(store), *_lengths(store), _frequent(store, tokenizer)]
+    facts = {**_facts(store), **_lengths(store), "most frequent:": _frequent(store, tokenizer)}
     settings = settings or InstanceSettings()
     if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         instances: list[_MarkedInstance] = []
-        facts.append(("no instances:", "next-sentence prediction needs at least two documents"))
+        facts["no instances:"] = "next-sentence prediction needs at least two documents"
     else:
         # With the batch size of `pretrain`: a batch's masks are drawn together.
         data = PretrainingData(store, tokenizer, settings)
         instances = _instances(data, tokenizer, num_instances)
         words = "whole words" if settings.whole_word_mask else "single tokens"
-        text = (
+        facts["instances"] = (
             f"{settings.input_format} of at most {data.max_seq_length} tokens, "
             f"{data.instances_per_epoch:,} an epoch; {settings.masking} masking of {words}"
         )
-        facts.append(("instances", text))
     lines = [
         f"token store {store.path} ({_origin(store)})",
-        *(f"{name if name.endswith(':') else name.ljust(14)} {value}" for name, value in facts),
+        *(
+            f"{name if name.endswith(':') else name.ljust(14)} {value}"
+            for name, value in facts.items()
+        ),
     ]
     for instance in instances:
         lines += ["", f"{instance.name}: {instance.heading}"]
@@ -120,7 +122,7 @@ def _instances(data: PretrainingData, tokenizer: Tokenizer, count: int) -> list[
 
 def _page(
     store: TokenStore,
-    facts: Sequence[tuple[str, str]],
+    facts: Mapping[str, str],
     instances: Sequence[_MarkedInstance],
     mask: str,
 ) -> Page:
@@ -134,7 +136,7 @@ def _page(
         Segment(" to be predicted, but left as it was"),
     ]
     sections = [
-        Section("The store", [FactList([Fact(n.rstrip(":"), value) for n, value in facts])])
+        Section("The store", [FactList([Fact(n.rstrip(":"), value) for n, value in facts.items()])])
     ]
     if instances:
         cards = TextCards([*map(_card, instances)], "instances", legend)
@@ -185,47 +187,34 @@ def _origin(store: TokenStore) -> str:
     )
 
 
-def _facts(store: TokenStore) -> list[tuple[str, str]]:
+def _facts(store: TokenStore) -> dict[str, str]:
     """List what the manifest says, by name."""
     facts = store.manifest
     size = sum(shard["bytes"] for shard in facts["shards"])
     corpus: dict[str, Any] = facts.get("corpus", {})
     dropped = facts["dropped"]
-    rows = []
+    rows = {
+        "tokenizer": f"{facts['tokenizer_fingerprint'][:12]}, {store.vocab_size:,} tokens, ids "
+        f"stored as {facts['token_dtype']}",
+        "documents": f"{store.num_documents:,} ({facts['single_sentence_documents']:,} of one "
+        "sentence)",
+        "sentences": f"{store.num_sentences:,}",
+        "tokens": f"{store.num_tokens:,}",
+        "size": f"{human_bytes(size)} in {counted(len(facts['shards']), 'shard')}, "
+        f"{size / store.num_tokens:.2f} bytes a token",
+        "unigram entropy": f"{store.unigram_entropy:.3f} nats a token: the loss to beat",
+        "dropped": f"{dropped['documents_without_tokens']:,} documents and "
+        f"{dropped['sentences_without_tokens']:,} sentences without a token; "
+        f"{facts['cut_sentences']:,} sentences cut",
+    }
     if "names" in corpus:
-        rows.append(("corpus", f"{', '.join(corpus['names'])}, {facts.get('language')}"))
-    rows += [
-        (
-            "tokenizer",
-            f"{facts['tokenizer_fingerprint'][:12]}, {store.vocab_size:,} tokens, ids stored as "
-            f"{facts['token_dtype']}",
-        ),
-        (
-            "documents",
-            f"{store.num_documents:,} ({facts['single_sentence_documents']:,} of one sentence)",
-        ),
-        ("sentences", f"{store.num_sentences:,}"),
-        ("tokens", f"{store.num_tokens:,}"),
-        (
-            "size",
-            f"{human_bytes(size)} in {counted(len(facts['shards']), 'shard')}, "
-            f"{size / store.num_tokens:.2f} bytes a token",
-        ),
-        ("unigram entropy", f"{store.unigram_entropy:.3f} nats a token: the loss to beat"),
-        (
-            "dropped",
-            f"{dropped['documents_without_tokens']:,} documents and "
-            f"{dropped['sentences_without_tokens']:,} sentences without a token; "
-            f"{facts['cut_sentences']:,} sentences cut",
-        ),
-    ]
-    if store.duplicate_share:
-        share = f"{store.duplicate_share:.1%}"
-        rows.append(("duplicates", f"{share} of the documents are copies of another, or nearly"))
+        rows = {"corpus": f"{', '.join(corpus['names'])}, {facts.get('language')}", **rows}
+    if share := store.duplicate_share:
+        rows["duplicates"] = f"{share:.1%} of the documents are copies of another, or nearly"
     return rows
 
 
-def _lengths(store: TokenStore) -> list[tuple[str, str]]:
+def _lengths(store: TokenStore) -> dict[str, str]:
     """List how long sentences and documents are."""
     histogram = np.zeros(1 << 16, np.int64)
     for chunk in store.chunks():
@@ -240,17 +229,17 @@ def _lengths(store: TokenStore) -> list[tuple[str, str]]:
     documents = np.quantile(np.concatenate(lengths), _QUANTILES, method="inverted_cdf")
     names = [f"{q:.0%}" for q in _QUANTILES[:-1]] + ["longest"]
     sampled = f" (every {step}th document looked at)" if step > 1 else ""
-    return [
-        ("tokens in a sentence:", _quantiles(names, sentences)),
-        ("tokens in a document:", _quantiles(names, documents) + sampled),
-    ]
+    return {
+        "tokens in a sentence:": _quantiles(names, sentences),
+        "tokens in a document:": _quantiles(names, documents) + sampled,
+    }
 
 
 def _quantiles(names: Sequence[str], values: Any) -> str:
     return ", ".join(f"{name} {int(value):,}" for name, value in zip(names, values, strict=True))
 
 
-def _frequent(store: TokenStore, tokenizer: Tokenizer) -> tuple[str, str]:
+def _frequent(store: TokenStore, tokenizer: Tokenizer) -> str:
     """List the most frequent tokens."""
     counts = store.unigram_counts
     top = np.argsort(-counts, kind="stable")[:12]
@@ -260,4 +249,4 @@ def _frequent(store: TokenStore, tokenizer: Tokenizer) -> tuple[str, str]:
     if (unknown := tokenizer.unk_token_id) is not None:
         share = counts[unknown] / store.num_tokens
         text += f", {share:.3%} are {tokenizer.id_to_token(unknown)}"
-    return "most frequent:", text
+    return text

@@ -100,9 +100,9 @@ class ConfigKeys:
                 wrong type; a value that asks for something that our model does not compute.
         """
         fields = {
-            each.name: str(each.type)
-            for each in dataclasses.fields(kind)
-            if each.name not in self.absent
+            one.name: str(one.type)
+            for one in dataclasses.fields(kind)
+            if one.name not in self.absent
         }
         known = {self.key(name): name for name in fields}
         for key, (allowed, meaning) in self.only.items():
@@ -144,7 +144,7 @@ class ConfigKeys:
         return self.renamed.get(name, name)
 
     def _in_their_words(self, message: str) -> str:
-        """`message` with the file's keys in place of our fields."""
+        """Return `message` with the file's keys in place of our fields."""
         return re.sub(r"\b\w+\b", lambda word: self.key(word[0]), message)
 
 

@@ -69,13 +69,13 @@ class Family:
         return None
 
 
-def family_of(model_type: str) -> Family:
+def family_of(model_type: object) -> Family:
     """Return the family of a model type.
 
     Raises:
         BertineError: there is none of this name.
     """
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise BertineError(
             f"model_type is {briefly(model_type)}, another architecture; Bertine has "
             f"{', '.join(FAMILIES)}"

@@ -82,7 +82,7 @@ class HeadNames:
         return _within(self.name, _without(self.published, published))
 
     def _begins(self, name: str) -> tuple[str, ...]:
-        """What the names of the tensors begin with where the head is called `name`."""
+        """Return what the names of the tensors begin with where the head is called `name`."""
         if name:
             return (f"{name}.",)
         parts = (theirs.partition(".")[0] for _, theirs in (*self.modules, *self.tensors))
@@ -264,12 +264,12 @@ class WeightNames:
 
 
 def _within(name: str, part: str) -> str:
-    """The name of `part` in the module `name`; each may be ""."""
+    """Return the name of `part` in the module `name`; each may be ""."""
     return f"{name}.{part}" if name and part else name or part
 
 
 def _without(name: str, whole: str) -> str:
-    """`whole` without the module `name` that it begins with, which may be ""."""
+    """Return `whole` without the module `name` that it begins with, which may be ""."""
     return whole.removeprefix(f"{name}.") if name else whole
 
 

@@ -128,8 +128,8 @@ def _real_rows(mask: Tensor) -> Tensor | None:
     """Return the indices of the real tokens in mask [B*T], and some of padding to make a number
     that comes again; None where that would be all."""
     real = mask.nonzero()[:, 0]
-    each = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
-    rows = -(-real.numel() // each) * each
+    multiple = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
+    rows = -(-real.numel() // multiple) * multiple
     if rows >= mask.numel():
         return None
     return torch.cat([real, (~mask).nonzero()[: rows - real.numel(), 0]])

@@ -47,34 +47,35 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class _Scatter(torch.autograd.Function):
-    """Rows [N, F] put at the indices `at` of zeros [size, F]. The backward pass is a plain
+    """Rows [N, F] put at the `indices` of zeros [size, F]. The backward pass is a plain
     gather, as no index comes twice."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, at: Tensor, size: int) -> Tensor:
-        ctx.save_for_backward(at)
-        return rows.new_zeros(size, rows.shape[1]).index_copy_(0, at, rows)
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(indices)
+        return rows.new_zeros(size, rows.shape[1]).index_copy_(0, indices, rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (at,) = ctx.saved_tensors
-        return grads[0].index_select(0, at), None, None
+        (indices,) = ctx.saved_tensors
+        return grads[0].index_select(0, indices), None, None
 
 
 class _Gather(torch.autograd.Function):
-    """The rows `at` of [size, F]; the opposite of :class:`_Scatter`, and its backward pass."""
+    """The rows of [size, F] at the `indices`: the opposite of :class:`_Scatter`, and its backward
+    pass."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, at: Tensor) -> Tensor:
-        ctx.save_for_backward(at)
+    def forward(ctx: Any, table: Tensor, indices: Tensor) -> Tensor:
+        ctx.save_for_backward(indices)
         ctx.size = table.shape[0]
-        return table.index_select(0, at)
+        return table.index_select(0, indices)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (at,) = ctx.saved_tensors
+        (indices,) = ctx.saved_tensors
         grad = grads[0]
-        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, at, grad), None
+        return grad.new_zeros(ctx.size, grad.shape[1]).index_copy_(0, indices, grad), None
 
 
 @dataclass(frozen=True)

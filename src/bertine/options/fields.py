@@ -280,7 +280,7 @@ def _range(option: Option, value: float) -> str:
 
 
 def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
-    """Return the options of `groups` that may change when a run or a search is gone on with."""
+    """Return the options of `groups` that may change when a run or a search is resumed."""
     return frozenset(
         entry.name
         for group in groups

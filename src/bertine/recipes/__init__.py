@@ -9,7 +9,7 @@ import yaml
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The keys and values of the recipe `name`, e.g. "quick"."""
+    """Return the keys and values of the recipe `name`, e.g. "quick"."""
     path = Path(__file__).with_name(f"{name}.yaml")
     values: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return values

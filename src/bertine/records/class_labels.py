@@ -25,7 +25,7 @@ class ClassLabels:
         table: whose rows they are.
         column: of the labels: a number, or a list of them, in each row.
         known: the labels that a model, or the training file, has. If the names of the file are
-            none of these, its numbers are the labels, as they are where nobody tells names. Empty:
+            none of these, the numbers themselves are the labels, as when there are no names. Empty:
             the numbers are meant (a score, the place of a choice). None: none is known yet.
 
     Attributes:
@@ -34,10 +34,9 @@ class ClassLabels:
 
     def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
         self._name, self._column, self._known = table.name, column, known
-        told = table.class_names(column)
-        self._told = tuple(name.strip() for name in told)  # as labels are read
-        fits = known is None or not set(known).isdisjoint(self._told)
-        self.names = self._told if fits else ()
+        self._of_file = tuple(name.strip() for name in table.class_names(column))  # as labels are
+        fits = known is None or not set(known).isdisjoint(self._of_file)
+        self.names = self._of_file if fits else ()
         self._numbered = False
         self._rows = 0
         self._unlabelled: list[int] = []
@@ -49,7 +48,7 @@ class ClassLabels:
         Raises:
             BertineError: a number has no name; all rows are marked as unlabelled.
         """
-        if not self._told:
+        if not self._of_file:
             yield from rows
             return
         minus = self._known is not None and str(UNLABELLED) in self._known
@@ -86,13 +85,13 @@ class ClassLabels:
         """Say what a person should know, once the rows are read: that names, or in spite of names
         numbers, were taken, where that is not what is known already; and the rows left out."""
         notes = []
-        shown = visible_list(self._told[:_SHOWN]) + ", …" * (len(self._told) > _SHOWN)
+        shown = visible_list(self._of_file[:_SHOWN]) + ", …" * (len(self._of_file) > _SHOWN)
         if self._known is None and self._numbered:
             notes.append(
                 f"{self._name}: the numbers in {self._column!r} stand for the names that the file "
                 f"gives with them, which are the labels: {shown}"
             )
-        if self._known and self._told and not self.names:
+        if self._known and self._of_file and not self.names:
             notes.append(
                 f"{self._name}: the names that the file gives for the numbers in "
                 f"{self._column!r} ({shown}) are none of the known labels, so the numbers are "

@@ -47,7 +47,7 @@ _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 @dataclass(frozen=True)
 class WordColumns:
-    """Where words and tags are: numbers (from 1) in column files, keys in JSON lines, names in
+    """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
     Parquet.
 
     What is None is found: the first column, the last one; the usual keys. `given` are the
@@ -173,7 +173,8 @@ def read_sentences(
         columns: where words and tags are.
         scheme: of the tags (:data:`~bertine.records.entities.SCHEMES`); None: detected. Entities
             are turned into IOB2.
-        format: ``"columns"`` or ``"jsonl"``; None: told by the suffix and the first line. Not for
+        format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
+        for
             Parquet.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
 
@@ -387,7 +388,7 @@ def find_tagged(data: Data) -> Splits:
     under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
 
     Raises:
-        BertineError: the path is missing, or which of its files are meant cannot be told.
+        BertineError: the path is missing, or it is not clear which of its files are meant.
     """
     if isinstance(data, str | Path) and Path(data).is_dir():
         files_of = {part: sorted(Path(data).glob(f"*{end}")) for part, end in _OFFICIAL.items()}

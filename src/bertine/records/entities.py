@@ -191,12 +191,12 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """correct / predicted; 0 where nothing is predicted."""
+        """The share correct / predicted; 0 where nothing is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """correct / true; 0 where there is nothing to find."""
+        """The share correct / true; 0 where there is nothing to find."""
         return self.correct / self.true if self.true else 0.0
 
     @property

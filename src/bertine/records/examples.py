@@ -289,13 +289,14 @@ def read_examples(
     optional: Sequence[str] = (),
     known: Sequence[str] | None = None,
 ) -> Examples:
-    """Read a labelled table whole. Columns that are not named are told from the header; where an
-    `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
+    """Read a labelled table whole. Columns that are not named are recognized in the header; where
+    an `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
     which :class:`~bertine.records.class_labels.ClassLabels` tells names from numbers.
 
     Raises:
         BertineError: what :class:`~bertine.tables.table.Table` raises; a column is missing or
-            cannot be told; no row has a label, or with `strict` one has none; there is no row.
+            cannot be recognized; no row has a label, or with `strict` one has none; there is no
+            row.
     """
     wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
     reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}

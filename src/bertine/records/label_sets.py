@@ -1,4 +1,4 @@
-"""Reading tables whose rows have any number of labels: separated in one column, a list in JSON
+"""Read tables whose rows have any number of labels: separated in one column, a list in JSON
 lines or Parquet, or a column of 0 and 1 for each label.
 
 An example's label is then one string, its labels joined by :data:`JOINT`; the empty one has none.
@@ -68,7 +68,8 @@ def read_label_sets(
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: both kinds of columns are named; a column is missing or cannot be told; a
+        BertineError: both kinds of columns are named; a column is missing or cannot be recognized;
+        a
             cell is neither 0 nor 1, or no text, or (where no separator is named) a list written
             as one; there is no row.
     """

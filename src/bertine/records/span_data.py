@@ -1,5 +1,5 @@
-"""Reading questions: which files there are, and each by its kind, SQuAD's official JSON or a table
-of one's own with a row for each question.
+"""Find and read files of questions: SQuAD's official JSON, or the user's own table with a row for
+each question.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_questions(
     strict: bool = False,
 ) -> SpanExamples:
     """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
-    named are told as :func:`~bertine.records.span_tables.read_span_table` does.
+    named are found as :func:`~bertine.records.span_tables.read_span_table` does.
 
     Raises:
         BertineError: what reading either raises.

@@ -35,7 +35,7 @@ class Gold:
 
     @property
     def answerable(self) -> bool:
-        """As the official scorer of v2.0 has it: whether there are answers."""
+        """Whether there are answers, as the official scorer of v2.0 has it."""
         return bool(self.answers)
 
 
@@ -77,7 +77,7 @@ class Question:
 
 @dataclass
 class SpanExamples(Examples[Question]):
-    """Questions in their order.
+    """The questions of one file in their order.
 
     Attributes:
         v2: whether questions may have no answer.

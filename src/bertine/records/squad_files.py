@@ -1,4 +1,4 @@
-"""Reading SQuAD's official JSON.
+"""Read SQuAD's official JSON.
 
 Its files are one object: articles under ``data``, their ``paragraphs`` with a ``context`` and the
 questions about it, ``qas``, with ``id``, ``question``, ``answers`` (``text``, ``answer_start``)
@@ -143,7 +143,7 @@ def read_squad(
 
 
 class _Reader:
-    """Questions as they are found, and what was odd about them."""
+    """A reader of one file, which holds its questions and counts what is odd about them."""
 
     def __init__(self, source: str, with_answers: bool, strict: bool) -> None:
         self.source, self._with_answers, self._strict = source, with_answers, strict

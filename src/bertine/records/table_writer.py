@@ -1,5 +1,5 @@
-"""Writing a table row by row, in the layout of the one that was read; and tables in memory, for
-runs in other processes."""
+"""Write a table row by row, in the layout of the one that was read; and tables in memory, for runs
+in other processes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 class TableWriter:
-    """Writes rows in a :class:`TableLayout`. A plain-text row is written with its text last, after
-    the other columns and tabs, so that it can be cut apart again whatever the text holds.
+    """A writer of rows in a :class:`TableLayout`. A plain-text row is written with its text last,
+    after the other columns and tabs, so that it can be cut apart again whatever the text holds.
 
     Args:
         header: write that of csv and tsv; not where rows are added to some that are there.

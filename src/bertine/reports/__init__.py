@@ -1,1 +1,1 @@
-"""The HTML report of a run: plots, tables and examples in one file that needs nothing else."""
+"""Build HTML pages: plots, tables and examples in one file that needs nothing else."""

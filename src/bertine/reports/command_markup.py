@@ -29,7 +29,7 @@ def command_markup(command: str) -> Markup:
 
 
 def _group(parts: list[str]) -> Markup:
-    """An option and its values; the space behind them stands outside the box."""
+    """Wrap an option and its values; the space behind them stands outside the box."""
     end = parts.pop() if parts and parts[-1].isspace() else ""
     inner = Markup("").join(
         part if part.isspace() else Markup("<span>{}</span>").format(part) for part in parts
@@ -41,6 +41,6 @@ def prose_markup(text: str) -> Markup:
     """Keep the options in a sentence in one piece."""
     parts = _OPTION.split(text)
     return Markup("").join(
-        Markup('<span class="option">{}</span>').format(part) if at % 2 else part
-        for at, part in enumerate(parts)
+        Markup('<span class="option">{}</span>').format(part) if index % 2 else part
+        for index, part in enumerate(parts)
     )

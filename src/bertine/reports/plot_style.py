@@ -1,4 +1,4 @@
-"""How plots look: colours, letters, and the SVG they end as.
+"""Give plots their look: colours, letters, and the SVG they end as.
 
 Colours are written as CSS variables with a fallback (``var(--ink, #22262e)``), so a page that
 defines ``--ink``, ``--muted``, ``--grid``, ``--accent`` and ``--second`` themes the plots, and a

@@ -1,4 +1,4 @@
-"""Plots as SVG, made to lie inside an HTML page: light or dark, at any width.
+"""Draw plots as SVG, made to lie inside an HTML page: light or dark, at any width.
 
 Their look is that of :mod:`bertine.reports.plot_style`. Each plot is small, 300 to 350 units wide:
 a page sets several side by side, a phone one per row, and in neither is the lettering scaled out

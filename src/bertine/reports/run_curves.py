@@ -1,4 +1,4 @@
-"""The curves of a training run, for its page: pre-training and fine-tuning."""
+"""Draw the curves of a training run for its page: of pre-training and of fine-tuning."""
 
 from __future__ import annotations
 

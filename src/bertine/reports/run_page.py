@@ -14,7 +14,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.options.types import check_types
-from bertine.reports import html, run_data, run_scores, worst_section
+from bertine.reports import html, run_scores, worst_section
 from bertine.reports import run_sections as sections_of
 from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
@@ -91,10 +91,10 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     figures = curves(files.log, files.facts())
     sections = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
-        sections += run_data.baselines(files)
+        sections += run_scores.baselines(files)
         sections += run_scores.validation(files)
         sections += worst_section.worst(files)
-        sections += run_data.data(files)
+        sections += run_scores.data(files)
     lead = ""
     if figures and "log_every" in files.settings:
         steps = counted(files.settings["log_every"], "step")

@@ -104,14 +104,14 @@ def scores_table(
     """Show a row for each evaluation; of very many only some, and the last one."""
     names = list(dict.fromkeys(name for _, scores in evaluations for name in scores))
     every = -(-len(evaluations) // _ROWS)
-    kept = evaluations[::-every][::-1]
+    shown = evaluations[::-every][::-1]
     rows = []
-    for step, scores in kept:
+    for step, scores in shown:
         cells = [score_text(name, scores[name]) if name in scores else "" for name in names]
         epoch = [str(epochs.get(step, ""))] if epochs else []
         rows.append([*epoch, f"{step:,}", *cells])
     columns = [*(["epoch"] if epochs else []), "step", *(score_name(name, names) for name in names)]
-    caption = f"{len(kept)} of {len(evaluations):,} evaluations." if every > 1 else ""
+    caption = f"{len(shown)} of {len(evaluations):,} evaluations." if every > 1 else ""
     return PageTable(columns, rows, numeric=range(len(columns)), caption=caption)
 
 
@@ -158,7 +158,7 @@ def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
                 rows.setdefault((text, str(sample["truth"])), []).append(
                     html.Guesses(f"step {step:,}", guesses, truth)
                 )
-    current = {(close_up(str(one["text"])), str(one["truth"])) for one in lines[-1]["samples"]}
+    current = {(close_up(str(s["text"])), str(s["truth"])) for s in lines[-1]["samples"]}
     histories = []
     for (text, word), history in rows.items():
         if (text, word) in current:
@@ -224,7 +224,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        inner = ", ".join(value_text(one) for one in value[:30]) or "none"
+        inner = ", ".join(map(value_text, value[:30])) or "none"
         return inner + (f" and {len(value) - 30} more" if len(value) > 30 else "")
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {value_text(inner)}" for key, inner in value.items()) or "none"

@@ -109,7 +109,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/health", tags=["state"], response_model=schemas.Status, responses=_STATE)
     async def health() -> Response:
-        """Whether the process answers."""
+        """Tell whether the process answers."""
         return _json({"status": "ok"})
 
     @app.get(
@@ -119,7 +119,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={503: {"model": schemas.Error, "description": "Not now"}, **_STATE},
     )
     async def ready() -> Response:
-        """Whether every model answers."""
+        """Tell whether every model answers."""
         if not service.ready:
             raise ApiError(503, "not every model answers", retry_after=5)
         return _json({"status": "ready"})
@@ -131,12 +131,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={200: {"content": {"text/plain": {}}}, **_LOOK},
     )
     async def metrics() -> Response:
-        """Counts and times, as Prometheus reads them."""
+        """Return counts and times, as Prometheus reads them."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
-        """The models, the one that answers where none is named first."""
+        """Return the models, the one that answers where none is named first."""
         data = [served.describe() for served in service.models.values()]
         return _json({"object": "list", "data": data})
 
@@ -147,7 +147,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={**_LOOK, 404: _ERRORS[404]},
     )
     async def one_model(model: str) -> Response:
-        """One model, by its name."""
+        """Return one model, by its name."""
         return _json(service.named(model).describe())
 
 
@@ -155,7 +155,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     requests = request_schemas(service.limits)
 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
-        """Answers for texts, by a fine-tuned model."""
+        """Answer texts by a fine-tuned model."""
         served = service.model(body.model, "predict")
         size = sum(
             len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts
@@ -173,7 +173,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
-        """The most probable pieces for each mask."""
+        """Return the most probable pieces for each mask."""
         served = service.model(body.model, "fill-mask")
         await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
         inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
@@ -209,7 +209,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return table, embedded
 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
-        """A vector for each text."""
+        """Return a vector for each text."""
         served = service.model(body.model, "embed")
         table, embedded = await vectors(served, body.texts, body.normalize)
 
@@ -227,7 +227,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
-        """Vectors of length 1, as OpenAI's embeddings answer."""
+        """Return vectors of length 1, as OpenAI's embeddings answer."""
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if body.dimensions not in (None, served.dimensions):
@@ -273,7 +273,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
     requests = request_schemas(service.limits)
 
     async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
-        """What each word contributes to the answer: what the answer loses without it, or by
+        """Return what each word contributes to the answer: what the answer loses without it, or by
         integrated gradients."""
         served = service.model(body.model, "explain")
         parts = [body.text] if isinstance(body.text, str) else list(body.text)
@@ -283,7 +283,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **explanation.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
-        """Where each token looks, in one head of one layer."""
+        """Return where each token looks, in one head of one layer."""
         served = service.model(body.model, "attention")
         item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
         cost = served.tokens(item.text) + served.tokens(item.pair or "")

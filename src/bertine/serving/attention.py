@@ -93,7 +93,7 @@ class AttentionReader:
 
     def _encode(self, item: AttentionQuestion) -> Encoding:
         """Encode of a long text the part that the task reads; of windows the first."""
-        mode = getattr(self.task, "long_text", "head")
+        mode = "head" if self.task is None else self.task.long_text
         if mode == "head":
             return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
         whole = self.tokenizer.encode(item.text, item.pair)

@@ -167,10 +167,11 @@ class Served:
         return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
-        """What a client, and the page, should know of it."""
+        """Return what a client, and the page, should know of it."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
-        choices = len(getattr(task, "choice_columns", ()))
+        labels = [] if task is None else list(task.labels)
+        choices = 0 if task is None else len(task.choice_columns)
         parts = [] if task is None else list(task.text_columns)
         if task is not None and task.reads_words:
             parts = ["text"]
@@ -181,14 +182,14 @@ class Served:
             "owned_by": "bertine",
             "task": self.task,
             "operations": sorted(self.operations),
-            "labels": list(getattr(task, "labels", ())),
+            "labels": labels,
             "text_columns": parts,
             "max_choices": choices,
             "max_length": config.longest_input if task is None else task.max_length,
-            "long_text": getattr(task, "long_text", "head"),
+            "long_text": "head" if task is None else task.long_text,
             "example": sample_text(
                 self.task,
-                list(getattr(task, "labels", ())),
+                labels,
                 len(parts),
                 choices,
                 self._chinese,
@@ -225,7 +226,7 @@ class Served:
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
-        """Outputs of the features → an answer to each text."""
+        """Turn outputs of the features into an answer to each text."""
         assert self.predictor is not None
         answers = self.predictor.answering.finish(prepared, outputs)
         return [

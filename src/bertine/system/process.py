@@ -40,8 +40,8 @@ class Terminated(KeyboardInterrupt):
 
 def raise_terminated(number: int, frame: FrameType | None) -> None:
     """Handle SIGTERM and SIGHUP while a command runs."""
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the tidying up
+    for handled in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(handled, signal.SIG_IGN)  # a second one must not interrupt the tidying up
     raise Terminated(number)
 
 

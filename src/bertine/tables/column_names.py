@@ -14,7 +14,7 @@ _NAMES, _NAME = 30, 60
 
 
 class MissingColumn(BertineError):
-    """There is no column of that name in a table."""
+    """The error that a table has no column of that name."""
 
     def __init__(self, message: str, column: str = "") -> None:
         super().__init__(message)  # with which alone it is made again in another process

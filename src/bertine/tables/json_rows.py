@@ -33,7 +33,7 @@ def json_row(line: str, where: str) -> dict[str, Any]:
 
 
 class _KeyTwice(ValueError):
-    """JSON all the same, so not told as what is none."""
+    """Still valid JSON, so not reported as a bad line."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which format a table has: told by its name, or by its first line."""
+"""Detect a table's format from its file name or first line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a table is written: its kind, and for csv and tsv the delimiter and the use of quotes."""
+    """The layout of a table: its kind, and for csv and tsv the delimiter and the use of quotes."""
 
     kind: Kind
     delimiter: str = ""

@@ -19,7 +19,7 @@ _SHOWN = 10
 
 @dataclass
 class TableStats:
-    """What was met and mended while reading.
+    """The counts of what was met and mended while reading.
 
     Attributes:
         damaged: the lines of rows left out.

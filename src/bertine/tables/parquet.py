@@ -153,8 +153,8 @@ def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
 
 
 def _array(values: list[Any], kind: Any = None) -> Any:
-    """Make an Arrow array of the type `kind` (None: told from the values); None: they have none, or
-    do not fit."""
+    """Make an Arrow array of the type `kind` (None: found from the values); None: they have none,
+    or do not fit."""
     import pyarrow as pa
 
     try:

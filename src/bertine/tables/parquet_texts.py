@@ -1,4 +1,4 @@
-"""The texts of a Parquet file, one row at a time: each is a document of a corpus."""
+"""Read the texts of a Parquet file, one row at a time: each is a document of a corpus."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parquet_texts(
         and how many bytes of the file on disk have been read.
 
     Raises:
-        BertineError: the file is damaged; the column is not there, cannot be told, or is not text.
+        BertineError: the file is damaged; the column is not there, not recognized, or not text.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Reading files of text: plain or compressed, decoded with every repair counted.
+"""Read files of text: plain or compressed, decoded with every repair counted.
 
 A decompressor here says so when the file ends too early: a corpus cut off by a broken download
 must not pass for a shorter corpus.
@@ -31,7 +31,8 @@ _REPLACEMENT = "\ufffd"
 
 
 class _ZstdReader(io.RawIOBase):
-    """Decompress zstd frames from `raw`; ``EOFError`` when the last frame is incomplete.
+    """A stream that decompresses zstd frames from `raw`; ``EOFError`` when the last frame is
+    incomplete.
 
     (``ZstdDecompressor.stream_reader`` ends silently on a truncated file.)
     """
@@ -84,7 +85,7 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """Bytes of the file on disk that have been read."""
+        """The bytes of the file on disk that have been read."""
         return self.raw.tell()
 
 
@@ -136,7 +137,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
 
 @dataclass
 class Repairs:
-    """What was mended in text while it was decoded.
+    """The counts of what was mended in text while it was decoded.
 
     Attributes:
         invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
@@ -150,7 +151,7 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands, for messages: a file and the first line (or the row) of the text."""
+    """The place of a text, for messages: a file and the first line (or the row) of the text."""
 
     path: Path
     number: int

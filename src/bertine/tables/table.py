@@ -64,12 +64,11 @@ class Table:
 
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
-        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise told by the suffix, and for
+        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise detected from the suffix, and for
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
-            plain text, one text a line, in the column ``text``.
-            Parquet is told by the suffix (.parquet, .pq); what is written in its layout is JSON
-            lines.
+            plain text, one text a line, in the column ``text``. Parquet is recognized by the suffix
+            (.parquet, .pq); what is written in its layout is JSON lines.
         wanted: columns that must be there, except in plain text, which has but one. They also
             help to tell a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
@@ -81,7 +80,7 @@ class Table:
 
     Attributes:
         name: the path as given, or ``<stdin>``.
-        layout: what was told about the format.
+        layout: the format that was given or detected.
         columns: the column names, in order (of a JSON lines table: the keys of its first row).
         stats: counts so far; complete after the last row.
         strict: whether what is damaged is refused, and not mended or left out.
@@ -204,8 +203,8 @@ class Table:
 
     @property
     def position(self) -> int:
-        """Bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk; 0 of
-        everything else."""
+        """The bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk;
+        0 of everything else."""
         return 0 if self._stream is None else self._stream.position
 
     @property

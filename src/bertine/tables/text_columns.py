@@ -1,4 +1,4 @@
-"""The texts of a table with one text in each row: which column holds them, and reading them."""
+"""Find and read the texts of a table with one text in each row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
         named: by the user; None: nobody has named one.
 
     Raises:
-        BertineError: the named column is not there, or none can be told. Lists the columns.
+        BertineError: the named column is not there, or none is recognized. Lists the columns.
     """
     if named is not None:
         require_columns(where, columns, [named])
@@ -52,7 +52,7 @@ def table_texts(
         of the file on disk have been read.
 
     Raises:
-        BertineError: the column is not there or cannot be told; a row has the wrong number of
+        BertineError: the column is not there or not recognized; a row has the wrong number of
             cells, broken quotes or a line that is too long; what :class:`Table` raises.
     """
     wanted = [] if column is None else [column]

@@ -41,13 +41,13 @@ class Answer(Shown):
 
     @property
     def decision(self) -> Any:
-        """What the answer comes down to, without its probabilities."""
+        """The answer itself, without its probabilities."""
         raise NotImplementedError
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """Begin and end of the answer in the text that it was found in; None where it is no part
-        of one."""
+        """The begin and end of the answer in the text that it was found in; None where it is no
+        part of one."""
         return None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a fine-tuning task is.
+"""The base of fine-tuning tasks.
 
 A task owns its heads, the way from examples to features to a batch, its loss, and the way from
 the model's outputs to predictions and metrics. Training, evaluation, the command line and a
@@ -88,6 +88,9 @@ class Task(ABC, Generic[Prediction]):
         max_length: longest input in pieces, special tokens included.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
+        labels: in the order of the head's outputs; empty where it has none.
+        choice_columns: those of `text_columns` that are choices.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         reads_words: whether its files hold words with a tag each.
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
@@ -107,6 +110,9 @@ class Task(ABC, Generic[Prediction]):
     max_length: int
     metric_names: tuple[str, ...]
     dataset: str | None = None
+    labels: tuple[str, ...] = ()
+    choice_columns: tuple[str, ...] = ()
+    long_text: str = "head"
 
     @property
     @abstractmethod
@@ -170,7 +176,7 @@ class Task(ABC, Generic[Prediction]):
         reader."""
         return TaskInfo(
             name=self.name,
-            labels=getattr(self, "labels", ()),
+            labels=self.labels,
             text_columns=self.text_columns,
             label_column=self.label_column,
             max_length=self.max_length,
@@ -248,7 +254,7 @@ class Task(ABC, Generic[Prediction]):
             BertineError: the model has fewer positions than `max_length`.
         """
         require_positions(self.max_length, config)
-        outputs = 1 if self.single_output else len(getattr(self, "labels", ()))
+        outputs = 1 if self.single_output else len(self.labels)
         return new_head(config, self.head, outputs, **self.head_options(config))
 
     def head_options(self, config: Config) -> dict[str, Any]:
@@ -460,8 +466,7 @@ def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
     """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
-    when every text is one input, uncut. What counts are examples: choices of one are not told
-    apart."""
+    when every text is one input, uncut. Examples count, not the choices of one."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})

@@ -1,4 +1,4 @@
-"""What a cheap baseline scores on the examples that a model is judged on, and who wins."""
+"""Compare a model with cheap baselines on the same examples."""
 
 from __future__ import annotations
 

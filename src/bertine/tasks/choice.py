@@ -80,7 +80,8 @@ class ChoicePrediction(Answer):
 
 @dataclass(frozen=True)
 class MultipleChoice(Task[ChoicePrediction]):
-    """Which of two or more choices goes with a text; an example may have fewer than another.
+    """The task to choose which of two or more choices goes with a text; an example may have fewer
+    than another.
 
     Attributes:
         prompt_columns: what is given: one column, or two, of which the second begins every choice
@@ -92,7 +93,7 @@ class MultipleChoice(Task[ChoicePrediction]):
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged. dataset: the public data set it is,
         "swag"; None for one's own. named_choices: whether the columns of the choices were named,
-        and not told by their usual names;
+        and not recognized by their usual names;
             then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.

@@ -1,4 +1,4 @@
-"""Whether inputs of a length fit a model and leave room for text."""
+"""Check that inputs of a length fit a model and leave room for text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that are longer than the model: which part of them is read.
+"""Choose which part of a text is read that is longer than the model.
 
 ``head``, ``tail`` and ``head-tail`` (a quarter from the beginning, the rest from the end: Sun et
 al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1, take 128 and 382 of 510)

@@ -1,4 +1,4 @@
-"""The loss of each example, of a model's outputs: what a log's mean loss is the mean of.
+"""Compute the loss of each example from a model's outputs; a log's mean loss is their mean.
 
 In fp64, and in nats where it is a cross-entropy. An example without a target (its label is not
 known) has none: nan.

@@ -1,4 +1,4 @@
-"""What can be said of one's own table and of how it is learned from, beyond its text and label."""
+"""Options of how the user's own tables are read and learned from, beyond text and label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOR = {
 
 
 class TableOptions(OwnTable):
-    """Options of some tasks; see :func:`bertine.finetune`.
+    """The options of some tasks; see :func:`bertine.finetune`.
 
     Raises:
         BertineError: a value is not known or out of range.

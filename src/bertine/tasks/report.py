@@ -110,7 +110,7 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 @dataclass(repr=False)
 class ClassificationReport(TaskReport):
-    """Scores of a classifier on labelled examples.
+    """The scores of a classifier on labelled examples.
 
     Attributes:
         labels: the classes, in the order of the rows and columns of `confusion`.
@@ -163,8 +163,9 @@ class ClassificationReport(TaskReport):
 
     @property
     def per_label(self) -> dict[str, dict[str, float]]:
-        """For each label ``precision``, ``recall``, ``f1`` (0 where there is nothing to find, or
-        nothing found), how often it is there (``support``) and was given (``predicted``)."""
+        """The scores of each label: ``precision``, ``recall``, ``f1`` (0 where there is nothing to
+        find, or nothing found), how often it is there (``support``) and was given
+        (``predicted``)."""
         predictions = [sum(column) for column in zip(*self.confusion, strict=True)]
         table = {}
         for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):

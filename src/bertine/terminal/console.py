@@ -178,12 +178,14 @@ def aligned(
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     table, lines = LineTable(left, head), list[str]()
 
-    def padded(at: int, text: str) -> str:
-        space = " " * (widths[at] - cell_len(text))
-        return text + space if at in left else space + text
+    def padded(column: int, text: str) -> str:
+        space = " " * (widths[column] - cell_len(text))
+        return text + space if column in left else space + text
 
     for number, row in enumerate(rows):
-        line = TableLine("  ".join(padded(at, text) for at, text in enumerate(row)).rstrip())
+        line = TableLine(
+            "  ".join(padded(column, text) for column, text in enumerate(row)).rstrip()
+        )
         line.table, line.number, line.cells = table, number, row
         lines.append(line)
     return lines

@@ -105,8 +105,8 @@ def _row(line: TableLine) -> str:
     head = table.head and line.number == 0
     tag, more = ("th", _HEAD) if head else ("td", "")
     cells = (
-        f'<{tag} style="{_CELL}{"left" if at in table.left else "right"}{more}">'
+        f'<{tag} style="{_CELL}{"left" if column in table.left else "right"}{more}">'
         f"{html.escape(printable(cell))}</{tag}>"
-        for at, cell in enumerate(line.cells)
+        for column, cell in enumerate(line.cells)
     )
     return f"<tr>{''.join(cells)}</tr>"

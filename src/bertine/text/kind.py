@@ -209,13 +209,15 @@ def longest_first(first: int, second: int, room: int | None) -> tuple[int, int]:
     return first - excess // 2, second - (excess + 1) // 2
 
 
-def check_special_tokens(tokens: Iterable[str], needed: Sequence[str], what: str, at: str) -> None:
+def check_special_tokens(
+    tokens: Iterable[str], needed: Sequence[str], what: str, source: str
+) -> None:
     """Refuse a vocabulary without a special token.
 
     Args:
         needed: the special tokens.
         what: needs them, in words.
-        at: names the vocabulary in the message.
+        source: names the vocabulary in the message.
 
     Raises:
         BertineError: one is missing.
@@ -224,7 +226,7 @@ def check_special_tokens(tokens: Iterable[str], needed: Sequence[str], what: str
     missing = [token for token in needed if token not in held]
     if missing:
         raise BertineError(
-            f"{at}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
+            f"{source}: the vocabulary lacks the special token{'s' * (len(missing) > 1)} "
             f"{' '.join(missing)}; {what} needs {' '.join(needed)}, each once"
         )
 

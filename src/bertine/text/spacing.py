@@ -44,11 +44,11 @@ def close_up_places(text: str) -> tuple[str, list[int]]:
         The text, and for each place in the given one, its end included, the place in the new one.
     """
     places: list[int] = []
-    gone = at = 0
+    gone = passed = 0
     for space in _EXTRA_SPACE.finditer(text):
-        places += range(at - gone, space.start() - gone)
+        places += range(passed - gone, space.start() - gone)
         places += [space.start() - gone] * (space.end() - space.start())
         gone += space.end() - space.start()
-        at = space.end()
-    places += range(at - gone, len(text) - gone + 1)
+        passed = space.end()
+    places += range(passed - gone, len(text) - gone + 1)
     return close_up(text), places

@@ -125,8 +125,10 @@ class Template:
     @cached_property
     def one(self) -> Frame:
         """The special tokens around one text."""
-        at = self.single.index(None)
-        return Frame(_ids(self.single[:at]), (), _ids(self.single[at + 1 :]), self.single_segments)
+        place = self.single.index(None)
+        return Frame(
+            _ids(self.single[:place]), (), _ids(self.single[place + 1 :]), self.single_segments
+        )
 
     @cached_property
     def two(self) -> Frame:

@@ -137,7 +137,8 @@ def train_vocab(
 
     Raises:
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, an option does not go with `kind`, or `out` is a folder of something else.
+            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
+            something else.
     """
     vocab_size, kind = options.vocab_size, options.kind
     if vocab_size < len(SPECIAL_TOKENS) + 1:

@@ -126,7 +126,7 @@ class Run:
             settings: everything that decides the result, as JSON values.
             resume: go on with the run that is there; without one, start.
             world: the processes of the run, which all call this; the first one alone looks into
-                the folder. A run may be gone on with by another number of them.
+                the folder. A run may be resumed by another number of them.
             shard: whether they divide the weights.
             hold: gets what keeps other processes out of the folder; None: nothing does.
 
@@ -183,7 +183,7 @@ class Run:
 
         Raises:
             BertineError: `folder` is a file, or holds something else; or a run that is not to be
-                gone on with.
+                resumed.
         """
         folder = Path(folder)
         file = folder / _SETTINGS
@@ -245,8 +245,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
-    """Return the settings that may differ; of other examples the seed that held them out is
-    told."""
+    """Return the settings that may differ; where the examples do, the seed that held them out is
+    not one of them."""
     others = old.get("examples_fingerprint") != new.get("examples_fingerprint")
     return _FREE - {"split_seed"} if others else _FREE
 

@@ -76,8 +76,8 @@ class InstanceDraws:
     def actions(
         self, positions: npt.NDArray[np.int64], shape: tuple[int, ...], choices: int
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """For each of the chosen tokens `positions` [P] a number in [0, 1), float64 [P], and one
-        in ``range(choices)``, int64 [P]."""
+        """Return for each of the chosen tokens `positions` [P] a number in [0, 1), float64 [P], and
+        one in ``range(choices)``, int64 [P]."""
         words = self._action[positions // shape[1], positions % shape[1]]
         uniform = (words >> np.uint64(32)).astype(np.float64) * 2.0**-32
         picked = (words & np.uint64(0xFFFFFFFF)) * np.uint64(choices) >> np.uint64(32)

@@ -1,4 +1,4 @@
-"""Documents that say the same as an earlier one, told by a hash of their words."""
+"""Documents that say the same as an earlier one, found by a hash of their words."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class SeenFingerprints:
             return False
         value = np.uint64(number)
         for part in self._sorted:
-            at = int(np.searchsorted(part, value))
-            if at < len(part) and part[at] == value:
+            place = int(np.searchsorted(part, value))
+            if place < len(part) and part[place] == value:
                 return False
         self._recent.add(number)
         if len(self._recent) >= _RECENT:
@@ -69,8 +69,8 @@ class SeenFingerprints:
         values, first = np.unique(numbers, return_index=True)
         fresh = np.ones(len(values), bool)
         for part in self._sorted:
-            at = np.minimum(np.searchsorted(part, values), len(part) - 1)
-            fresh &= part[at] != values
+            places = np.minimum(np.searchsorted(part, values), len(part) - 1)
+            fresh &= part[places] != values
         if fresh.any():
             self._add_sorted(values[fresh])
         new = np.zeros(len(numbers), bool)

@@ -126,7 +126,7 @@ class StoreWriter:
         sentence_lengths: npt.NDArray[Any],
         document_ends: npt.NDArray[Any],
     ) -> None:
-        """Append sentences to the open document, ending it where told.
+        """Append sentences to the open document, ending it where `document_ends` say.
 
         Args:
             input_ids: integers [tokens], the sentences' ids one after the other.

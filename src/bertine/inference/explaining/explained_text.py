@@ -100,7 +100,7 @@ def read_text(
     elif task is not None and task.has_choices:
         inputs_read = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
     else:
-        mode = getattr(task, "long_text", "head")
+        mode = "head" if task is None else task.long_text
         inputs_read = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
     inputs, places, cut = inputs_read
     mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id

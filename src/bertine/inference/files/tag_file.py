@@ -79,7 +79,7 @@ class TagReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """What a person reads in the terminal."""
+        """Return what a person reads in the terminal."""
         lines = [
             f"tagged {counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}, "
             f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
@@ -159,7 +159,7 @@ def tag_file(
 
 
 def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> str:
-    """``"columns"``, ``"jsonl"`` or ``"text"``."""
+    """Return ``"columns"``, ``"jsonl"`` or ``"text"``."""
     if format == "text":
         return format
     lines = [row.values["text"] for row in head]
@@ -263,7 +263,8 @@ class _Job:
     # JSON lines, Parquet and plain text
 
     def lines_of(self, kind: str) -> Any:
-        """The way of a file whose lines are rows: (rows, writer) → the lines that are reached."""
+        """Return the way of a file whose lines are rows: (rows, writer) → the lines that are
+        reached."""
         table = self.table
         keys: dict[str, str] = {}
 
@@ -296,7 +297,7 @@ class _Job:
         return run
 
     def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
-        """The row with what is added, under names that the first row has not."""
+        """Return the row with what is added, under names that the first row has not."""
         for name in added:
             keys.setdefault(name, unused(name, row.values, "predicted_"))
         return joined(self.name, row, {keys[name]: value for name, value in added.items()})
@@ -332,7 +333,7 @@ class _Job:
 
 
 def _size(row: TableRow) -> int:
-    """Characters of a line, with its end; of a row of Parquet about."""
+    """Count the characters of a line, with its end; of a row of Parquet about."""
     return 1 + sum(
         len(value) if isinstance(value, str) else _CHARACTERS * len(value)
         for value in row.values.values()

@@ -1,10 +1,10 @@
-"""Answers that are being written: kept so that a killed prediction can be gone on with.
+"""Answers that are being written: kept so that a killed prediction can be resumed.
 
 Beside the output ``answers.csv`` lies, while it is being made, the folder
 ``.answers.csv.unfinished`` with the rows so far (``rows``) and ``journal.json``: how many rows of
 the input are answered, how many bytes of ``rows`` these are, and what all of it depends on. After
 each chunk the rows are synced first and the journal is replaced second, so whatever stands behind
-its bytes belongs to no row that counts, and is cut off when the work is gone on with: no row is
+its bytes belongs to no row that counts, and is cut off when the work is resumed: no row is
 lost, and none comes twice.
 """
 
@@ -211,6 +211,6 @@ def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     ]
     if other:
         raise BertineError(
-            f"{output}: cannot be gone on with, because it was begun with another "
+            f"{output}: cannot be resumed, because it was begun with another "
             f"{' and another '.join(other)}; leave out {option('resume', True)} to begin anew"
         )

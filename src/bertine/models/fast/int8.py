@@ -1,14 +1,14 @@
 """BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
 
 Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
-zero point for each place in the network, told beforehand from sample inputs: a scale told from the
-batch would make an answer depend on the texts that happen to stand beside it. What is larger than
-the rest would make the steps of that scale too wide, so
+zero point for each place in the network, measured beforehand on sample inputs: a scale taken from
+the batch would make an answer depend on the texts that happen to stand beside it. What is larger
+than the rest would make the steps of that scale too wide, so
 
 - channels of a layer norm's output are divided by what makes them alike, and their weights
   multiplied with it, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
 - of the inner states of the feed-forward part the few neurons that reach furthest are computed by
-  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but told
+  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but chosen
   beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
 
 The residual stream is fp32, the attention bf16.

@@ -47,16 +47,16 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             the report on the saved model, ``constant_loss``, ``baselines``, ``data``.
     """
     rows = list(log)
-    known = dict(facts)
-    if "unigram_entropy" not in known:
+    facts = dict(facts)
+    if "unigram_entropy" not in facts:
         carried = [row["unigram_entropy"] for row in rows if "unigram_entropy" in row]
-        known |= {"unigram_entropy": carried[-1]} if carried else {}
-    pretraining = "task" not in known and (
-        "unigram_entropy" in known or any(terms_among(row) for row in rows)
+        facts |= {"unigram_entropy": carried[-1]} if carried else {}
+    pretraining = "task" not in facts and (
+        "unigram_entropy" in facts or any(terms_among(row) for row in rows)
     )
     if pretraining:
-        rows = list(pretraining_names(rows, main_term(known.get("objective"))))
-        view = LogView(rows, known, pretraining=True)
+        rows = list(pretraining_names(rows, main_term(facts.get("objective"))))
+        view = LogView(rows, facts, pretraining=True)
         findings = [*_not_finite(view)] or [*_diverged(view)]
         for check in (checks.stalled, checks.guessing, checks.spikes):
             findings += check(view)
@@ -65,7 +65,7 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         for check in (checks.epochs, checks.copies, _overfitting, _warmup, _slower):
             findings += check(view)
     else:
-        view = Evidence(rows, known)
+        view = Evidence(rows, facts)
         findings = [*_not_finite(view), *finetuning_findings(view), *_warmup(view), *_slower(view)]
         findings = [with_command(finding, view) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
@@ -101,13 +101,13 @@ def _diverged(view: LogView) -> Iterator[Finding]:
     bound = max(_RISE, _RISE_SHARE * (float(levels[0]) - low), _RISE_ERRORS * error)
     if now - low <= bound:
         return
-    at = int(steps[min(best + window // 2, len(steps) - 1)])
+    lowest = int(steps[min(best + window // 2, len(steps) - 1)])
     # Where the level was low is often long: the rise begins at its end.
     end = int(np.flatnonzero(levels <= low + bound / 4)[-1]) + window - 1
     rates = dict(zip(*(values.tolist() for values in view.points("learning_rate")), strict=True))
-    rate = rates.get(float(at))
+    rate = rates.get(float(lowest))
     peak = max(rates.values(), default=0.0)
-    rising = rate is not None and rate < 0.95 * peak and at <= view.warm
+    rising = rate is not None and rate < 0.95 * peak and lowest <= view.warm
     text = (
         f"the {view.loss_name} rose from {low:.2f} about step {int(steps[end]):,} to {now:.2f} "
         f"at step {view.last_step:,}: training diverges. "
@@ -142,9 +142,9 @@ def _overfitting(view: LogView) -> Iterator[Finding]:
     # One evaluation above the minimum may be chance; on fixed masks two are not.
     if best >= len(held) - 2 or now - low <= bound or held[-2] - low <= bound / 2:
         return
-    at, loss = view.points(view.loss_key, view.begin)
+    logged, loss = view.points(view.loss_key, view.begin)
     reach = max(1, len(loss) // 20)
-    here = int(np.searchsorted(at, steps[best]))
+    here = int(np.searchsorted(logged, steps[best]))
     then = loss[max(0, here - reach) : here + reach]
     if not len(then) or mean(loss[-reach:]) >= mean(then):
         return

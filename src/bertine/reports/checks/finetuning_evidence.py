@@ -196,8 +196,8 @@ class Evidence(LogView):
         """The names of the scores by which the run is judged, by their mean; empty where none of
         them is known."""
         metrics = self.metrics
-        known = [name for name in self.info.get("metrics") or () if name in metrics]
-        return known or [name for name in _SCORES if name in metrics][:1]
+        judged = [name for name in self.info.get("metrics") or () if name in metrics]
+        return judged or [name for name in _SCORES if name in metrics][:1]
 
     @property
     def metric(self) -> str | None:
@@ -313,8 +313,8 @@ class Evidence(LogView):
             for name, row in table.items()
             if row.get("predicted") == 0 and (row.get("support") or row.get("true") or 0) >= 3
         ]
-        there = sum(1 for row in table.values() if (row.get("support") or row.get("true") or 0) > 0)
-        return missing, there
+        present = [row for row in table.values() if row.get("support") or row.get("true")]
+        return missing, len(present)
 
 
 def _entropy(final: Mapping[str, Any]) -> float | None:

@@ -122,7 +122,9 @@ def _option(name: str, value: Any) -> list[str]:
         return ["--no-" + option.removeprefix("--")]
     if isinstance(value, list | tuple):
         return [option, *map(str, value)]
-    return [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    if isinstance(value, float) and float(f"{value:g}") == value:  # else with all its digits
+        return [option, f"{value:g}"]
+    return [option, str(value)]
 
 
 def _train_file(data: Any) -> str:

@@ -66,11 +66,11 @@ def head_alone(evidence: Evidence) -> list[Finding]:
     """Tell when the head alone was saved in place of the model whose weights were all trained."""
     facts, judged = evidence.facts, evidence.judged
 
-    def shown(of: Any) -> str:
-        if not judged or not isinstance(of, Mapping) or not set(judged) <= set(of):
+    def shown(metrics: Any) -> str:
+        if not judged or not isinstance(metrics, Mapping) or not set(judged) <= set(metrics):
             return ""
-        named = (f"{score_text(name, float(of[name]))} {score_name(name)}" for name in judged)
-        return " and ".join(named)
+        scores = (f"{score_text(name, float(metrics[name]))} {score_name(name)}" for name in judged)
+        return " and ".join(scores)
 
     if not (trained := shown(facts.get("instead_of"))):
         return []
@@ -142,10 +142,10 @@ def weights_help(evidence: Evidence) -> bool:
 
 
 def _weights_advised(evidence: Evidence, others: Sequence[Finding]) -> bool:
-    """Whether the run's data or one of `others` has advised class weights already."""
+    """Tell whether the run's data or one of `others` has advised class weights already."""
     data = evidence.facts.get("data")
-    seen = data.get("findings") if isinstance(data, Mapping) else None
-    texts = [str(text) for text in seen] if isinstance(seen, list) else []
+    advice = data.get("findings") if isinstance(data, Mapping) else None
+    texts = [str(text) for text in advice] if isinstance(advice, list) else []
     texts += [f"{finding.command} {finding.call}" for finding in others]
     return any("class_weights" in text.replace("-", "_") for text in texts)
 

@@ -1,4 +1,4 @@
-"""From the scores of every piece as start and end to the best answers of a question.
+"""Find the best answers to a question from the scores of every piece as start and end.
 
 Devlin et al. 2018, sections 4.2 and 4.3: the score of a span is the sum of its start's and its
 end's, the best one over all windows with end ≥ start is the answer, and no answer is given where

@@ -17,7 +17,7 @@ from bertine.terminal.console import counted
 
 @dataclass(repr=False)
 class SpanReport(TaskReport):
-    """Scores of answers to questions.
+    """The scores of answers to questions.
 
     Attributes:
         metrics: exact_match and f1, as fractions of 1; where questions may have no answer also

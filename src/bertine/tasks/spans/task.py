@@ -54,7 +54,8 @@ MAX_LENGTH = 384
 
 @dataclass(frozen=True)
 class SpanLimits:
-    """How questions and contexts are read, and how long an answer may be, in pieces.
+    """The limits to how questions and contexts are read, and to how long an answer may be, in
+    pieces.
 
     Attributes:
         doc_stride: from the begin of one window of a context to that of the next.
@@ -75,7 +76,7 @@ class SpanLimits:
 
 @dataclass(frozen=True)
 class SpanExtraction(Task[SpanPrediction]):
-    """Which part of a context answers a question, or (SQuAD v2.0) that none does.
+    """The task to find which part of a context answers a question, or (SQuAD v2.0) that none does.
 
     The head is a linear layer with two outputs on every token, the scores as start and as end;
     the loss is the mean of the two cross-entropies over the tokens of the input. Where a window

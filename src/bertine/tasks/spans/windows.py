@@ -1,4 +1,4 @@
-"""A question and its context → windows that fit the model, and back to characters.
+"""Cut a question's context into windows that fit the model, and find its characters again.
 
 A context longer than the model's inputs is read in windows that overlap (Devlin et al. 2018,
 section 4.2; google-research/bert, ``run_squad.py``). A piece then stands in several windows, and
@@ -43,10 +43,10 @@ class SpanFeatures(Features):
         span: the target: places in the sequence of the answer's first and last piece; (0, 0),
             the first place, where the window does not hold it or there is none; None where it is
             not known.
-        on_pieces: where the gold answer begins or ends inside a piece (told once, in the first
+        on_pieces: where the gold answer begins or ends inside a piece (only in the first
             window): the answer, and the text of the pieces that are trained on.
         windows: how many the context was read in.
-        answer_pieces: of the gold answer (told once, in the first window); None where there is
+        answer_pieces: of the gold answer (only in the first window); None where there is
             none, or it is not known.
     """
 

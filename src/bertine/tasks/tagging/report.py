@@ -17,7 +17,7 @@ _SHOWN = 30
 
 @dataclass(repr=False)
 class TaggingReport(TaskReport):
-    """Scores of a tagger on tagged sentences.
+    """The scores of a tagger on tagged sentences.
 
     Attributes:
         metrics: of entities precision, recall and f1 over all types together, accuracy of words;
@@ -58,7 +58,7 @@ class TaggingReport(TaskReport):
 
     @property
     def num_examples(self) -> int:
-        """How many sentences were scored."""
+        """The number of sentences that were scored."""
         return self.num_sentences
 
     @property

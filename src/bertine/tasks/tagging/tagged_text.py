@@ -69,7 +69,7 @@ class Mention:
 def entity_probability(probabilities: Sequence[float]) -> float:
     """Return the probability of an entity: that of its least certain tag.
 
-    On WNUT-17 it told right entities from wrong ones about as well as the mean of the tags'
+    On WNUT-17 it separated right entities from wrong ones about as well as the mean of the tags'
     probabilities (AUC 0.81 for both) and was nearer to the share that is right; their product
     ranked worse (0.80).
 
@@ -111,7 +111,7 @@ class TaggedText(Answer):
 
     @property
     def entities(self) -> list[Mention]:
-        """Find the entities that the tags mark; none where a tag is plain."""
+        """The entities that the tags mark; none where a tag is plain."""
         if not all(map(is_entity_tag, self.tags)):
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]

@@ -56,7 +56,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Tagging(Task[Tags]):
-    """Which tag each word of a sentence has.
+    """The task to tag each word of a sentence.
 
     The head is a dropout and a linear layer on the last hidden state of each token, as in the
     paper and in ``BertForTokenClassification``. Sentences longer than the model are read in
@@ -82,7 +82,7 @@ class Tagging(Task[Tags]):
     reads_words: ClassVar[bool] = True
     head = "token_classifier"
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("words",)
     label_column: str | None = None
     max_length: int = 128

@@ -63,7 +63,7 @@ class Prediction(Answer):
 
 @dataclass(frozen=True)
 class TextClassification(WholeTextTask[Prediction]):
-    """Which of two or more classes a text, or a pair of texts, belongs to.
+    """The task to choose one of two or more classes for a text or a pair of texts.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
     ``BertForSequenceClassification``; or, of pairs whose texts are encoded apart, a linear layer on
@@ -92,7 +92,7 @@ class TextClassification(WholeTextTask[Prediction]):
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128

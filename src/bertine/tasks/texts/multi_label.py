@@ -70,7 +70,7 @@ class LabelSet(Answer):
 
 @dataclass(frozen=True)
 class MultiLabel(WholeTextTask[LabelSet]):
-    """Which labels, none to all of them, a text or a pair of texts has.
+    """The task to choose labels, none to all of them, for a text or a pair of texts.
 
     Attributes:
         labels: in the order of the head's outputs.
@@ -97,7 +97,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     primary_metric: ClassVar[str] = "micro_f1"
     answer: ClassVar[type[LabelSet]] = LabelSet
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
     max_length: int = 128

@@ -39,7 +39,7 @@ def multi_label_scores(
 
 @dataclass(repr=False)
 class MultiLabelReport(TaskReport):
-    """Scores of a classifier with many labels.
+    """The scores of a classifier with many labels.
 
     Attributes:
         labels: in the order of the head's outputs.

@@ -55,7 +55,7 @@ class Score(Answer):
 
 @dataclass(repr=False)
 class RegressionReport(TaskReport):
-    """Scores of a regression on labelled examples.
+    """The scores of a regression on labelled examples.
 
     Attributes:
         metrics: pearson, spearman, mean_squared_error, mean_absolute_error.
@@ -94,7 +94,8 @@ class RegressionReport(TaskReport):
 
 @dataclass(frozen=True)
 class TextRegression(WholeTextTask[Score]):
-    """The score of a text, or of a pair of texts: one output on the pooled one, mean squared error.
+    """The task to score a text or a pair of texts: one output on the pooled one, mean squared
+    error.
 
     The head is that of classification with one output, as in ``BertForSequenceClassification``
     with ``problem_type`` "regression". In training its output is the standardized score,

@@ -1,5 +1,5 @@
-"""What the tasks over whole texts, or pairs of texts, have in common: classification with one label
-or many, and regression.
+"""The base of tasks over whole texts, or pairs of texts: classification with one label or many, and
+regression.
 
 Shape legend: B sequences in a batch, K outputs.
 """
@@ -54,7 +54,6 @@ class WholeTextTask(Task[Prediction]):
     kind: ClassVar[str]
     fp32_head: ClassVar[bool] = False
 
-    long_text: str
     pair_pooling: str
 
     def __post_init__(self) -> None:

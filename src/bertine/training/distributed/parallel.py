@@ -164,7 +164,7 @@ class Team:
 
     @contextlib.contextmanager
     def _summing(self, engine: nn.Module, last: bool) -> Iterator[None]:
-        """Replicas sum over the processes once a step, at its last micro-batch; shards do each
+        """Let replicas sum over the processes once a step, at its last micro-batch; shards do each
         time, for the sums of a whole model's gradients are what they have no room for."""
         if self._shard or last:
             yield

@@ -86,8 +86,8 @@ class World:
         texts = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(texts, padded)
         return [
-            json.loads(one[: int(size)].numpy().tobytes())
-            for one, size in zip(texts, sizes, strict=True)
+            json.loads(padded_text[: int(size)].numpy().tobytes())
+            for padded_text, size in zip(texts, sizes, strict=True)
         ]
 
     def alone(self, work: Callable[[], R]) -> R:

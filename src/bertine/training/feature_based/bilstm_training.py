@@ -52,7 +52,7 @@ def train_row(
     """Train a BiLSTM on the states of some layers, and score it; `dtype` is bf16 (by autocast) or
     fp32."""
     began = time.monotonic()
-    states = {word: each.states.layers(layers) for word, each in sets.items()}
+    states = {word: tagged.states.layers(layers) for word, tagged in sets.items()}
     train = sets["train"]
     lengths = [len(tags) for tags in train.tags]
     full = [index for index, length in enumerate(lengths) if length]
@@ -120,10 +120,10 @@ def _logits(
     starts = part.states.starts
     counts = [int(starts[index + 1] - starts[index]) for index in chosen]
     x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
-    for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
+    for row, (index, count) in enumerate(zip(chosen, counts, strict=True)):
         begin = int(starts[index])
         for number, layer in enumerate(layers):
-            x[at, :count, number] = layer[begin : begin + count].float()
+            x[row, :count, number] = layer[begin : begin + count].float()
     with autocast(dtype, device):
         logits: Tensor = tagger(x.to(device), torch.tensor(counts))
     return logits.float(), counts
@@ -140,15 +140,15 @@ def _score(
     """Return the metrics of the tagger's most probable tags."""
     tagger.eval()
     lengths = [len(tags) for tags in part.tags]
-    order = [int(at) for at in np.argsort(lengths, kind="stable") if lengths[at]]
+    order = [int(place) for place in np.argsort(lengths, kind="stable") if lengths[place]]
     guesses: dict[int, Tags] = {}
     with torch.inference_mode():
         for start in range(0, len(order), 64):
             chosen = order[start : start + 64]
             logits, counts = _logits(tagger, part, layers, chosen, device, dtype)
             best = logits.argmax(-1).cpu()
-            for at, (index, count) in enumerate(zip(chosen, counts, strict=True)):
-                tags = tuple(task.labels[i] for i in best[at, :count].tolist())
+            for place, (index, count) in enumerate(zip(chosen, counts, strict=True)):
+                tags = tuple(task.labels[i] for i in best[place, :count].tolist())
                 guesses[index] = Tags(tags, (1.0,) * count)
     nothing = Tags((), ())
     predictions = [guesses.get(index, nothing) for index in range(len(part))]

@@ -107,7 +107,7 @@ def feature_based(
             format=options.format,
             strict=options.strict,
         )
-    # An unknown tag of the test file is told now, and not after hours.
+    # An unknown tag of the test file is reported now, and not after hours.
     tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
     recipe = BilstmRecipe.of(options)
     loaded = load_model(model, heads=task.heads(config), seed=seed)
@@ -117,7 +117,7 @@ def feature_based(
         "finetune": [options.finetune_epochs, options.finetune_learning_rate],
         "precision": precision_name(precision, where),
         "weights": weights_fingerprint(loaded.model.backbone),
-        "sentences": {name: each.fingerprint() for name, each in sets.items()},
+        "sentences": {name: tagged.fingerprint() for name, tagged in sets.items()},
     }
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
@@ -233,8 +233,8 @@ def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
     return [
         np.array(
             [
-                task.label_id(tag, sentences.where(item, at), word)
-                for at, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
+                task.label_id(tag, sentences.where(item, place), word)
+                for place, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
             ],
             dtype=np.int64,
         )

@@ -163,7 +163,7 @@ def finetune(
 
 
 def _write_start(
-    folder: Path, verb: Callable[..., Any], given: Mapping[str, Any], prepared: Prepared
+    folder: Path, verb: Callable[..., Any], values: Mapping[str, Any], prepared: Prepared
 ) -> None:
     """Write ``start.json`` into the `folder` of a run: what was asked for, kept for the diagnosis
     of its report.
@@ -182,10 +182,10 @@ def _write_start(
     }
     arguments = {
         name: _json(value)
-        for name, value in given.items()
+        for name, value in values.items()
         if name not in _LEFT_OUT and value != defaults.get(name)
     }
-    if not isinstance(given["data"], str | Path):
+    if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
     usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
     start = {

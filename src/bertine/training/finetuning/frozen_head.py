@@ -215,16 +215,18 @@ def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features
     """Return what the head reads of each input, fp32 [N, H]; of taggers of each word."""
     if not task.reads_words:
         return np.stack(encoder.run(features, Pooling(("cls",))))
-    each = encoder.run(_words_of(features), Pooling(("tokens",)))
+    vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
     return np.concatenate(
-        [states[window.positions] for states, window in zip(each, windows, strict=True)]
+        [states[window.positions] for states, window in zip(vectors, windows, strict=True)]
     )
 
 
 def _words_of(features: Sequence[Features]) -> Sequence[Features]:
     """Return the first windows that have no more words than may be looked at."""
-    words = np.cumsum([len(each.positions) for each in cast(Sequence[WordFeatures], features)])
+    words = np.cumsum(
+        [len(feature.positions) for feature in cast(Sequence[WordFeatures], features)]
+    )
     return features[: max(1, int(np.searchsorted(words, _MOST_WORDS, side="right")))]
 
 
@@ -266,10 +268,8 @@ def _(task: MultipleChoice, features: Sequence[Features]) -> Targets:
 
 @_targets.register
 def _(task: Tagging, features: Sequence[Features]) -> Targets:
-    tags = [each.tags for each in cast(Sequence[WordFeatures], _words_of(features))]
-    return ClassTargets(
-        np.concatenate([each for each in tags if each is not None]), len(task.labels)
-    )
+    tags = [feature.tags for feature in cast(Sequence[WordFeatures], _words_of(features))]
+    return ClassTargets(np.concatenate([ids for ids in tags if ids is not None]), len(task.labels))
 
 
 @torch.no_grad()

@@ -44,7 +44,9 @@ class GlueReport(Shown):
     @property
     def metrics(self) -> dict[str, float]:
         """The score of each task, the mean of its official metrics, and their average."""
-        scores = {name: sum(each.values()) / len(each) for name, each in self.tasks.items()}
+        scores = {
+            name: sum(metrics.values()) / len(metrics) for name, metrics in self.tasks.items()
+        }
         return {**scores, "average": sum(scores.values()) / len(scores)}
 
     def lines(self) -> list[str]:
@@ -54,8 +56,8 @@ class GlueReport(Shown):
         width = max(map(len, [*self.tasks, "average"]))
         rows = [
             f"{name.ljust(width)}  {100 * scores[name]:6.2f}  "
-            + ", ".join(f"{metric} {100 * value:.2f}" for metric, value in each.items())
-            for name, each in self.tasks.items()
+            + ", ".join(f"{metric} {100 * value:.2f}" for metric, value in metrics.items())
+            for name, metrics in self.tasks.items()
         ]
         count = len(self.tasks)
         over = f"of {count} tasks" if count > 1 else "of 1 task"

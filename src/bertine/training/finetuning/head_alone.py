@@ -60,7 +60,7 @@ def head_alone_instead(
     chosen |= not fits_alone(prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
-    scores = [each["metrics"] for each in baselines if each.get("name") == _BASELINE]
+    scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]
     beside: Mapping[str, float] = scores[0] if scores else {}
     if not set(names) <= set(beside):
         return None

@@ -132,7 +132,10 @@ class Learner(Shown):
     def findings(self) -> list[Finding]:
         """The diagnosis of the run, the gravest first; empty where nothing stands out. Each has
         the next call in ``command``."""
-        return [replace(one, command=one.call or one.command) for one in self._findings()]
+        return [
+            replace(finding, command=finding.call or finding.command)
+            for finding in self._findings()
+        ]
 
     def _findings(self) -> list[Finding]:
         folder = self.model.parent

@@ -35,7 +35,7 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     """
     file = folder / SCORES
     if file.is_file():
-        return [each.to_dict() for each in kept_baselines(folder)]
+        return [score.to_dict() for score in kept_baselines(folder)]
     if not prepared.validation.features:
         return []
     start, loaded = prepared.start, prepared.loaded
@@ -49,7 +49,7 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     measured = measure_baselines(prepared.task, prepared.train.examples, sets, encoder)
     if measured:
         say(_measured_line(measured, prepared.metric_names))
-    values = [each.to_dict() for each in measured]
+    values = [score.to_dict() for score in measured]
     write_json(file, {BASELINES: values})
     return values
 
@@ -58,11 +58,11 @@ def _measured_line(measured: Sequence[BaselineScore], names: Sequence[str]) -> s
     """Return the baselines by the metrics of the task: "baselines (accuracy): majority 38.00%,
     …"."""
 
-    def scores(one: BaselineScore) -> str:
-        return " and ".join(score_text(name, one.metrics[name]) for name in names)
+    def scores(score: BaselineScore) -> str:
+        return " and ".join(score_text(name, score.metrics[name]) for name in names)
 
-    shown = ", ".join(f"{one.name} {scores(one)}" for one in measured)
-    seconds = sum(one.seconds for one in measured)
+    shown = ", ".join(f"{score.name} {scores(score)}" for score in measured)
+    seconds = sum(score.seconds for score in measured)
     return f"baselines ({' and '.join(map(score_name, names))}): {shown}; {human_time(seconds)}"
 
 
@@ -77,6 +77,6 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
         return ()
     try:
         values = read_json_object(file, lenient=True).get(BASELINES, [])
-        return tuple(BaselineScore.read(each) for each in values)
+        return tuple(BaselineScore.read(value) for value in values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error

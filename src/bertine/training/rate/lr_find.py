@@ -11,7 +11,6 @@ rate allows, and the curve would begin with their noise. A run without warm-up b
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Sequence
@@ -80,9 +79,7 @@ def lr_find(
     """
     if not isinstance(data, Labelled):
         data = as_data(data)
-    given = {"task": task, "model": model, "data": data, "out": out}
-    given |= {**test.values(), **options}
-    said = FinetuneOptions(**options)
+    tuning = FinetuneOptions(**options)
     min_rate, max_rate = test.min_rate, test.max_rate
     steps, warmup_steps = test.steps, test.warmup_steps
     if launched():
@@ -92,31 +89,31 @@ def lr_find(
             f"min_rate is {min_rate:g} and max_rate is {max_rate:g}, but they must be above 0, and "
             "the second higher and finite"
         )
-    if not names_one_task(task, said.glue_task):
+    if not names_one_task(task, tuning.glue_task):
         raise BertineError(
             "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
         )
-    where = resolve_device(said.device)
+    where = resolve_device(tuning.device)
     config = FitConfig.of(
-        said,
+        tuning,
         steps=warmup_steps + steps,
         learning_rate=max_rate,
         warmup_steps=0,
-        precision=precision_name(said.precision, where),
+        precision=precision_name(tuning.precision, where),
         budget_seconds=None,
         compile=None,
     )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
-    start = Start.of(said, model=model)
+    start = Start.of(tuning, model=model)
     prepared = prepare(
         task,
         data,
         start=start,
-        reading=reading_of(said),
-        wishes=Wishes.of(said),
-        max_length=said.max_length,
+        reading=reading_of(tuning),
+        wishes=Wishes.of(tuning),
+        max_length=tuning.max_length,
         seed=config.seed,
         where=where,
         judged=False,
@@ -131,7 +128,6 @@ def lr_find(
             f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
             f"look at the data, or lower {option('min_rate')}"
         )
-    defaults = {p.name: p.default for p in inspect.signature(lr_find).parameters.values()}
     plan, bracket = prepared.plan, bracket_of(curve)
     usual = plan.learning_rate
     advice = {
@@ -142,13 +138,14 @@ def lr_find(
     report = LrFindReport(
         curve,
         advice,
-        next_command(given, defaults, advice),
+        next_command(task, model, data, tuning, advice),
         folder,
         num_examples=len(prepared.train.examples),
         passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
     )
-    write_files(report, {**given, "data": prepared.data_path})
+    settings = {"task": task, "model": model, "data": prepared.data_path, "out": out}
+    write_files(report, {**settings, **test.values(), **options})
     return report
 
 

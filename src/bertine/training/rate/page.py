@@ -91,11 +91,8 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
     figure = Figure("Loss over the learning rate", plot, report.lead(), caption)
     curve: list[Block] = [Note(sentence(note), "warning") for note in report.notes]
     curve.append(Figures([figure], columns=1, wide=True))
-    rows = [
-        (rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
-        for rate, loss, words in report.grid
-    ]
-    table = PageTable(("rate", "smoothed loss", "the curve says"), rows, numeric=(0, 1))
+    columns = ("rate", "smoothed loss", "the curve says")
+    table = PageTable(columns, report.grid_rows(), numeric=(0, 1))
     tries = (
         "Devlin et al. 2018, section A.3, tries these rates for every task and takes the best on "
         "the dev set."

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.reports.checks.next_command import finetune_command
 from bertine.reports.scores import exact_rate, rate_text
@@ -19,8 +20,6 @@ from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve, bracket
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
 #: What is said of a bracket.
 _BRACKET = ("low", "high", "steepest", "lowest")
-#: Arguments that `finetune` has not, or that mean something else there.
-_OWN = ("task", "out", "min_rate", "max_rate", "steps", "warmup_steps")
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +61,13 @@ class LrFindReport(Shown):
                 self.bracket.says_of(rate, reached) if self.bracket else nothing,
             )
             for rate in PAPER_RATES
+        ]
+
+    def grid_rows(self) -> list[tuple[str, str, str]]:
+        """Write the grid as cells of a table."""
+        return [
+            (rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
+            for rate, loss, words in self.grid
         ]
 
     @property
@@ -114,13 +120,7 @@ class LrFindReport(Shown):
     def lines(self) -> list[str]:
         """List the bracket, the paper's grid beside it, what stands out, the page, and what to run
         next."""
-        rows = aligned(
-            [
-                ("", rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
-                for rate, loss, words in self.grid
-            ],
-            left=(0, 1, 3),
-        )
+        rows = aligned([("", *row) for row in self.grid_rows()], left=(0, 1, 3))
         return [
             self.lead(),
             "the paper's rates, the smoothed loss there, and what the curve says of them:",
@@ -155,22 +155,18 @@ class LrFindReport(Shown):
 
 
 def next_command(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], advice: Mapping[str, Any]
+    task: str, model: Any, data: Any, options: FinetuneOptions, advice: Mapping[str, Any]
 ) -> str:
-    """Write the command that trains with the `advice`, and with the arguments that were `given`
-    and are not the `defaults`."""
+    """Write the command that trains with the `advice`, and with the other `options` that are not
+    the defaults."""
     numbers = {
         name: exact_rate(value) if isinstance(value, float) else str(value)
         for name, value in advice.items()
     }
-    if not isinstance(given["data"], str | Path):  # examples in memory
+    if not isinstance(data, str | Path):  # examples in memory
         words = ", ".join(f"{name}={number}" for name, number in numbers.items())
-        return f"bertine.finetune({given['task']!r}, …, {words})"
-    options = {
-        name: value
-        for name, value in given.items()
-        if name not in (*_OWN, *advice) and value != defaults.get(name)
-    }
-    name = given["glue_task"] or Path(given["data"]).resolve().name.strip(".-").split(".")[0]
-    out = f"{name or 'my'}-model"
-    return finetune_command(given["task"], {**options, **numbers, "out": out})
+        return f"bertine.finetune({task!r}, …, {words})"
+    name = options.glue_task or Path(data).resolve().name.strip(".-").split(".")[0]
+    changed = {key: value for key, value in options.changed().items() if key not in advice}
+    arguments = {"model": model, "data": data, **changed, **numbers}
+    return finetune_command(task, {**arguments, "out": f"{name or 'my'}-model"})

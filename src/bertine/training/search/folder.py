@@ -60,20 +60,20 @@ class SearchFolder:
                 begun with other settings; or another process is at it.
         """
         cls._check(path, resume)
-        made = not path.exists()
+        new = not path.exists()
         with os_errors(path, "writing it"):
             path.mkdir(parents=True, exist_ok=True)
         with lock_folder(path, "is being searched by another process; wait for it"):
             remove_leftovers(path)
             settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
-            known, names = cls._read(path / TABLE, settings)
+            runs, names = cls._read(path / TABLE, settings)
             try:
-                yield cls(path, settings, known, names)
+                yield cls(path, settings, runs, names)
             finally:
-                cls._clear(path, made)
+                cls._clear(path, new)
 
     @classmethod
-    def _clear(cls, path: Path, made: bool) -> None:
+    def _clear(cls, path: Path, new: bool) -> None:
         """Remove the traces of a search that came to nothing."""
         if any((entry / "run.json").exists() for entry in path.iterdir()):
             return
@@ -81,7 +81,7 @@ class SearchFolder:
             return
         (path / TABLE).unlink(missing_ok=True)
         shutil.rmtree(path / "logs", ignore_errors=True)
-        if made:
+        if new:
             with contextlib.suppress(OSError):  # holds something else
                 path.rmdir()
 

@@ -9,12 +9,13 @@ are tried, in its batches and for its number of epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.options.search import SearchOptions
 from bertine.reports.scores import exact_rate
 from bertine.training.finetuning.plan import TrainingPlan
 
@@ -83,41 +84,26 @@ class SearchGrid:
     seeds: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls,
-        batch_sizes: Sequence[int] | int | None,
-        learning_rates: Sequence[float] | float | None,
-        epochs: Sequence[int] | int | None,
-        seeds: Sequence[int] | int | None,
-        restarts: int | None,
-        otherwise: Mapping[str, tuple[Any, ...]],
-    ) -> SearchGrid:
-        """Make the grid of these arguments of the search; `otherwise` has the values of the lists
-        that are None.
+    def of(cls, options: SearchOptions, otherwise: Mapping[str, tuple[Any, ...]]) -> SearchGrid:
+        """Make the grid of these options; `otherwise` has the values of the lists that are None.
 
         Raises:
             BertineError: a list is empty, or has a value twice or one that cannot be; seeds and
                 restarts are both given.
         """
-        if seeds is not None and restarts is not None:
+        seeds = options.seeds
+        if seeds is not None and options.restarts is not None:
             raise BertineError(
                 f"give {option('seeds')} or their number ({option('restarts')}), not both"
             )
-        if restarts is not None and not _whole(restarts, 1):
-            raise BertineError(f"restarts is {restarts!r}, but must be a whole number from 1 on")
         if seeds is None:
-            seeds = range(RESTARTS if restarts is None else restarts)
-        count, number = "a whole number from 1 on", "a whole number from 0 on"
+            seeds = range(RESTARTS if options.restarts is None else options.restarts)
+        rates = _values("learning_rates", options.learning_rates, otherwise, least=None)
         return cls(
-            _values("batch_sizes", batch_sizes, otherwise, lambda v: _whole(v, 1), count),
-            tuple(
-                float(rate)
-                for rate in _values(
-                    "learning_rates", learning_rates, otherwise, _rate, "a number above 0"
-                )
-            ),
-            _values("epochs", epochs, otherwise, lambda v: _whole(v, 1), count),
-            _values("seeds", seeds, {}, lambda v: _whole(v, 0), number),
+            _values("batch_sizes", options.batch_sizes, otherwise, least=1),
+            tuple(map(float, rates)),
+            _values("epochs", options.epochs, otherwise, least=1),
+            _values("seeds", seeds, otherwise, least=0),
         )
 
     @property
@@ -147,32 +133,30 @@ class SearchGrid:
 
 
 def _values(
-    name: str,
-    given: Any,
-    otherwise: Mapping[str, tuple[Any, ...]],
-    allowed: Callable[[Any], bool],
-    kind: str,
+    name: str, values: Any, otherwise: Mapping[str, tuple[Any, ...]], least: int | None
 ) -> tuple[Any, ...]:
-    """Check the values of a list of the grid; one alone is a list of one."""
-    if given is None:
+    """Check the values of a list of the grid; one alone is a list of one.
+
+    Args:
+        otherwise: the values of the lists that are None.
+        least: the lowest whole number; None: they are numbers above 0.
+    """
+    if values is None:
         return otherwise[name]
-    if isinstance(given, str):
-        raise BertineError(f"{name} is {given!r}, but must be a list of numbers")
-    values = tuple(given) if isinstance(given, Sequence) else (given,)
+    if isinstance(values, str):
+        raise BertineError(f"{name} is {values!r}, but must be a list of numbers")
+    values = tuple(values) if isinstance(values, Sequence) else (values,)
     if not values:
         raise BertineError(f"{name} is an empty list; give at least one value")
+    kind = "a number above 0" if least is None else f"a whole number from {least} on"
     for index, value in enumerate(values):
-        if not allowed(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if least is None:
+            allowed = number and math.isfinite(value) and value > 0
+        else:
+            allowed = number and isinstance(value, int) and value >= least
+        if not allowed:
             raise BertineError(f"{name}: {value!r} cannot be; give {kind}")
         if value in values[:index]:
             raise BertineError(f"{name}: {value} is given twice")
     return values
-
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _rate(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0

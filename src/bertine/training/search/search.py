@@ -1,4 +1,4 @@
-"""``search``: a grid of fine-tuning runs, with several seeds, and the choice among them.
+"""Do a grid of fine-tuning runs with several seeds, and choose among them: ``search``.
 
 The paper's protocol (Devlin et al. 2018, sections 4.1 and A.3): a few batch sizes, learning rates
 and numbers of epochs, random restarts where runs are unstable, the choice by the dev set.
@@ -39,7 +39,7 @@ from bertine.training.search.table import PAGE, SearchResult, SearchRun
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
 _OWN = names_of(FinetuneOptions, not_in="search")
-#: Those that may differ when a search is gone on with: they do not change what is computed.
+#: Those that may differ when a search is resumed: they do not change what is computed.
 _FREE = free_in("search", [FinetuneOptions])
 #: By which validation examples are held out, where it is not said: the same in all runs.
 _SPLIT_SEED = 0
@@ -76,7 +76,7 @@ def search(
     Raises:
         BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
             cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be gone on with, or was begun with other settings.
+            be resumed, or was begun with other settings.
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
@@ -89,8 +89,7 @@ def search(
     processes, ray, paper_grid = grid.processes, grid.ray, grid.paper_grid
     if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
-    lists = (grid.batch_sizes, grid.learning_rates, grid.epochs)
-    if paper_grid or all(values is not None for values in lists):
+    if paper_grid or None not in (grid.batch_sizes, grid.learning_rates, grid.epochs):
         otherwise = PAPER_GRID
     else:
         labelled = read_labelled(
@@ -98,7 +97,7 @@ def search(
         )
         wishes = Wishes(patience=options["patience"])
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
-    wanted = SearchGrid.of(*lists, grid.seeds, grid.restarts, otherwise)
+    wanted = SearchGrid.of(grid, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
     changed = FinetuneOptions(**options).changed()

@@ -54,6 +54,7 @@ class SearchRun:
 
     @property
     def name(self) -> str:
+        """The name of its folder."""
         return self.trial.name
 
     @property
@@ -93,12 +94,8 @@ class SettingRow:
     runs: tuple[SearchRun, ...]
 
     @property
-    def counted(self) -> list[SearchRun]:
-        """The runs that take part in the choice."""
-        return [run for run in self.runs if run.counts]
-
-    @property
     def scores(self) -> list[float]:
+        """The scores of the runs that take part in the choice."""
         return [run.score for run in self.runs if run.score is not None and run.counts]
 
     @property
@@ -115,15 +112,23 @@ class SettingRow:
     @property
     def best(self) -> SearchRun | None:
         """The run with the highest score, the first of equals."""
-        return max(self.counted, key=lambda run: run.score or 0.0, default=None)
+        return best_run(self.runs)
 
     @property
     def collapsed(self) -> int:
+        """How many of its runs collapsed."""
         return sum(run.collapsed for run in self.runs)
 
     @property
     def failed(self) -> int:
+        """How many of its runs failed."""
         return sum(run.failed is not None for run in self.runs)
+
+
+def best_run(runs: Iterable[SearchRun]) -> SearchRun | None:
+    """Return the run with the highest score of those that take part in the choice."""
+    counted = (run for run in runs if run.counts)
+    return max(counted, key=lambda run: run.score or 0.0, default=None)
 
 
 def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
@@ -190,10 +195,12 @@ class SearchResult(Shown):
 
     @property
     def failed(self) -> list[SearchRun]:
+        """The runs that did not come to an end."""
         return [run for run in self.runs if run.failed is not None]
 
     @property
     def collapsed(self) -> list[SearchRun]:
+        """The runs that gave every validation example the same answer."""
         return [run for run in self.runs if run.collapsed]
 
     @property
@@ -238,9 +245,7 @@ class SearchResult(Shown):
     def _doubts(self, chosen: SettingRow, best: SearchRun) -> list[str]:
         """Say what speaks against taking the choice at its word."""
         doubts = []
-        rival = max(
-            (run for run in self.runs if run.counts), key=lambda run: run.score or 0.0, default=best
-        )
+        rival = best_run(self.runs) or best
         if (rival.score or 0.0) > (best.score or 0.0):
             doubts.append(
                 f"a single run scored more, of a setting with a lower mean: {rival.name} "

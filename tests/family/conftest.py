@@ -1,0 +1,89 @@
+"""What a user makes first: a vocabulary, a store and a pre-trained model, of every variant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import toys
+from bertine.cli import main
+from bertine.interop.family import config_to_huggingface
+
+from .variants import VARIANTS, Variant
+
+#: Tokens of the longest input.
+LENGTH = 64
+#: Runs a command of ``bertine``; what it prints as its result.
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with toys.one_thread():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_drawing() -> Iterator[None]:
+    """Pages of runs take half a second each; tests/reports looks at them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("bertine.reports.run_curves.curve", lambda *_, **__: b"<svg></svg>")
+        yield
+
+
+def bertine(*arguments: object) -> None:
+    """Run a command."""
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object) -> str:
+        capsys.readouterr()
+        bertine(*arguments)
+        return capsys.readouterr().out
+
+    return command
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a variant's tests begin with."""
+
+    variant: Variant
+    folder: Path
+
+    @property
+    def pretrained(self) -> Path:
+        return self.folder / "run" / "model"
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Make a vocabulary of the variant's kind, a store, and a pre-trained model."""
+    variant = VARIANTS[request.param]
+    folder = tmp_path_factory.mktemp(variant.model_type)
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    kind, size = variant.family.tokenizer, 320
+    config = variant.family.presets[variant.preset].replace(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=LENGTH + 2,
+        initializer_range=0.2,
+    )
+    (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
+    with toys.one_thread():
+        bertine("vocab", corpus, "--kind", kind, "--vocab-size", size, "--out", folder / "vocab")
+        bertine("prepare", corpus, "--tokenizer", folder / "vocab", "--out", folder / "store")
+        bertine(
+            *("pretrain", folder / "store", "--model", folder / "config.json"),
+            *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
+            *("--learning-rate", 1e-3, "--precision", "fp32"),
+        )
+    return Home(variant, folder)

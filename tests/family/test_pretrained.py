@@ -1,0 +1,163 @@
+"""A pre-trained model of every variant: what is saved is loaded, computes the same, in transformers
+too, and is resumed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertine
+import toys
+from bertine.modeldir import load_model, save_model
+from bertine.training.finetuning.frozen_head import fits_alone
+
+from .conftest import Home, Run
+
+
+def opened_by_transformers(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """By the class that its ``config.json`` names; what was missing."""
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    found: tuple[Any, dict[str, Any]] = getattr(transformers, name).from_pretrained(
+        folder, output_loading_info=True
+    )
+    return found
+
+
+def test_it_is_that_of_the_family(home: Home) -> None:
+    values = json.loads((home.pretrained / "config.json").read_text())
+    assert values["model_type"] == home.variant.model_type
+    loaded = load_model(home.pretrained)
+    assert set(loaded.model.heads) == set(
+        {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",)}[home.variant.family.objectives[0]]
+    )
+    assert loaded.report.new == loaded.report.dropped == loaded.report.unexpected == []
+    theirs, info = opened_by_transformers(home.pretrained)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert theirs.num_parameters() == loaded.model.num_parameters()
+
+
+def test_masks_are_filled_as_transformers_fills_them(home: Home, run: Run) -> None:
+    mask = load_model(home.pretrained).tokenizer.mask_text
+    text = f"the old {mask} barks in the {mask} ."
+    ours = bertine.fill_mask(home.pretrained, text, top_k=3)
+    assert run("fill-mask", home.pretrained, text, "--top-k", 3).splitlines() == ours.lines()
+    pipeline = transformers.pipeline("fill-mask", model=str(home.pretrained), top_k=3)
+    for filled, theirs in zip(ours, pipeline(text), strict=True):
+        assert [c.probability for c in filled.candidates] == pytest.approx(
+            [t["score"] for t in theirs], abs=1e-5
+        )
+        if home.variant.model_type == "bert":  # a token of bytes is written in another way
+            assert [c.token for c in filled.candidates] == [t["token_str"] for t in theirs]
+
+
+def test_a_directory_of_transformers_is_opened_and_written_back(home: Home, tmp_path: Path) -> None:
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(home.pretrained)
+    theirs.save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(home.pretrained).save_pretrained(tmp_path / "theirs")
+    loaded = load_model(tmp_path / "theirs")
+    text = "The old cat sleeps. Übrigens: naïve 猫 🐱!"
+    known = load_model(home.pretrained).tokenizer
+    assert loaded.tokenizer.encode(text).input_ids == known.encode(text).input_ids
+    assert loaded.tokenizer.fingerprint == known.fingerprint
+    save_model(tmp_path / "ours", loaded.model, loaded.tokenizer)
+    again, info = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    encode = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    for texts in ((text,), (text, "and a second one")):
+        assert list(loaded.tokenizer.encode(*texts).input_ids) == encode(*texts)["input_ids"]
+
+
+def test_vectors_are_the_means_of_transformers_states(home: Home) -> None:
+    embedder = bertine.Embedder.load(home.pretrained, precision="fp32")
+    texts = ["the old cat sleeps in the sofa .", "a soup"]
+    vectors = embedder.embed(texts)
+    theirs = transformers.AutoModel.from_pretrained(home.pretrained).eval()
+    encode = transformers.AutoTokenizer.from_pretrained(home.pretrained)
+    for text, vector in zip(texts, vectors, strict=True):
+        with torch.no_grad():
+            states = theirs(**encode(text, return_tensors="pt")).last_hidden_state[0]
+        np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=1e-5)
+
+
+def test_held_out_text_is_scored(home: Home) -> None:
+    report = bertine.evaluate(home.pretrained, home.folder / "store")
+    assert 0 < report.metrics["mlm_loss"] < 2 * np.log(320)
+
+
+def test_store_and_model_can_be_inspected(home: Home, run: Run) -> None:
+    shown = run("inspect", home.folder / "store", "--num-instances", 2, "--max-seq-length", 48)
+    loaded = load_model(home.pretrained)
+    assert "[MASK→" in shown  # each with the word that it hides
+    assert "instance 1" in shown
+    for folder in (home.pretrained, home.pretrained.parent):
+        found = re.search(r"^parameters: ([\d,]+)", run("inspect", folder), re.MULTILINE)
+        assert found is not None
+        assert int(found[1].replace(",", "")) == loaded.model.num_parameters()
+
+
+def test_a_runs_folder_is_a_tokenizer_and_a_model_too(home: Home, tmp_path: Path, run: Run) -> None:
+    begun = home.pretrained.parent
+    run("prepare", home.folder / "corpus.txt", "--tokenizer", begun, "--out", tmp_path / "store")
+    run(
+        *("pretrain", tmp_path / "store", "--model", begun, "--out", tmp_path / "run"),
+        *("--objective", home.variant.family.objectives[0], "--learning-rate", 0),
+        *("--steps", 1, "--batch-size", 2, "--max-seq-length", 24),
+    )
+    assert same(home.pretrained, tmp_path / "run" / "model")
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two model directories have the same weights."""
+    ours, theirs = toys.weights(one), toys.weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_a_store_can_be_trained_on_further(home: Home, tmp_path: Path, run: Run) -> None:
+    """From the model directory, whose heads go on where they stopped; the folder may be moved."""
+    shutil.copytree(home.pretrained, tmp_path / "moved")
+    run(
+        *("pretrain", home.folder / "store", "--model", tmp_path / "moved"),
+        *("--objective", home.variant.family.objectives[0], "--out", tmp_path / "run"),
+        *("--steps", 1, "--batch-size", 2, "--learning-rate", 0, "--max-seq-length", 48),
+    )
+    assert same(home.pretrained, tmp_path / "run" / "model")
+
+
+def test_a_folder_that_transformers_saved_trains_to_the_same_model(
+    home: Home, tmp_path: Path, run: Run
+) -> None:
+    theirs = tmp_path / "theirs"
+    opened_by_transformers(home.pretrained)[0].save_pretrained(theirs)
+    transformers.AutoTokenizer.from_pretrained(home.pretrained).save_pretrained(theirs)
+    data = toys.write_labelled(tmp_path / "data.csv")
+    for start in (home.pretrained, theirs):
+        given = ("--model", start, "--data", data, "--out", tmp_path / f"from-{start.name}")
+        run("finetune", "text", *given, "--epochs", 1, "--max-length", 40, "--no-frozen")
+    assert same(tmp_path / "from-model" / "model", tmp_path / "from-theirs" / "model")
+
+
+def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
+    if not fits_alone(load_model(home.pretrained).model):
+        pytest.skip("the layers are not BERT's")
+    data = toys.write_labelled(tmp_path / "data.csv")
+    learner = bertine.finetune(
+        "text", model=home.pretrained, data=data, out=tmp_path / "run", frozen=True
+    )
+    assert learner.validate(data).metrics["accuracy"] > 0.6
+    opened = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "run" / "model"
+    )
+    assert opened.config.num_labels == 2
