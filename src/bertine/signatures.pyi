@@ -738,7 +738,7 @@ def predict(
         BertineError: no such model; neither a file nor texts, or both; what reading the table
             raises; a column is missing; something is said that does not apply to the task or the
             file; the output is named as a format that the rows cannot be written in; nothing can
-            be gone on with there, or what is left is of another input, model or setting.
+            be resumed there, or what is left is of another input, model or setting.
     """
 
 def prepare(

@@ -50,7 +50,7 @@ from bertine.terminal.console import counted, quietly, visible_list
 
 @dataclass(repr=False)
 class PredictReport(TextReport):
-    """What predicting a file did.
+    """The report of predicting a file.
 
     Attributes:
         columns: the names of the columns that were added.

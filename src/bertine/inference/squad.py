@@ -24,7 +24,7 @@ CHUNK_QUESTIONS = 2048
 
 @dataclass(repr=False)
 class SquadPredictReport(TextReport):
-    """What answering a file in SQuAD's format did.
+    """The report of answering a file in SQuAD's format.
 
     Attributes:
         files: that were written.

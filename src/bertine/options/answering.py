@@ -15,7 +15,7 @@ _TOLD = "told by the name of the file and its first line"
 
 
 class KnownTexts(Mending):
-    """How texts are read for a model that knows its columns."""
+    """Options that say how texts are read for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
         TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
@@ -23,7 +23,7 @@ class KnownTexts(Mending):
 
 
 class KnownExamples(TaggedColumns, KnownTexts):
-    """How labelled examples are read for a model that knows its columns."""
+    """Options that say how labelled examples are read for a model that knows its columns."""
 
     label_column: str | None = like(
         TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
@@ -71,7 +71,7 @@ class ExplainOptions(KnownTexts, AnsweringMachine):
 
 
 class PlainTexts(Mending):
-    """How a table of single texts is read."""
+    """Options that say how a table of single texts is read."""
 
     title = "reading"
 

@@ -12,7 +12,7 @@ from bertine.options.run import Resuming, Seed
 
 
 class BilstmRecipe(Seed):
-    """How a BiLSTM is built and trained."""
+    """Options that say how a BiLSTM is built and trained."""
 
     title = "recipe"
 

@@ -9,7 +9,7 @@ from bertine.options.fields import OptionGroup, declare
 
 
 class GlueChoice(OptionGroup):
-    """Which task of GLUE."""
+    """Options that say which task of GLUE."""
 
     title = "GLUE"
 
@@ -24,7 +24,7 @@ class GlueChoice(OptionGroup):
 
 
 class TableColumns(OptionGroup):
-    """Where the texts and the labels of a table are."""
+    """Options that say where the texts and the labels of a table are."""
 
     title = "columns"
 
@@ -40,7 +40,7 @@ class TableColumns(OptionGroup):
 
 
 class Mending(OptionGroup):
-    """What is done with quotes, and with what is damaged."""
+    """Options that say what is done with quotes, and with what is damaged."""
 
     title = "reading"
 
@@ -55,7 +55,7 @@ class Mending(OptionGroup):
 
 
 class TableReading(Mending):
-    """How a table with labels is read."""
+    """Options that say how a table with labels is read."""
 
     title = "reading"
 
@@ -67,7 +67,7 @@ class TableReading(Mending):
 
 
 class TaggedColumns(OptionGroup):
-    """Where words and tags are in a column file, and what the tags mean."""
+    """Options that say where words and tags are in a column file, and what the tags mean."""
 
     title = "tagging"
 
@@ -83,7 +83,7 @@ class TaggedColumns(OptionGroup):
 
 
 class DocumentContext(OptionGroup):
-    """What is read around a tagged sentence."""
+    """Options that say what is read around a tagged sentence."""
 
     title = "tagging"
 
@@ -95,7 +95,7 @@ class DocumentContext(OptionGroup):
 
 
 class OwnTable(OptionGroup):
-    """What can be said of one's own table, and of how it is learned from."""
+    """Options that say how one's own table is read, and how it is learned from."""
 
     title = "own data"
 
@@ -140,7 +140,7 @@ class OwnTable(OptionGroup):
 
 
 class SpanReading(OptionGroup):
-    """How questions and contexts are read."""
+    """Options that say how questions and contexts are read."""
 
     title = "spans"
 
@@ -156,7 +156,7 @@ class SpanReading(OptionGroup):
 
 
 class SplitSeed(OptionGroup):
-    """Which validation examples are held out."""
+    """Options that say which validation examples are held out."""
 
     title = "recipe"
 

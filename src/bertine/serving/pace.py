@@ -1,4 +1,4 @@
-"""What a batch costs, learned from the batches that were computed."""
+"""Estimate what a batch costs, learned from the batches that were computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 1e6
 
 
 class Pace:
-    """Seconds of a batch as a fixed part and a part for each token, its padding among them: the
+    """The seconds of a batch as a fixed part and a part for each token, its padding among them: the
     line of least squares through the recent batches.
 
     Whether it is worth while to pad a text so that it goes along with longer ones depends on how

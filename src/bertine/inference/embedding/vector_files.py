@@ -54,7 +54,7 @@ class VectorPart:
 
 
 class VectorWriter(Protocol):
-    """Takes the vectors of texts, part after part."""
+    """A writer that takes the vectors of texts, part after part."""
 
     def write(self, part: VectorPart) -> None: ...
 
@@ -125,7 +125,7 @@ def offsets_path(path: str | Path) -> Path:
 
 
 class NpyRows:
-    """Rows of a ``.npy`` that is being written; see :func:`open_npy`."""
+    """The rows of a ``.npy`` that is being written; see :func:`open_npy`."""
 
     def __init__(self, handle: BinaryIO, dtype: np.dtype[Any], width: int | None) -> None:
         self._handle, self._dtype, self._width = handle, dtype, width

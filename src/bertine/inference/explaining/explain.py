@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,11 +39,13 @@ from bertine.terminal.shown import Shown, html_of
 _HEAD = 100
 #: Explanations that a notebook shows.
 _IN_NOTEBOOK = 20
+#: The texts of an example, and a function that makes a row of their explanation.
+_Row = tuple[Any, Callable[..., dict[str, Any]]]
 
 
 @dataclass(repr=False)
 class Explanations(Shown):
-    """What :func:`explain` found: a sequence of explanations.
+    """The explanations of :func:`explain`, a sequence.
 
     Attributes:
         items: one for each text, in their order; empty where they were written to a file.
@@ -148,26 +150,25 @@ def explain(
         writer = None
         if output is not None:
             writer = stack.enter_context(open_writer(output, TableLayout("jsonl"), ()))
-        for parts, write in rows:
+        for parts, row_with in rows:
+            explanation = None
             try:
                 explanation = predictor.explain(parts, method=method, label=label)
             except NoWords:
                 if input is None:
                     raise
                 report.empty += 1
-                explanation = None
             if writer is not None:
-                writer.write(write(None if explanation is None else explanation.to_dict()))
+                content = None if explanation is None else explanation.to_dict()
+                writer.write(row_with(content))
                 report.written += explanation is not None
             elif explanation is not None:
                 report.items.append(explanation)
     return report
 
 
-def _given(
-    predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the texts of a program or a command line, and what makes a row of each."""
+def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> Iterator[_Row]:
+    """Yield the texts of a program or a command line, and what makes a row of each explanation."""
     examples = [
         predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
@@ -183,8 +184,8 @@ def _rows(
     options: ExplainOptions,
     show: bool,
     report: Explanations,
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the texts of a file, and what makes a row with an explanation of each of its rows."""
+) -> Iterator[_Row]:
+    """Yield the texts of each row of a file, and what adds their explanation to the row."""
     task, spans = predictor.task, predictor.task.reads_questions
     if task.reads_words:
         named = as_columns(options.text_columns)
@@ -207,12 +208,9 @@ def _rows(
     progress = text_progress("explain", input, table.layout, show=show)
     advance = stack.enter_context(progress)
 
-    def write(row: Any, explanation: Any) -> dict[str, Any]:
-        return joined(table.name, row, {name: explanation})
-
     for row in opened.rows:
         texts = row_texts(table, row, opened.columns)
         parts = texts[0] if len(texts) == 1 else texts
-        yield parts, lambda found, row=row: write(row, found)
+        yield parts, lambda found, row=row: joined(table.name, row, {name: found})
         advance(1)
     report.notes += table.stats.notes(table.name)

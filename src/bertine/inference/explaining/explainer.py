@@ -36,7 +36,8 @@ from bertine.text.tokenizer import Tokenizer
 
 
 class Explainer:
-    """Says which words an answer owes to. Holds no state between calls, so threads may share it.
+    """A model that says which words an answer owes to. Holds no state between calls, so threads may
+    share it.
 
     Args:
         model: in evaluation mode; gradients are taken of it.

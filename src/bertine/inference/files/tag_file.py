@@ -61,7 +61,7 @@ _CHARACTERS = 7
 
 @dataclass(repr=False)
 class TagReport(Shown):
-    """What tagging a file did.
+    """The report of tagging a file.
 
     Attributes:
         sentences, words: that were tagged; a sentence is a line of plain text or JSON.
