@@ -96,7 +96,7 @@ def embed(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -140,7 +140,7 @@ def evaluate(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -148,8 +148,8 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         worst: also list so many examples with the highest loss, with file and line; wrong labels
             are often among them, in a training file only while the model has not learned them by
             heart.
@@ -208,7 +208,7 @@ def explain(
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
         BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
@@ -256,7 +256,7 @@ def export(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -268,8 +268,8 @@ def export(
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         normalize: to length 1; None: as the model directory says, else not.
-        data_format: of the table; columns are column files of words; None: told by the name of the
-            file and its first lines.
+        data_format: of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
@@ -322,7 +322,7 @@ def feature_based(
         label_column: the label; None: the usual names.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: of the BiLSTM, over the training sentences.
@@ -339,7 +339,7 @@ def feature_based(
             settings.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; None: all.
-        format: of the files; None: told by the name of the file and its first line.
+        format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         max_length: tokens of an input.
         finetune_epochs: of fine-tuning.
@@ -438,8 +438,8 @@ def finetune(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -456,7 +456,7 @@ def finetune(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
@@ -632,8 +632,8 @@ def lr_find(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -649,7 +649,7 @@ def lr_find(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
@@ -708,7 +708,7 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -730,8 +730,8 @@ def predict(
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         word_column: number of the column of the words in a column file; None: as in training.
 
     Raises:
@@ -1055,8 +1055,8 @@ def search(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1073,7 +1073,7 @@ def search(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
@@ -1218,7 +1218,7 @@ def similar(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.

@@ -73,8 +73,8 @@ class PredictReport(TextReport):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
-        told = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
-        lines = [told + visible_list(self.columns)]
+        line = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
+        lines = [line + visible_list(self.columns)]
         if self.rows_before:
             there = counted(self.rows_before, "row", "that was", "that were")
             lines.append(f"went on after {there} there; now {self.rows}")
@@ -104,7 +104,7 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.

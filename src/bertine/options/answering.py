@@ -11,7 +11,7 @@ from bertine.options.reading import Mending, TableColumns, TableReading, TaggedC
 from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
-_TOLD = "told by the name of the file and its first line"
+_DETECTED = "detected from the name of the file and its first line"
 
 
 class KnownTexts(Mending):
@@ -67,7 +67,7 @@ class PredictOptions(KnownTexts, AnsweringMachine):
 class ExplainOptions(KnownTexts, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD, title="reading")
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
 
 
 class PlainTexts(Mending):
@@ -78,7 +78,7 @@ class PlainTexts(Mending):
     text_column: str | None = declare(
         None, "the text", otherwise="text, sentence, or the only column"
     )
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD)
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED)
 
 
 class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):

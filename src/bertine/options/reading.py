@@ -62,7 +62,7 @@ class TableReading(Mending):
     format: LabelledFormat | None = declare(
         None,
         "of the table; columns are column files of words",
-        otherwise="told by the name of the file and its first lines",
+        otherwise="detected from the name of the file and its first lines",
     )
 
 
@@ -78,7 +78,7 @@ class TaggedColumns(OptionGroup):
         None, "number of the column of the tags", otherwise="the last", least=1
     )
     tag_scheme: TagScheme | None = declare(
-        None, "how the tags mark entities; plain: they do not", otherwise="told by the tags"
+        None, "how the tags mark entities; plain: they do not", otherwise="detected from the tags"
     )
 
 

@@ -7,7 +7,7 @@ _KEPT = 0.98
 #: Batches before which the usual overhead is taken, and that overhead, in tokens: about what
 #: BERT-base and smaller models have on a CPU.
 _FEW, _USUAL = 20, 48.0
-#: Nothing can be told of batches whose sizes differ by less than a tenth: squared.
+#: Nothing can be learned from batches whose sizes differ by less than a tenth: squared.
 _ALIKE = 0.01
 #: So much overhead, in tokens, is as good as any more: batches are filled.
 _MOST = 1e6

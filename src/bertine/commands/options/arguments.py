@@ -160,7 +160,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=HelpFormatter,
         )
         #: Keys of the configuration files of another command, which are taken here too, that do
-        #: not matter here or mean something else: as options, too, they are told as such.
+        #: not matter here or mean something else: as options, too, they are named as such.
         self.left_out: frozenset[str] = frozenset()
         self._alternatives: list[dict[argparse.Action, Any]] = []
 

@@ -198,7 +198,7 @@ def _shortest(vector: np.ndarray) -> list[float]:
 
 class _Parquet:
     """The row's columns and a list of fixed size ``vector``; of tokens lists of ``tokens`` and
-    ``vectors``. A column's type is told from the first part: texts, whole numbers, numbers, truth
+    ``vectors``. A column's type is that of the first part: texts, whole numbers, numbers, truth
     values; what is of several kinds, or a list or object, is written as JSON."""
 
     def __init__(

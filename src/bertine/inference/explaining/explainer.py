@@ -76,7 +76,7 @@ class Explainer:
         return self.task is not None or "mlm" in self.model.heads
 
     def check(self, method: str) -> None:
-        """Refuse a method that is not known, or not to be had with this model.
+        """Refuse a method that is not known, or that this model cannot have.
 
         Raises:
             BertineError: it is.

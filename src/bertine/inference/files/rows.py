@@ -122,7 +122,7 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
     ``sentence``, or the only one.
 
     Raises:
-        BertineError: what reading the table raises; the column is not there, or none can be told;
+        BertineError: what reading the table raises; the column is not there, or none can be chosen;
             a column is named, and the file is plain text.
     """
     column = reading.text_column

@@ -116,7 +116,7 @@ def tag_file(
         output: a file, complete or not there at all; or ``-`` for stdout.
         columns: where the words are.
         details: also the probability of each tag.
-        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: told by the suffix and the first
+        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: detected from the suffix and the first
             lines.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
